@@ -38,3 +38,15 @@ PLACES = {
     "data": lambda place: shutil.copytree(SAMPLE, place / "data"),  # the sample as a data folder
     "run": _copy(_run, "run"),  # the token set's run of STS-B
 }
+
+
+def _trainings(folder):
+    import method_runs
+    import tiny_models
+
+    tiny_models.build(folder / "bare", pooler=False)  # no masked-LM head
+    tiny_models.build(folder / "roberta", "roberta")  # another vocabulary
+    return method_runs.make_place(folder)
+
+
+PLACES["trainings"] = lambda place: shutil.copytree(_made(_trainings), place, dirs_exist_ok=True)

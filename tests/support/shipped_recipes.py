@@ -16,8 +16,7 @@ from stsbench.training.recipes.recipes import find_recipe, recipe_names
 METHODS = registry.names(GROUP)
 EVERY = [(method, name) for method in METHODS for name in recipe_names(method)]
 U, S = "unsup-bert-base", "sup-bert-base"
-BERT, BERT_LARGE = "google-bert/bert-base-uncased", "google-bert/bert-large-uncased"
-ROBERTA, ROBERTA_LARGE = "FacebookAI/roberta-base", "FacebookAI/roberta-large"
+BERT_LARGE, ROBERTA_LARGE = "google-bert/bert-large-uncased", "FacebookAI/roberta-large"
 # of SimCSE's recipes those that other papers added
 LATER = re.compile("^(syncse|sumcse|multicsr)-|-(joint|sup-unsup|labels-10{0,2}|batch-[0-9]+|reproduced)$")
 

@@ -9,6 +9,7 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import (
     BertConfig,
+    BertForMaskedLM,
     BertModel,
     DistilBertConfig,
     DistilBertModel,
@@ -16,6 +17,7 @@ from transformers import (
     MPNetModel,
     PreTrainedTokenizerFast,
     RobertaConfig,
+    RobertaForMaskedLM,
     RobertaModel,
 )
 from written_once import written_once
@@ -88,6 +90,33 @@ def build(
         for name, weight in model.named_parameters():
             if name.endswith("bias"):
                 weight.normal_(0, 0.2)
+    model.save_pretrained(folder)
+    tok.save_pretrained(folder)
+    return folder
+
+
+@written_once
+def masked_lm(folder, family="bert", seed=11, copies=False, **shape):
+    """A random masked LM of a family, with its head, and the family's tokenizer. shape: other sizes than SHAPE.
+
+    copies: it mostly guesses the token that it sees, as trained ones do, and any other one at a mask.
+    """
+    torch.manual_seed(seed)
+    tok = tokenizer(family)
+    sizes = {**SHAPE, "vocab_size": len(tok), "pad_token_id": tok.pad_token_id, "initializer_range": 0.3, **shape}
+    if family == "bert":
+        model = BertForMaskedLM(BertConfig(max_position_embeddings=64, **sizes))
+    else:
+        model = RobertaForMaskedLM(RobertaConfig(max_position_embeddings=66, type_vocab_size=1, **sizes))
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith("bias"):
+                weight.normal_(0, 0.1 if copies else 0.5)
+            if copies and ("encoder" in name or "position" in name):
+                weight *= 0.3
+        if copies:
+            transform = model.cls.predictions.transform if family == "bert" else model.lm_head
+            torch.nn.init.eye_(transform.dense.weight)
     model.save_pretrained(folder)
     tok.save_pretrained(folder)
     return folder

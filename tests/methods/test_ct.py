@@ -1,0 +1,305 @@
+"""Contrastive Tension against loops over floats of texts encoded one at a time, and against sentence-transformers."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+import training_runs
+from method_oracle import MemoryRows, batch_of, make, states, tokens
+from sentence_transformers import SentenceTransformer, util
+from sentence_transformers.sentence_transformer import losses as library
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from training_runs import log_of, one_thread, undisturbed
+
+import stsbench
+from stsbench.errors import StsbenchError
+from stsbench.losses.labelled import ct as pair_loss
+from stsbench.methods.ct.method import ContrastiveTension, pair_up
+from stsbench.training.engine.optimiser import make_optimiser
+from stsbench.training.recipes.sections import TrainingSettings
+from stsbench.training.runs.finish import load_trained
+
+__all__ = ["one_thread"]
+TEXTS = tiny_models.sentences(40, longest=9, seed=3)
+SIZES = {("fresh", 1): 3, ("fresh", 7): 15, ("consecutive", 2): 5, ("anchor", 3): 4}  # negatives, k -> sentences of a group
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_models.build(tmp_path_factory.mktemp("ct") / "tiny-bert", pooler=False)
+
+
+def ct(folder, *, apart=True, **options):
+    """The method in float64; apart: model1 a little away from where both start, so that a mix-up shows."""
+    method = make(ContrastiveTension, folder, options, pooler="mean")
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for weight in method.first.parameters():
+            weight += apart * 0.05 * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+    return method
+
+
+def rows(folder, count):
+    return MemoryRows(folder, {"sentence": TEXTS[:count]})
+
+
+# The losses in loops -----------------------------------------------------------------------------------------------
+
+
+def means(model, folder, texts):
+    """[text] -> the mean of the last states of one text read alone, as floats."""
+    vectors = []
+    for ids in tokens(folder, texts):
+        with torch.no_grad():
+            state = model(input_ids=torch.tensor([ids])).last_hidden_state[0].tolist()
+        vectors.append([sum(column) / len(state) for column in zip(*state, strict=True)])
+    return vectors
+
+
+def drawn(texts, negatives, k):
+    """[(what model1 reads, what model2 reads, label)] of groups that follow one another."""
+    texts, pairs = list(texts), []
+    while texts:
+        sentence = texts.pop(0)
+        pairs.append((sentence, sentence, 1))
+        if negatives == "fresh":
+            first, second = ([texts.pop(0) for _ in range(k)] for _ in range(2))
+            pairs += [(a, b, 0) for a, b in zip(first, second, strict=True)]
+        elif negatives == "consecutive":
+            pairs += [(texts.pop(0), texts.pop(0), 0) for _ in range(k)]
+        else:
+            pairs += [(sentence, texts.pop(0), 0) for _ in range(k)]
+    return pairs
+
+
+def dot(a, b):
+    return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+def pair_losses(first, second, labels):
+    """-log of the probability of each label, by the logistic function of the dot product."""
+    signed = (dot(a, b) * (1 if label else -1) for a, b, label in zip(first, second, labels, strict=True))
+    return [math.log1p(math.exp(-z)) if z > 0 else -z + math.log1p(math.exp(z)) for z in signed]
+
+
+def both_ways(first, second, scale, cosine):
+    """sentence-transformers' loss over the batch: the mean of a cross-entropy of rows and one of columns."""
+    def likeness(a, b):
+        return scale * (dot(a, b) / (math.hypot(*a) * math.hypot(*b)) if cosine else dot(a, b))
+
+    table, values = [[likeness(a, b) for b in second] for a in first], []
+    for square in (table, list(zip(*table, strict=True))):
+        for i, row in enumerate(square):
+            top = max(row)
+            values.append(math.log(sum(math.exp(score - top) for score in row)) + top - row[i])
+    return sum(values) / len(values)
+
+
+@pytest.mark.parametrize(("negatives", "k"), SIZES)
+def test_pairs_are_classified_by_the_dot_product(folder, negatives, k):
+    method, size = ct(folder, negatives=negatives, k=k), SIZES[negatives, k]
+    assert ContrastiveTension.needs(method.options).group_size == size
+    batch = batch_of(method, rows(folder, 2 * size), more_padding=3)
+    assert (len(batch), batch.views, batch.labels.tolist()) == (2 * (k + 1), 2, ([1] + [0] * k) * 2)
+    term = method(batch)["tension"]
+    first, second, labels = zip(*drawn(TEXTS[: 2 * size], negatives, k), strict=True)
+    values = pair_losses(means(method.first.model, folder, first), means(method.backbone.model, folder, second), labels)
+    assert abs(term.value.item() - sum(values) / len(values)) < 1e-8
+    assert (term.count, term.weight) == (len(values), 1)
+    summed = ct(folder, negatives=negatives, k=k, reduction="sum")(batch)["tension"]
+    assert abs(summed.weight * summed.value.item() - sum(values)) < 1e-8
+    with pytest.raises(ValueError, match="whole groups"):
+        pair_up(size + 1, method.options)
+
+
+@pytest.mark.parametrize("options", [{}, {"similarity": "cosine", "scale": 20.0}, {"scale": 0.3, "learned_scale": False}])
+def test_in_batch_negatives_are_those_of_both_directions(folder, options):
+    method = ct(folder, objective="in-batch", **options)
+    batch = batch_of(method, rows(folder, 6), more_padding=3)
+    assert (len(batch), batch.views) == (6, 1) and ContrastiveTension.needs(method.options).group_size == 1
+    term = method(batch)["in_batch"]
+    scale = method.metrics().get("scale", options.get("scale"))  # e to the float32 nearest to its logarithm
+    assert scale == pytest.approx(options.get("scale", 1.0), rel=1e-6)
+    pair = [means(encoder.model, folder, TEXTS[:6]) for encoder in (method.first, method.backbone)]
+
+    def expected(factor=1.0):
+        return both_ways(*pair, scale * factor, options.get("similarity") == "cosine")
+
+    assert abs(term.value.item() - expected()) < 1e-8 and (term.count, term.weight) == (6, 1)
+    assert (method.log_scale is None) == (options.get("learned_scale") is False)
+    if method.log_scale is not None:
+        term.value.backward()
+        slope = (expected(math.exp(1e-6)) - expected(math.exp(-1e-6))) / 2e-6
+        assert method.log_scale.grad.item() == pytest.approx(slope, rel=1e-5)
+
+
+def test_orthonormal_vectors_by_hand_and_large_products_in_every_precision():
+    """A pair of equal vectors costs ln(1 + 1/e), of others ln 2; half precision's exponential ends at 11."""
+    eye = torch.eye(16, dtype=torch.float64)
+    assert pair_loss(eye[:2], eye[:2], torch.ones(2)).item() == pytest.approx(math.log1p(math.exp(-1)), abs=1e-15)
+    assert pair_loss(eye[:7], eye[7:14], torch.zeros(7)).item() == pytest.approx(math.log(2), abs=1e-15)
+    assert pair_loss(eye[:0], eye[:0], torch.ones(0)).item() == 0
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        first = torch.full((4, 100), 2.0, dtype=dtype).requires_grad_()
+        second = torch.tensor([[1.5], [-1.5], [5.0], [-5.0]], dtype=dtype).expand(4, 100)
+        with torch.autocast("cpu", torch.bfloat16):
+            value = pair_loss(first, second, torch.tensor([1, 0, 0, 1]))
+        value.backward()
+        assert value.dtype == torch.promote_types(dtype, torch.float32) and value.item() == pytest.approx(500)
+        assert first.grad.isfinite().all()
+
+
+# sentence-transformers ---------------------------------------------------------------------------------------------
+
+
+def library_model(folder):
+    transformer = Transformer(str(folder))
+    model = SentenceTransformer(modules=[transformer, Pooling(transformer.get_embedding_dimension(), "mean")], device="cpu")
+    return model.double().eval()
+
+
+def features(method, texts):
+    ids = method.backbone.tokenise(list(texts))
+    longest = max(map(len, ids))
+    return {
+        "input_ids": torch.tensor([row + [0] * (longest - len(row)) for row in ids]),
+        "attention_mask": torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in ids]),
+    }
+
+
+def test_the_library_s_pairs_have_its_loss_and_its_gradients(folder):
+    """Its loader's pairs, its sum, its two copies of a model."""
+    loader = library.ContrastiveTensionDataLoader(list(TEXTS[:30]), batch_size=16, pos_neg_ratio=8)
+    (examples,) = list(loader)
+    assert [(*example.texts, example.label) for example in examples] == drawn(loader.sentences, "consecutive", 7)
+    method = ct(folder, apart=False, negatives="consecutive", reduction="sum")
+    term = method(batch_of(method, MemoryRows(folder, {"sentence": loader.sentences})))["tension"]
+    (term.weight * term.value).backward()
+    theirs = library.ContrastiveTensionLoss(library_model(folder))
+    sides = [features(method, texts) for texts in zip(*(example.texts for example in examples), strict=True)]
+    loss = theirs(sides, torch.tensor([example.label for example in examples]))
+    loss.backward()
+    assert abs(term.weight * term.value.item() - loss.item()) < 1e-8
+    for ours, model in ((method.first, theirs.model1), (method.backbone, theirs.model2)):
+        expected = dict(model[0].auto_model.named_parameters())
+        for name, weight in ours.model.named_parameters():
+            assert (weight.grad - expected[name].grad).abs().max() < 1e-8, name
+
+
+@pytest.mark.parametrize(("options", "more"), [
+    ({}, {"scale": 1, "similarity_fct": util.dot_score}), ({"similarity": "cosine", "scale": 20.0}, {})])
+def test_the_library_s_loss_over_the_batch_and_its_learned_scale(folder, options, more):
+    method = ct(folder, apart=False, objective="in-batch", **options)
+    value = method(batch_of(method, rows(folder, 6)))["in_batch"].value
+    value.backward()
+    theirs = library.ContrastiveTensionLossInBatchNegatives(library_model(folder), **more).double()
+    loss = theirs([features(method, TEXTS[:6])], torch.zeros(6))
+    loss.backward()
+    assert abs(value.item() - loss.item()) < 1e-8
+    assert abs(method.log_scale.grad.item() - theirs.logit_scale.grad.item()) < 1e-8
+    decayed = [group["weight_decay"] for group in make_optimiser(method, TrainingSettings(weight_decay=0.01)).param_groups
+               if any(weight is method.log_scale for weight in group["params"])]
+    assert decayed == [0.01]  # as in the library
+
+
+# Two encoders ------------------------------------------------------------------------------------------------------
+
+
+def test_both_start_as_the_checkpoint_share_nothing_and_learn(folder):
+    method = ct(folder, apart=False)
+    plain = [state.mean(0).tolist() for state in states(folder, tokens(folder, TEXTS[:5]))]
+    for encoder in (method.first, method.backbone):
+        assert np.abs(np.array(means(encoder.model, folder, TEXTS[:5])) - np.array(plain)).max() < 1e-12
+    first, second = ({weight.data_ptr() for weight in encoder.parameters()} for encoder in (method.first, method.backbone))
+    assert not first & second and method.first.tokenizer is method.backbone.tokenizer
+    method(batch_of(method, rows(folder, 15)))["tension"].value.backward()
+    assert all(weight.grad is not None and weight.grad.any() for name, weight in method.named_parameters()
+               if "position_embeddings" not in name and not name.endswith("key.bias"))
+
+
+def test_a_stage_begins_with_two_alike(folder):
+    """Also where labelled rows (recipe.semi) trained model2 before."""
+    method = ct(folder)
+    method.start_stage("main")
+    first, second = method.first.state_dict(), method.backbone.state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in second)
+
+
+@pytest.mark.parametrize(("keep", "expected"), [("best", "backbone"), ("model2", "backbone"), ("model1", "first")])
+def test_the_encoder_that_is_kept_is_model1_only_once_it_is_trained(folder, keep, expected):
+    """A stage of labelled rows (recipe.semi) trains model2 alone; selection.over all may keep its weights."""
+    method = ct(folder, keep=keep)
+    assert all(kept.model is method.backbone.model for kept in (method.inference(), *method.candidates().values()))
+    labelled = {name: tensor.clone() for name, tensor in method.state_dict().items()}
+    method.start_stage("main")
+    assert method.inference().model is getattr(method, expected).model and method.inference().pooler == "mean"
+    assert [kept.model for kept in method.candidates().values()] == (
+        [method.backbone.model, method.first.model] if keep == "best" else [])
+    for name, encoder in (("model1", method.first), ("model2", method.backbone)):
+        method.choose(name)
+        assert method.inference().model is encoder.model and int(method.state_dict()["kept"]) == int(name[-1])
+    method.choose("model1")
+    method.load_state_dict(labelled)
+    assert method.inference().model is method.backbone.model
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """(a run of 12 steps, its values, the cache): batches are two groups of 5 sentences, 6 pairs."""
+    place = tmp_path_factory.mktemp("runs")
+    values = training_runs.settings(
+        tiny_models.build(place / "tiny", pooler=False), training_runs.make_text(place, 63),
+        **{"training.max_steps": 12, "training.learning_rate": 1e-4, "training.milestones": [5], "training.rates": [5e-5],
+           "options.k": 2, "backbone.dropout": 0.0, "backbone.max_length": 12, "selection.every": 3, "training.epochs": 3,
+           "training.drop_last": False},
+    )
+    return undisturbed(place, values, "ct")
+
+
+def test_the_better_encoder_of_each_evaluation_is_kept(whole):
+    lines = [line for line in log_of(whole[0]) if line["kind"] == "dev"]
+    assert [line["step"] for line in lines] == [0, 3, 6, 9, 12]
+    for line in lines:
+        assert set(line["encoders"]) == {"model1", "model2"}
+        assert line["score"] == max(line["encoders"].values()) == line["encoders"][line["encoder"]]
+    assert lines[0]["encoders"]["model1"] == lines[0]["encoders"]["model2"] and lines[0]["encoder"] == "model2"
+    assert lines[-1]["encoders"]["model1"] != lines[-1]["encoders"]["model2"]
+    best = max(lines[1:], key=lambda line: line["score"])
+    summary = json.loads((whole[0] / "train.json").read_text("utf-8"))
+    assert (summary["best"]["step"], summary["best"]["score"]) == (best["step"], best["score"])
+    assert summary["encoder"] == best["encoder"] and summary["after"] == lines[-1]["score"]
+    assert f"of {best['encoder']} of step {best['step']}" in (whole[0] / "best" / "README.md").read_text("utf-8")
+    assert int(load_trained(whole[0], "cpu").kept) == int(best["encoder"][-1])
+
+
+def test_of_two_that_score_the_same_the_first_named_is_kept(whole, tmp_path, monkeypatch):
+    """Before the first step both score the same, and the first named wins: what it chose is what is exported."""
+    from stsbench.methods.ct import method
+
+    monkeypatch.setattr(method, "MODELS", ("model1", "model2"))
+    monkeypatch.setenv("STSBENCH_CACHE", str(whole[2]))
+    values = {**whole[1], "training.max_steps": 1, "training.learning_rate": 1e-30, "selection.every": 1}
+    summary = stsbench.train("ct", output=tmp_path / "run", settings=values, sample=True, device="cpu")
+    assert summary["encoder"] == "model1" and int(load_trained(tmp_path / "run", "cpu").kept) == 1
+
+
+def test_without_development_scores_one_encoder_has_to_be_named(whole, tmp_path, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(whole[2]))
+    values = {**whole[1], "selection.by": "held-out", "data.held_out": 20, "training.max_steps": 2}
+    with pytest.raises(StsbenchError):
+        stsbench.train("ct", output=tmp_path / "run", settings=values, device="cpu")
+    values["options.keep"] = "model1"
+    summary = stsbench.train("ct", output=tmp_path / "run", settings=values, device="cpu")
+    assert summary["after"] < 0  # the loss of whole groups, negated
+
+
+def test_two_processes_keep_the_same_encoder(whole, tmp_path):
+    """Only the first of them scores; the choice is part of what it writes."""
+    _, values, cache = whole
+    values = {**values, "training.max_steps": 6}
+    assert training_runs.train_ranks(tmp_path / "run", values, method="ct", cache=cache) == [(0, None)] * 2
+    summary = json.loads((tmp_path / "run" / "train.json").read_text("utf-8"))
+    assert int(load_trained(tmp_path / "run", "cpu").kept) == int(summary["encoder"][-1])

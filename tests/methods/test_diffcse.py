@@ -1,0 +1,572 @@
+"""DiffCSE's whole loss under every option against loops over tokens; what each term teaches; the counts of its log."""
+
+import copy
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from method_oracle import LIMIT, MemoryRows, batch_of, make, tokens, total
+from method_runs import StopAt, Stopped, cached_place, recipe_of, train
+from simcse_oracle import heads, naive_info_nce
+from tiny_models import WORDS, masked_lm
+from training_runs import log_of, one_thread, weights_of
+from transformers import AutoModelForMaskedLM
+from two_processes import both_find, same_gradients, second_pass
+
+import stsbench
+from stsbench.errors import StsbenchError
+from stsbench.methods.diffcse.method import DiffCSE
+from stsbench.training.api.batch import IGNORED, Shares
+from stsbench.training.engine.optimiser import make_optimiser
+from stsbench.training.recipes.sections import TrainingSettings
+from stsbench.training.rows.batches import to_batch
+
+__all__ = ["one_thread"]
+
+
+def distinct(count, seed=2, longest=8):
+    """Texts of 2 to `longest` words, none of them twice in a text, so that a changed copy tells what was changed."""
+    rng = np.random.default_rng(seed)
+    texts = [" ".join(rng.permutation(WORDS)[: rng.integers(1, longest + 1)]) for _ in range(count)]
+    return [text for text in texts if " " in text]
+
+
+TEXTS = distinct(80)
+PAIRS = {"anchor": TEXTS[:3], "positive": TEXTS[4:7]}
+DATA = {"plain": {"sentence": TEXTS[:4]}, "documents": {"sentence": TEXTS[:9]}, "pairs": PAIRS,
+        "quadruples": {**PAIRS, "negative": TEXTS[8:11], "negative2": TEXTS[12:15]}}
+MEANS = ["all", "attended", "attended_without_specials"]
+EDITS = {"edit_ratio": 0.4}
+ALL = ["replace", "insert", "delete"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("diffcse")
+
+
+@pytest.fixture(scope="module")
+def folder(place):
+    return masked_lm(place / "encoder")
+
+
+@pytest.fixture(scope="module")
+def generator(place):
+    """A generator of other sizes."""
+    return masked_lm(place / "generator", seed=12, copies=True, hidden_size=24, num_hidden_layers=2, intermediate_size=40)
+
+
+def rows_of(folder, data="plain"):
+    if data != "documents":
+        return MemoryRows(folder, DATA[data])
+    return MemoryRows(folder, DATA[data], documents=[0] * 5 + [1] * 4).at([3, 0, 7, 1])
+
+
+def diffcse(folder, generator=None, *, dropout=0.0, **options):
+    """The method in float64, its generator without dropout; no two of its parts have the same weights any more."""
+    needed = options.get("operators") != ["delete"] and options.get("task") != "conditional_mlm"
+    needed = needed and (options.get("rtd_weight", 1) > 0 or "augmented_as" in options)
+    chosen = {"generator_mode": "eval", "generator": str(generator)} if generator is not None and needed else {}
+    # at 0.05 sentences without dropout, whitened by BatchNorm, have a loss of 1e-10
+    warm = {"temperature": 0.5} if options.get("contrastive", True) and options.get("similarity") != "dot" else {}
+    method = make(DiffCSE, folder, {**chosen, **warm, **options}, dropout=dropout)
+    draw = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for weight in method.parameters():
+            if weight.requires_grad:
+                weight += 0.1 * torch.randn(weight.shape, generator=draw, dtype=torch.float64)
+    return method
+
+
+# The loss in loops -------------------------------------------------------------------------------------------------
+
+
+@cache
+def _read(folder):
+    return AutoModelForMaskedLM.from_pretrained(folder).double().eval()
+
+
+def _loaded(folder):
+    """A masked LM of its own, in float64, without dropout."""
+    return copy.deepcopy(_read(folder))
+
+
+def _like(model, weights):
+    model.load_state_dict(weights)
+    return model
+
+
+def _lists(view):
+    rows = [list(map(int, row)) for row in view]
+    assert all(len(row) <= LIMIT for row in rows)
+    return rows
+
+
+def _normalised(rows):
+    """Each column minus its mean over the standard deviation, as BatchNorm has it."""
+    columns = []
+    for column in zip(*rows, strict=True):
+        mean = sum(column) / len(column)
+        spread = sum((x - mean) ** 2 for x in column) / len(column)
+        columns.append([(x - mean) / math.sqrt(spread + 1e-5) for x in column])
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _dot(a, b):
+    return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+def _log_sum(scores):
+    top = max(scores)
+    return top + math.log(sum(math.exp(score - top) for score in scores))
+
+
+class Naive:
+    """The terms of one batch: {name: (mean, number of items)}, and in `found` what the detector told right."""
+
+    def __init__(self, method, folder, generator=None):
+        self.options, self.projector = method.options, method.projector
+        self.encoder = _like(_loaded(folder).base_model, method.backbone.model.state_dict())
+        self.generator = _loaded(generator or folder)
+        self.mask = method.backbone.tokenizer.mask_token_id
+        self.folder, self.auxiliary = folder, method.auxiliary
+        self.counts = [0, 0, 0, 0]  # right on replaced, replaced, right on original, original
+        if self.auxiliary is not None:
+            self.discriminator = _loaded(folder)
+            if self.auxiliary.lm_head is not None:
+                stray = self.discriminator.load_state_dict(self.auxiliary.lm_head.parts.state_dict(), strict=False)
+                assert not stray.unexpected_keys
+            _like(self.discriminator.base_model, self.auxiliary.discriminator.model.state_dict())
+
+    def __call__(self, rows, views):
+        options = self.options
+        with torch.no_grad():
+            if rows.roles == ("sentence",):
+                own = [tokens(self.folder, rows.texts("sentence"))] * 2
+                ahead = tokens(self.folder, rows.at(rows.following(1)).texts("sentence")) if rows.documents else None
+            else:
+                own, ahead = [tokens(self.folder, rows.texts(role)) for role in rows.roles], None
+            assert [_lists(view) for view in views.tokens[: len(own)]] == own
+            rest = [_lists(view) for view in views.tokens[len(own) :]]
+            blocks, names = [], [name for name in views.extra if name.endswith(" labels")]
+            for name in names:
+                operator, sentence, _ = name.split()
+                originals = own if sentence == "same" else [ahead] * len(own)
+                originals = originals[:1] if options.augmented_as else originals
+                copies, rest = rest[: len(originals)], rest[len(originals) :]
+                labels = [_lists(view) for view in views.extra[name]]
+                read = [[self.changed(operator, *row) for row in zip(*view, strict=True)]
+                        for view in zip(copies, originals, labels, strict=True)]
+                blocks.append((operator, sentence, originals, copies, labels, read))
+            assert not rest
+            encoded = [*own, *(blocks[0][5] if options.augmented_as else [])]
+            raw = [self.encoder(input_ids=torch.tensor([row])).last_hidden_state[0, 0].tolist()
+                   for view in encoded for row in view]
+            projected = self.project(raw)
+            terms = self.contrastive(projected, len(own[0])) if options.contrastive else {}
+            if self.auxiliary is not None:
+                first = projected if options.condition == "projected" else raw
+                length = max(len(row) for view in views.tokens for row in view)
+                for block in blocks:
+                    terms |= self.task(first, length, *block)
+        return terms
+
+    def changed(self, operator, copy, original, labels):
+        """What the generator makes of one masked or lengthened row, guessing from that row alone; a shortened one stays."""
+        if operator == "delete" or self.options.task == "conditional_mlm":
+            return copy
+        scores = self.generator(input_ids=torch.tensor([copy])).logits[0].tolist()
+        best = [max(range(len(row)), key=row.__getitem__) for row in scores]
+        if operator == "insert":
+            return [guess if token == self.mask else token for token, guess in zip(copy, best, strict=True)]
+        if self.options.replace == "all":
+            return [original[0], *best[1:]]
+        return [guess if label != IGNORED else token for token, guess, label in zip(original, best, labels, strict=True)]
+
+    def project(self, vectors):
+        kind = self.options.projector
+        if kind != "batchnorm":
+            rows = [torch.tensor(row, dtype=torch.float64) for row in vectors]
+            return heads(rows, self.projector.dense if kind == "tanh" else None)
+        inner, outer = self.projector.inner.weight.tolist(), self.projector.outer.weight.tolist()
+        scale, shift = self.projector.inner_norm.weight.tolist(), self.projector.inner_norm.bias.tolist()
+        hidden = _normalised([[_dot(line, row) for line in inner] for row in vectors])
+        hidden = [[max(a * x + b, 0.0) for a, x, b in zip(scale, row, shift, strict=True)] for row in hidden]
+        return _normalised([[_dot(line, row) for line in outer] for row in hidden])
+
+    def contrastive(self, vectors, n):
+        how = {"temperature": self.options.temperature, "similarity": self.options.similarity}
+        queries, keys, *others = [vectors[start : start + n] for start in range(0, len(vectors), n)]
+        if self.options.augmented_as != "positive":
+            return {"contrastive": (naive_info_nce(queries, keys, others, **how), n)}
+        *negatives, augmented = others
+        return {
+            "contrastive": (naive_info_nce(queries, keys, negatives, **how), n),
+            "contrastive_augmented": (naive_info_nce(queries, augmented, negatives, **how), n),
+        }
+
+    def read(self, row, vector, length):
+        """(length, d): D's states of one row; padding is token 0, is read by nobody, and has states of its own."""
+        bert = self.discriminator.base_model
+        embedded = bert.embeddings(input_ids=torch.tensor([row + [0] * (length - len(row))])).clone()
+        embedded[0, 0] = torch.tensor(vector, dtype=torch.float64)
+        hidden = torch.zeros(1, 1, length, length, dtype=torch.float64)
+        hidden[..., len(row) :] = torch.finfo(torch.float64).min
+        return bert.encoder(embedded, attention_mask=hidden).last_hidden_state[0]
+
+    def words(self, states):
+        head = getattr(self.discriminator, "cls", None) or self.discriminator.lm_head
+        return head(states).tolist()
+
+    def task(self, first, length, operator, sentence, originals, copies, labels, read):
+        name = ("" if operator == "replace" else f"_{operator}") + ("" if sentence == "same" else f"_{sentence}")
+        task, n, lost, copied = self.options.task, len(copies[0]), [], []
+        for v, view in enumerate(read):
+            for i, row in enumerate(view):
+                vector, original, label = first[v * n + i], originals[v][i], labels[v][i]
+                states = self.read(row, vector, length)
+                if task == "conditional_mlm":
+                    for t, scores in enumerate(self.words(states)):
+                        if t < len(row) and label[t] != IGNORED:
+                            lost.append(_log_sum(scores) - scores[label[t]])
+                elif task == "corrective_lm":
+                    gate, words = self.auxiliary.gate, self.words(states)
+                    ends = 1 if self.options.rtd_mean == "attended_without_specials" else 0
+                    for t in range(1, len(row) - ends):
+                        open_ = _dot(gate.weight[0].tolist(), states[t].tolist()) + gate.bias.item()
+                        g, same = 1 / (1 + math.exp(-open_)), row[t] == original[t]
+                        p = (1 - g) * math.exp(words[t][original[t]] - _log_sum(words[t])) + (g if same else 0.0)
+                        lost.append(-math.log(p))
+                        copied.append(-math.log(g if same else 1 - g))
+                        self._note(not same, open_ < 0)
+                else:
+                    lost += self.detection(operator, states, row, copies[v][i], original)
+        if task == "corrective_lm":
+            mean, count = sum(copied) / len(copied), len(copied)
+            return {f"corrective_lm{name}": (sum(lost) / len(lost), count), f"copy{name}": (mean, count)}
+        return {("rtd" if task == "rtd" else task) + name: (sum(lost) / len(lost), len(lost))}
+
+    def detection(self, operator, states, row, copy, original):
+        """-log p of each counted token of one row."""
+        detector, lost = self.auxiliary.detector, []
+        rows = list(zip(detector.weight.tolist(), detector.bias.tolist(), strict=True))
+        where = {token: place for place, token in enumerate(original)}
+        for t, state in enumerate(states.tolist()):
+            scores = [_dot(line, state) + bias for line, bias in rows]
+            real = t < len(row)
+            changed = False
+            if real and operator == "replace":
+                changed = row[t] != original[t]
+            elif real and operator == "insert":
+                changed = copy[t] == self.mask
+            elif real and t > 0:
+                changed = where[copy[t]] != where[copy[t - 1]] + 1
+            ends = t == 0 or t >= len(row) - 1
+            if {"all": True, "attended": real, "attended_without_specials": real and not ends}[self.options.rtd_mean]:
+                lost.append(_log_sum(scores) - scores[int(changed)])
+            if real:
+                self._note(changed, scores[1] > scores[0])
+        return lost
+
+    def _note(self, changed, detected):
+        self.counts[1 if changed else 3] += 1
+        if changed == detected:
+            self.counts[0 if changed else 2] += 1
+
+
+def check(method, rows, naive, *, seed=0):
+    """Every term of one batch, its number of items and its weight against the loops; every trained weight has a gradient."""
+    views = method.views(rows, np.random.default_rng(seed))
+    batch = batch_of(method, rows, seed=seed)
+    terms = method(batch)
+    expected = naive(rows, views)
+    assert {name: term.count for name, term in terms.items()} == {name: count for name, (_, count) in expected.items()}
+    assert all(terms[name].count == count for name, count in method.counts(batch).items())
+    for name, term in terms.items():
+        assert term.value.item() == pytest.approx(expected[name][0], rel=1e-9, abs=1e-11), name
+        assert term.weight == (1 if name.startswith("contrastive") else method.options.rtd_weight)
+    total(terms).backward()  # else several processes would wait for a weight in vain
+    assert all((weight.grad is not None) == weight.requires_grad for weight in method.parameters())
+    return terms
+
+
+# The terms ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("data", "options"), [
+    *(("plain", {"rtd_mean": mean, "replace": replace}) for mean in MEANS for replace in ("all", "masked")),
+    *(("plain", {"rtd_mean": mean, "operators": [kind], **EDITS}) for mean in MEANS for kind in ("insert", "delete")),
+    ("plain", {"operators": ALL, **EDITS}), ("plain", {"operators": ALL[::-1], "combine": "choice", **EDITS}),
+    ("plain", {"masked": 0.3, "random": 0.4, "mask_ratio": 0.6, "replace": "masked"}),
+    ("plain", {"projector": "tanh"}), ("plain", {"projector": "none"}), ("plain", {"condition": "raw"}),
+    ("plain", {"condition": "raw", "projector": "tanh", "similarity": "dot"}), ("plain", {"detach": True}),
+    ("plain", {"contrastive": False}), ("plain", {"contrastive": False, "projector": "none", "rtd_weight": 1.0}),
+    ("documents", {"sentence": "next"}), ("documents", {"sentence": "same+next", "rtd_mean": "attended"}),
+    ("documents", {"sentence": "same+next", "operators": ["insert", "replace", "delete"], **EDITS}),
+    ("pairs", {"view": "given"}), ("quadruples", {"view": "given", "operators": ["replace", "delete"], **EDITS}),
+    *((data, {"task": "corrective_lm", "sentence": sentence, "rtd_mean": mean})
+      for data, sentence in (("plain", "same"), ("documents", "same+next")) for mean in (MEANS[0], MEANS[2])),
+    ("plain", {"task": "corrective_lm", "replace": "masked", "contrastive": False}),
+], ids=str)
+def test_the_loss_of_detection_and_correction(folder, generator, data, options):
+    method = diffcse(folder, generator, **options)
+    naive = Naive(method, folder, generator)
+    check(method, rows_of(folder, data), naive)
+    right_replaced, replaced, right_original, original = naive.counts
+    assert min(replaced, original) > 0
+    assert method.metrics() == {
+        "detection_accuracy": (right_replaced + right_original) / (replaced + original),
+        "replaced_accuracy": right_replaced / replaced, "original_accuracy": right_original / original,
+        "replaced_share": replaced / (replaced + original)}
+    assert list(method.inputs()) == ([] if options.get("operators") == ["delete"] else ["generator"])
+
+
+@pytest.mark.parametrize(("data", "options"), [
+    *((data, {"task": "conditional_mlm", "mask_ratio": 0.4, **more}) for data, more in (
+        ("plain", {}), ("plain", {"masked": 0.3, "random": 0.4}), ("plain", {"condition": "raw"}),
+        ("plain", {"contrastive": False}), ("documents", {"sentence": "same+next"}), ("quadruples", {"view": "given"}))),
+    *((data, {"rtd_weight": 0, "projector": projector, **({} if data == "plain" else {"view": "given"})})
+      for data in ("plain", "pairs") for projector in ("batchnorm", "tanh", "none")),
+    *((data, {"rtd_weight": 0, "augmented_as": kind, **more}) for kind in ("positive", "negative") for data, more in (
+        ("plain", {}), ("plain", {"replace": "masked", "projector": "tanh"}), ("plain", {"operators": ["insert"], **EDITS}),
+        ("plain", {"operators": ["delete"], "projector": "none", **EDITS}), ("quadruples", {"view": "given"}))),
+], ids=str)
+def test_the_loss_without_a_detector(folder, generator, data, options):
+    """Masked words guessed, no auxiliary term at all, or the changed sentence as a further view."""
+    method = diffcse(folder, generator, **options)
+    terms = check(method, rows_of(folder, data), Naive(method, folder, generator))
+    assert method.metrics() == {} and all(term.count > 0 for term in terms.values())
+    assert (method.auxiliary is None) == ("rtd_weight" in options)
+    if options.get("rtd_weight") == 0 and "augmented_as" not in options:
+        assert method.changer is None and method.inputs() == {} and method.notes() == []
+
+
+def test_padding_is_part_of_the_mean_over_all_positions_only(folder, generator):
+    for mean in MEANS:
+        method, rows = diffcse(folder, generator, rtd_mean=mean), rows_of(folder)
+        short, long = (method(batch_of(method, rows, more_padding=columns)) for columns in (0, 5))
+        assert long["contrastive"].value.item() == pytest.approx(short["contrastive"].value.item(), rel=1e-9)
+        same = long["rtd"].value.item() == pytest.approx(short["rtd"].value.item(), rel=1e-9)
+        assert same == (mean != "all") and (long["rtd"].count - short["rtd"].count) == (2 * 4 * 5 if mean == "all" else 0)
+
+
+def test_a_sampled_replacement_is_told_as_the_one_that_was_drawn(folder, generator):
+    method, rows = diffcse(folder, generator, replacement="sampling"), rows_of(folder)
+    drawn = []
+    method.changer.register_forward_hook(lambda _, inputs, output: drawn.append((output, inputs[2])))
+    value = method(batch_of(method, rows))["rtd"].value.item()
+    ((ids, mask),) = drawn
+    read = iter([row[:length] for row, length in zip(ids.tolist(), mask.sum(1).tolist(), strict=True)])
+    naive = Naive(method, folder, generator)
+    naive.changed = lambda *_: next(read)
+    assert value == pytest.approx(naive(rows, method.views(rows, np.random.default_rng(0)))["rtd"][0], rel=1e-9)
+
+
+@pytest.mark.parametrize("options", [{}, {"operators": ["insert"], **EDITS}, {"task": "corrective_lm"}], ids=str)
+def test_roberta_s_padding_is_token_0_as_in_the_released_code(place, folder, options):
+    own = masked_lm(place / "roberta", "roberta")
+    maker = masked_lm(place / "roberta-generator", "roberta", seed=12, copies=True, hidden_size=24, num_hidden_layers=1)
+    method, inputs_of_calls = diffcse(own, maker, **options), []
+    method.auxiliary.discriminator.register_forward_pre_hook(lambda _, inputs: inputs_of_calls.append(inputs[:2]))
+    terms = check(method, rows_of(own), Naive(method, own, maker))
+    ((ids, mask),) = inputs_of_calls
+    assert method.backbone.tokenizer.pad_token_id == 1 and method.backbone.tokenizer.convert_tokens_to_ids("<s>") == 0
+    assert bool((mask == 0).any()) and not ids[mask == 0].any() and terms
+    if not options:  # padding is in the loss; the token <s> learns from it, BERT's [PAD] does not
+        bert = diffcse(folder)
+        bert(batch_of(bert, rows_of(folder)))["rtd"].value.backward()
+        learns = [bool(each.auxiliary.discriminator.model.embeddings.word_embeddings.weight.grad[0].any())
+                  for each in (method, bert)]
+        assert learns == [True, False]
+
+
+def test_a_narrow_encoder_and_its_own_checkpoint_as_generator(place):
+    narrow = masked_lm(place / "narrow", hidden_size=20, num_hidden_layers=1, intermediate_size=24)
+    method = diffcse(narrow, rtd_mean="attended", generator_mode="eval")
+    check(method, rows_of(narrow), Naive(method, narrow))
+    assert method.auxiliary.detector.weight.shape == (2, 20)
+    assert method.projector.inner.weight.shape == (40, 20) and method.projector.outer.weight.shape == (20, 40)
+
+
+def test_the_log_counts_tokens_since_its_last_line(folder, generator):
+    method, rows = diffcse(folder, generator), rows_of(folder)
+    assert method.metrics() == {}
+    naive = Naive(method, folder, generator)
+    for seed in range(2):
+        check(method, rows, naive, seed=seed)
+        method.zero_grad(set_to_none=True)
+    assert method.state_dict()["auxiliary.found"].tolist() == naive.counts  # what a resumed run goes on with
+    replaced, original = naive.counts[1], naive.counts[3]
+    assert method.metrics()["replaced_share"] == replaced / (replaced + original) and method.metrics() == {}
+    assert replaced + original == 2 * int(batch_of(method, rows).mask[:8].sum())
+    with torch.no_grad():  # who always says original is right on originals alone
+        method.auxiliary.detector.weight[:] = 0
+        method.auxiliary.detector.bias[:] = torch.tensor([1.0, 0.0])
+    method(batch_of(method, rows))
+    line = method.metrics()
+    assert (line["replaced_accuracy"], line["original_accuracy"]) == (0, 1)
+    assert line["detection_accuracy"] == pytest.approx(1 - line["replaced_share"])
+
+
+def test_vectors_of_another_width_than_the_discriminator_s_are_refused(folder, generator):
+    method = diffcse(folder, generator, projector="none")
+    method.backbone.pooled = lambda ids, mask: torch.zeros(len(ids), 15, dtype=torch.float64)
+    with pytest.raises(StsbenchError, match=r"width 32, and the sentence vectors have 15: set options\.projector batch"):
+        method(batch_of(method, rows_of(folder)))
+
+
+# Gradients ---------------------------------------------------------------------------------------------------------
+
+
+def reached(method, value):
+    """The parts of the method that hold a parameter with a gradient other than 0; each part whole or not at all."""
+    method.zero_grad(set_to_none=True)
+    value.backward()
+    kinds = {}
+    for name, weight in method.named_parameters():
+        part = ".".join(name.split(".")[: 2 if name.startswith(("auxiliary", "changer")) else 1])
+        kinds.setdefault(part, set()).add(weight.grad is not None and bool(weight.grad.any()))
+    assert all(len(kind) == 1 for kind in kinds.values()), kinds
+    return {part for part, kind in kinds.items() if True in kind}
+
+
+@pytest.mark.parametrize(("options", "expected"), [
+    ({}, {"backbone", "projector"}), ({"detach": True}, set()), ({"condition": "raw"}, {"backbone"}),
+    ({"projector": "none"}, {"backbone"}), ({"projector": "tanh"}, {"backbone", "projector"}),
+    ({"contrastive": False}, {"backbone", "projector"}),
+], ids=str)
+def test_how_far_the_gradient_of_the_detection_goes(folder, generator, options, expected):
+    method = diffcse(folder, generator, **options)
+    terms = method(batch_of(method, rows_of(folder)))
+    if "contrastive" in terms:
+        projected = options.get("projector") != "none"
+        assert reached(method, terms["contrastive"].value) == {"backbone", *(["projector"] if projected else [])}
+        terms = method(batch_of(method, rows_of(folder)))
+    assert reached(method, terms["rtd"].value) == {"auxiliary.discriminator", "auxiliary.detector", *expected}
+
+
+def test_detection_by_finite_differences_of_encoder_weights(folder, generator):
+    method, step = diffcse(folder, generator), 1e-6
+    batch, model = batch_of(method, rows_of(folder)), method.backbone.model
+    for weight in (model.encoder.layer[1].attention.self.query.weight, model.embeddings.word_embeddings.weight):
+        (exact,) = torch.autograd.grad(method(batch)["rtd"].value, weight)
+        index, values = divmod(int(exact.abs().argmax()), exact.shape[1]), []
+        for change in (step, -2 * step):
+            with torch.no_grad():
+                weight[index] += change
+                values.append(method(batch)["rtd"].value.item())
+        assert abs(exact[index].item()) > 1e-4
+        assert exact[index].item() == pytest.approx((values[0] - values[1]) / (2 * step), rel=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_the_generator_never_learns_and_only_its_dropout_makes_it_change_its_mind(folder, generator, mode):
+    method = make(DiffCSE, folder, {"generator": str(generator), "generator_mode": mode, "temperature": 0.5}, dropout=0.1)
+    batch, fills, fill = batch_of(method, rows_of(folder)), [], method.changer.generator.fill
+    method.changer.generator.fill = lambda *args, **more: fills.append(fill(*args, **more)) or fills[-1]
+    before = copy.deepcopy(method.state_dict())
+    optimiser = make_optimiser(method, TrainingSettings(learning_rate=1e-3, weight_decay=0.1))
+    for _ in range(10):
+        method.train()
+        total(method(batch)).backward()
+        optimiser.step()
+        optimiser.zero_grad()
+    assert any(not torch.equal(fills[0], other) for other in fills[1:]) == (mode == "train")
+    trained = {name for name, weight in method.named_parameters() if weight.requires_grad}
+    for name, value in method.state_dict().items():
+        if name in trained or name.startswith("changer."):
+            assert torch.equal(value, before[name]) == (name not in trained), name
+    assert {part.training for part in method.changer.generator.modules()} == {mode == "train"}
+
+
+def test_a_batch_without_a_masked_token_still_has_a_gradient_everywhere(folder):
+    method = diffcse(folder, task="conditional_mlm", mask_ratio=1e-9)
+    terms = method(batch_of(method, rows_of(folder)))
+    assert terms["conditional_mlm"].count == 0 and terms["conditional_mlm"].value.item() == 0
+    total(terms).backward()
+    assert all(weight.grad is not None for weight in method.parameters() if weight.requires_grad)
+
+
+# Several processes -------------------------------------------------------------------------------------------------
+
+
+def of_shares(folder, gather, shares):
+    method = diffcse(folder, generator_mode="eval")
+    method.gather_mode = gather
+    views = method.views(MemoryRows(folder, {"sentence": TEXTS[:6]}), np.random.default_rng(0))
+    return method, to_batch(views, shares, method.backbone.tokenizer.pad_token_id, torch.device("cpu"))
+
+
+def of_two(rank, folder):
+    computed = {}
+    for gather in ("exact", "local"):
+        method, batch = of_shares(folder, gather, Shares((4, 2), rank))
+        passes = second_pass(method, batch, processes=2)
+        computed[gather] = *passes, {name: value.clone() for name, value in method.projector.named_buffers()}
+    return computed
+
+
+def test_batch_norm_s_statistics_are_of_all_processes_or_with_gather_local_of_each(folder, tmp_path):
+    both = both_find(tmp_path, of_two, folder)
+    method, batch = of_shares(folder, "exact", Shares((6,)))
+    means, gradients = second_pass(method, batch)
+    statistics = dict(method.projector.named_buffers())
+    for computed in both:
+        assert computed["exact"][0] == pytest.approx(means, rel=1e-10)
+        same_gradients(computed["exact"][1], gradients)
+        assert all(torch.allclose(value, statistics[name], rtol=1e-12) for name, value in computed["exact"][2].items())
+    parts = []
+    for rank in range(2):
+        method, batch = of_shares(folder, "local", Shares((4, 2), rank))
+        parts.append({name: (term.value.item() * term.count, term.count) for name, term in method(batch).items()})
+    local = {name: sum(part[name][0] for part in parts) / sum(part[name][1] for part in parts) for name in parts[0]}
+    assert both[0]["local"][0] == both[1]["local"][0] == pytest.approx(local, rel=1e-10)
+    assert all(abs(means[name] / value - 1) > 1e-6 for name, value in local.items())
+    assert not torch.allclose(*(computed["local"][2]["outer_norm.running_mean"] for computed in both))
+
+
+# Runs --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    yield from cached_place(tmp_path_factory.mktemp("runs"))
+
+
+def test_another_generator_is_not_resumed_with(runs, tmp_path):
+    """The path is the recipe's, and the weights are another model's."""
+    path = masked_lm(runs / "generator", num_hidden_layers=1) / "model.safetensors"
+    recipe = recipe_of(runs, "diffcse-rtd", **{"options.generator": "generator"})
+    with pytest.raises(Stopped):
+        train(recipe, tmp_path / "run", runs, callback=StopAt(2))
+    path.write_bytes((masked_lm(runs / "changed", seed=13, num_hidden_layers=1) / "model.safetensors").read_bytes())
+    with pytest.raises(StsbenchError, match="the generator is not what"):
+        train(recipe, tmp_path / "run", runs, resume=True)
+
+
+def test_without_detection_and_with_tanh_it_is_simcse_bit_for_bit(runs, tmp_path):
+    values = {"backbone.model": str(runs / "model"), "backbone.max_length": 12, "data.file": str(runs / "text.txt"),
+              "training.batch_size": 6, "training.max_steps": 3, "training.learning_rate": 1e-3, "selection.every": 3,
+              "precision": "float32"}
+    weights = {}
+    for method, recipe in (("diffcse", "simcse"), ("simcse", "unsup-bert-base")):
+        stsbench.train(method, recipe=recipe, output=tmp_path / method, settings=values, sample=True, device="cpu")
+        weights[method] = {name.replace(" projector.", " head."): value
+                           for name, value in weights_of(tmp_path / method).items()}
+    assert weights["diffcse"] == weights["simcse"]
+    assert log_of(tmp_path / "diffcse") == log_of(tmp_path / "simcse")
+
+
+def test_a_term_that_only_some_batches_have_is_averaged_over_those(runs, tmp_path):
+    changes = {"options.generator": None, "options.operators": ALL, "options.combine": "choice", "options.rtd_weight": 1,
+               "training.max_steps": 8, "training.accumulate": 2, "training.epochs": 9, "selection.by": "none",
+               "selection.every": 8, "checkpoint_every": None}
+    _, log = train(recipe_of(runs, "diffcse-rtd", **changes), tmp_path / "run", runs)
+    [line] = [line for line in log if line["kind"] == "train"]
+    terms = line["terms"]
+    assert set(terms) == {"contrastive", "rtd", "rtd_insert", "rtd_delete"}
+    # a share of a detection loss would lie far below the others, all of which begin at about ln 2
+    assert all(0.2 < terms[name] < 2 for name in ("rtd", "rtd_insert", "rtd_delete"))
+    assert line["loss"] < sum(terms.values())

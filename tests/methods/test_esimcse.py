@@ -1,0 +1,312 @@
+"""ESimCSE step by step against a loop over texts encoded one at a time; its queue and repetition, in other methods, too."""
+
+import copy
+import math
+from collections import Counter
+from itertools import groupby
+
+import numpy as np
+import pytest
+import torch
+from method_oracle import MemoryRows, batch_of, make, tokens
+from simcse_oracle import folder, naive_info_nce
+from tiny_models import build, sentences
+from transformers import AutoModel
+
+from stsbench import losses
+from stsbench.errors import StsbenchError
+from stsbench.methods.diffcse.method import DiffCSE
+from stsbench.methods.esimcse.method import ESimCSE
+from stsbench.methods.simcse.method import SimCSE
+from stsbench.training.api.options import Repetition
+from stsbench.training.api.views import repeated
+
+__all__ = ["folder"]
+TEXTS = sentences(60, longest=9, seed=5)
+N, REPEAT, DRAWS = 5, {"rate": 0.6}, 3000
+
+
+def esimcse(folder, *, dropout=0.0, pooler="cls", **options):
+    return make(ESimCSE, folder, options, dropout=dropout, pooler=pooler)
+
+
+def queue(size=12, **more):
+    return {"size": size, **more}
+
+
+def rows(folder, step=0):
+    return MemoryRows(folder, {"sentence": TEXTS[N * step : N * step + N]})
+
+
+# The released training, step by step -------------------------------------------------------------------------------
+
+
+class Naive:
+    """What the released code does in one step after another, without its Trainer: loss, then theta_m, then the queue."""
+
+    def __init__(self, folder, method, size, momentum):
+        self.model = AutoModel.from_pretrained(folder, dtype=torch.float32).double().eval()
+        self.slow = copy.deepcopy(self.model)
+        self.weight, self.bias = (part.detach().clone().requires_grad_() for part in method.head.dense.parameters())
+        self.size, self.momentum, self.queue = size, momentum, []
+
+    def weights(self):
+        """By the names that the method has for them."""
+        weights = {f"backbone.model.{name}": weight for name, weight in self.model.named_parameters()
+                   if "pooler" not in name}
+        return {**weights, "head.dense.weight": self.weight, "head.dense.bias": self.bias}
+
+    def vector(self, model, ids):
+        hidden = model(input_ids=torch.tensor([[int(token) for token in ids]])).last_hidden_state[0, 0]
+        return torch.tanh(self.weight @ hidden + self.bias)
+
+    def loss(self, first, second, temperature):
+        """A scalar with a graph; then theta_m and the queue as they are for the next step."""
+        queries, keys = ([self.vector(self.model, ids) for ids in view] for view in (first, second))
+        losses = []
+        for i, query in enumerate(queries):
+            scores = [query @ key / (query.norm() * key.norm()) / temperature for key in [*keys, *self.queue]]
+            losses.append(torch.log(sum(torch.exp(score - scores[i]) for score in scores)))
+        with torch.no_grad():
+            fast = dict(self.model.named_parameters())
+            for name, weight in self.slow.named_parameters():
+                weight.copy_(weight * self.momentum + fast[name] * (1 - self.momentum))
+            self.queue += [self.vector(self.slow, ids).clone() for ids in first]
+        self.queue = self.queue[-self.size :] if self.size else []
+        return sum(losses) / len(losses)
+
+
+@pytest.mark.parametrize("options", [
+    {"queue": queue(7, start="random")}, {"queue": queue(12, momentum=0.5), "temperature": 0.3},
+    {"queue": queue(3, momentum=0.0)}, {"queue": None}, {"repeat": None, "queue": queue(7)},
+])
+def test_four_steps_are_those_of_a_loop(folder, options):
+    """Value and gradients to 1e-8, with padding that no row needs, while weights move and the queue fills and runs over."""
+    method = esimcse(folder, **{"repeat": REPEAT, **options})
+    held = method.options.queue
+    naive = Naive(folder, method, held.size if held else 0, held.momentum if held else 0)
+    if held and held.start == "random":
+        naive.slow.load_state_dict(method.queue.encoder.backbone.model.state_dict(), strict=False)
+    for step in range(4):
+        term = method(batch_of(method, rows(folder, step), seed=step, more_padding=3))["contrastive"]
+        views = method.views(rows(folder, step), np.random.default_rng(step)).tokens
+        expected = naive.loss(*views, method.options.temperature)
+        assert term.count == N and term.value.item() == pytest.approx(expected.item(), abs=1e-8)
+        term.value.backward()
+        expected.backward()
+        theirs, ours = naive.weights(), dict(method.named_parameters())
+        trained = {name for name, weight in ours.items() if weight.requires_grad}
+        assert theirs.keys() == trained
+        with torch.no_grad():
+            for name in trained:
+                assert (ours[name].grad - theirs[name].grad).abs().max() < 1e-8, name
+                for weight in (ours[name], theirs[name]):
+                    weight -= 0.01 * weight.grad / weight.grad.norm().clamp(min=1e-12)
+                    weight.grad = None
+    if held:
+        stored = method.queue.stored()
+        assert len(stored) == min(held.size, 4 * N) == len(naive.queue)
+        assert (stored - torch.stack(naive.queue)).abs().max() < 1e-8
+        assert not any(weight.requires_grad or weight.grad is not None for weight in method.queue.parameters())
+
+
+def test_the_loss_as_a_function_of_vectors(folder):
+    method = esimcse(folder, queue=queue())
+    method(batch_of(method, rows(folder)))
+    batch, stored = batch_of(method, rows(folder, 1)), method.queue.stored()
+    first, second = method.vectors(batch.ids, batch.mask).split(N)
+    assert losses.esimcse(first, second, stored).item() == method(batch)["contrastive"].value.item()
+    with pytest.raises(ValueError, match="anchors"):
+        losses.esimcse(first, second[:2])
+
+
+# The queue ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("start", "related"), [("random", False), ("copy", True)])
+def test_a_random_start_knows_nothing_of_the_encoder_and_a_copy_is_the_encoder(tmp_path, start, related):
+    method = esimcse(build(tmp_path / "tiny", pooler=False), queue=queue(start=start))
+    method.start_stage("main")
+    pairs = list(zip(method.queue.encoder.backbone.parameters(), method.backbone.parameters(), strict=True))
+    assert len(pairs) > 20
+    for slow_weight, weight in pairs:
+        assert torch.equal(slow_weight, weight) == (related or weight.std() == 0 or weight.abs().max() == 0)
+    both = [torch.cat([pair[side].flatten() for pair in pairs if pair[0].ndim == 2]) for side in (0, 1)]
+    assert (torch.corrcoef(torch.stack(both))[0, 1] > 0.05) == related
+
+
+@pytest.mark.parametrize("start", ["copy", "random"])
+def test_a_stage_begins_with_an_empty_queue_and_the_encoder_as_it_is(folder, start):
+    method = esimcse(folder, queue=queue(start=start))
+    method(batch_of(method, rows(folder)))
+    slow = copy.deepcopy(method.queue.encoder.backbone.state_dict())
+    with torch.no_grad():
+        for weight in method.backbone.parameters():
+            weight.add_(0.01)
+    method.start_stage("main")
+    assert len(method.queue.stored()) == 0
+    expected, now = method.backbone.state_dict() if start == "copy" else slow, method.queue.encoder.backbone.state_dict()
+    assert all(torch.equal(now[name], value) for name, value in expected.items())
+
+
+@pytest.mark.parametrize(("kind", "options"), [(ESimCSE, {}), (DiffCSE, {"rtd_weight": 0.0})])
+def test_what_is_stored_has_neither_dropout_nor_statistics_of_the_batch(folder, kind, options):
+    method = make(kind, folder, {"queue": queue(momentum=0.0), **options}, dropout=0.3)
+    batch = batch_of(method, rows(folder))
+    method(batch)
+    assert method.training and not any(module.training for module in method.queue.encoder.modules())
+    stored = method.queue.stored()
+    if kind is DiffCSE:
+        assert int(method.projector.inner_norm.num_batches_tracked) == 1 and method.projector.training
+    method.eval()
+    with torch.no_grad():
+        expected = method.vectors(batch.ids[:N], batch.mask[:N])
+    assert (stored - expected).abs().max() < 1e-12
+
+
+def test_held_out_rows_see_no_queue_and_leave_it_alone(folder):
+    method = esimcse(folder, queue=queue(), repeat=None)
+    method(batch_of(method, rows(folder)))
+    before = {name: value.clone() for name, value in method.state_dict().items()}
+    method.eval()
+    batch = batch_of(method, rows(folder, 1))
+    vectors = method.vectors(batch.ids, batch.mask).tolist()
+    assert method(batch)["contrastive"].value.item() == pytest.approx(naive_info_nce(vectors[:N], vectors[N:]), abs=1e-9)
+    assert all(torch.equal(value, before[name]) for name, value in method.state_dict().items())
+
+
+@pytest.mark.parametrize("kind", [ESimCSE, SimCSE, DiffCSE])
+@pytest.mark.parametrize("change", [{"size": 3}, {"momentum": 0.5}, {"start": "copy"}, None])
+def test_every_choice_of_the_queue_shows_in_later_batches_and_not_in_the_first(folder, kind, change):
+    plain, values = {"size": 9, "momentum": 0.9, "start": "random"}, []
+    for held in (plain, None if change is None else {**plain, **change}):
+        method = make(kind, folder, {"queue": held, **({"rtd_weight": 0.0} if kind is DiffCSE else {})})
+        method.start_stage("main")
+        values.append([method(batch_of(method, rows(folder, step)))["contrastive"].value.item() for step in range(3)])
+    assert values[0][0] == values[1][0]
+    assert abs(values[0][2] - values[1][2]) > 1e-6
+
+
+# The same by other methods' options --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "more"), [(SimCSE, {}), (DiffCSE, {"projector": "tanh", "rtd_weight": 0.0})])
+def test_simcse_and_diffcse_with_its_options_are_esimcse(folder, kind, more):
+    options = {"repeat": REPEAT, "queue": queue(7)}
+    methods = make(ESimCSE, folder, options), make(kind, folder, {**options, **more})
+    state = methods[0].state_dict()
+    methods[1].load_state_dict(
+        {name.replace("head.", "projector.") if kind is DiffCSE else name: value for name, value in state.items()})
+    for step in range(3):
+        values = [method(batch_of(method, rows(folder, step), seed=step))["contrastive"].value for method in methods]
+        assert values[0].item() == values[1].item()
+    assert torch.equal(*(method.queue.stored() for method in methods))
+
+
+def test_pairs_with_hard_negatives_and_a_queue(folder):
+    data = MemoryRows(folder, {"anchor": TEXTS[:5], "positive": TEXTS[5:10], "negative": TEXTS[10:15]})
+    method = make(SimCSE, folder, {"view": "given", "repeat": REPEAT, "queue": queue(), "alpha": 2.0})
+    method(batch_of(method, data, seed=1))
+    stored, plain, batch = method.queue.stored(), [data.ids(role) for role in data.roles], batch_of(method, data, seed=2)
+    lengths = batch.mask.sum(1).split(N)
+    assert lengths[0].tolist() == [len(ids) for ids in plain[0]]  # the anchor stays, what comes later is repeated
+    assert all(later.sum() > sum(map(len, ids)) for later, ids in zip(lengths[1:], plain[1:], strict=True))
+    queries, keys, hard = method.vectors(batch.ids, batch.mask).detach().split(N)
+    values = []
+    for i, query in enumerate(queries):
+        scores = [float(torch.cosine_similarity(query, vector, 0)) / 0.05 for vector in [*keys, *hard, *stored]]
+        partition = sum(math.exp(score) for score in scores) + math.exp(scores[N + i])  # alpha 2: its own twice
+        values.append(math.log(partition) - scores[i])
+    assert method(batch)["contrastive"].value.item() == pytest.approx(sum(values) / N, abs=1e-8)
+
+
+def test_a_head_stands_on_the_first_token_s_vector(folder):
+    with pytest.raises(StsbenchError):
+        esimcse(folder, pooler="mean")
+    method = esimcse(folder, pooler="mean", head="none", queue=queue())
+    method(batch_of(method, rows(folder)))
+    assert method.queue.stored().shape == (N, method.backbone.width)
+
+
+# Repetition --------------------------------------------------------------------------------------------------------
+
+
+def draws(items, **options):
+    rng = np.random.default_rng(0)
+    return [repeated(items, Repetition(**options), rng).tolist() for _ in range(DRAWS)]
+
+
+def uniform(counter, values):
+    """Each of the values as often as any other, up to five standard deviations, and no other."""
+    assert set(counter) == set(values)
+    p, total = 1 / len(values), sum(counter.values())
+    assert all(abs(count - p * total) <= 5 * (total * p * (1 - p)) ** 0.5 for count in counter.values())
+
+
+@pytest.mark.parametrize(("items", "options", "most", "first", "last"), [
+    # items, options -> the most that are repeated, the first item that may be, the last
+    (12, {"rate": 0.32}, 2, 1, 10), (20, {"rate": 0.32}, 5, 1, 18), (64, {"rate": 0.32}, 9, 1, 62),
+    (25, {"rate": 0.28}, 6, 1, 23), (12, {"rate": 0.32, "unit": "word"}, 2, 0, 10),
+    (4, {"rate": 0.32, "unit": "word"}, 1, 0, 2), (40, {"rate": 0.5, "unit": "word"}, 9, 0, 38),
+    (12, {"rate": 0.32, "count": "paper"}, 3, 1, 10), (6, {"rate": 0.32, "count": "paper"}, 2, 1, 4),
+    (42, {"rate": 0.5, "count": "paper"}, 20, 1, 40), (10, {"rate": 0.4, "unit": "word", "count": "paper"}, 4, 0, 9),
+    (1, {"unit": "word", "count": "paper"}, 1, 0, 0),
+])
+def test_how_many_are_repeated_and_which(items, options, most, first, last):
+    drawn = draws(items, **options)
+    assert all(indices == sorted(set(indices)) for indices in drawn)
+    uniform(Counter(map(len, drawn)), range(most + 1))
+    uniform(Counter(index for indices in drawn for index in indices), range(first, last + 1))
+
+
+@pytest.mark.parametrize(("items", "options"), [
+    (3, {}), (6, {"rate": 0.32}), (2, {"count": "paper"}), (1, {"unit": "word"}), (2, {"rate": 0.9, "unit": "subword"}),
+])
+def test_too_short_to_repeat(items, options):
+    assert set(map(len, draws(items, **options))) == {0}
+
+
+def test_the_first_view_is_the_sentence_and_the_second_has_runs_of_two(folder):
+    method = esimcse(folder, repeat=REPEAT, queue=None)
+    first, second = method.views(MemoryRows(folder, {"sentence": TEXTS}), np.random.default_rng(1)).tokens
+    assert [row.tolist() for row in first] == tokens(folder, TEXTS)
+    grown = 0
+    for before, after in zip(first, second, strict=True):
+        runs = [[(token, len([*run])) for token, run in groupby(ids.tolist())] for ids in (before, after)]
+        for (token, length), (same, longer) in zip(*runs, strict=True):
+            assert token == same and length <= longer <= 2 * length
+            grown += longer - length
+        assert (before[0], before[-1]) == (after[0], after[-1])
+    assert grown > len(TEXTS)
+    assert max(map(len, second)) > 10  # beyond backbone.max_length: not cut again
+
+
+@pytest.mark.parametrize("count", ["released", "paper"])
+def test_words_are_repeated_in_the_text_and_cut_afterwards(folder, count):
+    method = esimcse(folder, repeat={"unit": "word", "rate": 0.6, "count": count}, queue=None)
+    texts = [*TEXTS[:20], "cat", "the cat " * 9]
+    second = method.views(MemoryRows(folder, {"sentence": texts}), np.random.default_rng(4)).tokens[1]
+    rng, expected, last = np.random.default_rng(4), [], 0
+    for text in texts:
+        words = text.split(" ")
+        indices = repeated(len(words), Repetition(unit="word", rate=0.6, count=count), rng)
+        last += len(words) - 1 in indices
+        expected.append(" ".join(f"{word} {word}" if index in indices else word for index, word in enumerate(words)))
+    assert [list(map(int, row)) for row in second] == tokens(folder, expected)
+    assert expected != texts and (last > 0) == (count == "paper")
+
+
+def test_changed_copies_of_diffcse_are_of_the_repeated_sentence(folder):
+    method = make(DiffCSE, folder, {"repeat": REPEAT, "generator": None})
+    views = method.views(MemoryRows(folder, {"sentence": TEXTS[:9]}), np.random.default_rng(1))
+    assert [len(row) for row in views.tokens[1]] == [len(row) for row in views.tokens[3]]
+    assert max(map(len, views.tokens[1])) > max(map(len, views.tokens[0]))
+    assert all(np.array_equal(*pair) for pair in zip(views.tokens[1], views.extra["replace same original"][1], strict=True))
+
+
+def test_repeated_sub_words_need_positions_and_repeated_words_do_not(folder):
+    backbone = esimcse(folder).backbone
+    backbone.max_length = 60
+    with pytest.raises(StsbenchError):
+        ESimCSE(backbone, ESimCSE.Options())
+    ESimCSE(backbone, ESimCSE.Options(repeat={"unit": "word"}))

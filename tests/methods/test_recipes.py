@@ -1,0 +1,257 @@
+"""Every shipped recipe: complete, with the scores of the row that it stands for, and the settings of its paper or code.
+
+What only repeats a recipe is not tested: tests/methods/test_contract.py trains each method, and its options.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from shipped_recipes import EVERY, METHODS, changed, held, printed, recipe, rows_of, settings, ways
+
+from stsbench import registry
+from stsbench.encoders.prompt.modules import check_head
+from stsbench.leaderboard.records.paths import PUBLISHED
+from stsbench.leaderboard.records.publications import load_publications
+from stsbench.methods.sarcse.method import check_pooler
+from stsbench.training.recipes import methods
+from stsbench.training.recipes.method_plan import plan_of
+from stsbench.training.recipes.methods import GROUP, card, options_of
+from stsbench.training.recipes.recipe import resolved_yaml
+from stsbench.training.recipes.recipes import default_recipe, find_recipe, load_recipe, recipe_names
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "published"
+TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "Avg")
+
+# Every recipe of a method ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_recipe_validates_says_where_it_comes_from_and_round_trips(method, tmp_path):
+    for name in recipe_names(method):
+        shipped, raw = find_recipe(method, name)
+        assert (shipped.name, shipped.method) == (name, method) and shipped.description and "extends" not in raw
+        assert shipped.source and (shipped.published or shipped.source.note), name
+        assert shipped.options == options_of(method)(**shipped.options).model_dump(mode="json")  # complete
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(resolved_yaml(shipped), "utf-8")
+        assert find_recipe(method, str(path))[0] == shipped == load_recipe(method, str(path))
+        flat = yaml.safe_load(path.read_text("utf-8"))  # another reader of YAML finds the same numbers
+        assert flat == json.loads(shipped.model_dump_json())
+
+
+# what the default recipe has otherwise: a model that has to be named, or a paper's setting beside its code's defaults
+NOT_DEFAULT = {"angle": {"format", "ibn_weight", "angle_weight", "test_pooler"}, "diffcse": {"generator"},
+               "distil": {"teachers"}, "rankcse": {"teachers"}, "mirror-bert": {"test_length"}}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_read_without_torch_is_what_the_class_says_and_the_default_recipe_has_the_defaults(method):
+    loaded = registry.resolve(GROUP, method)
+    assert default_recipe(method) == loaded.Options.default_recipe in recipe_names(method)
+    assert options_of(method) is loaded.Options
+    assert [option.name for option in methods.options(method)] == list(loaded.Options.model_fields)
+    shipped = load_recipe(method)
+    assert shipped == recipe(loaded.Options.default_recipe, method)
+    defaults = loaded.Options.model_construct().model_dump(mode="json")
+    assert {name for name, value in shipped.options.items() if value != defaults[name]} == NOT_DEFAULT.get(method, set())
+
+
+# Published scores --------------------------------------------------------------------------------------------------
+
+DEV, U = ("sts-b dev", "spearman", "STS-B"), "unsup-bert-base"
+IN_TEXT = {  # scores outside the tables of the board: ConSERT's figure, Table 6 of SBERT
+    "consert": {(f"{U}-{name}", "sts:all", "spearman", "Avg", score) for name, score in {
+        "none": 63.84, "batch-16": 72.63, "batch-48": 72.60, "batch-192": 72.86, "batch-288": 72.98}.items()},
+    "sbert": {(name, *DEV, score) for name, score in {
+        "nli-bert-base": 80.78, "nli-bert-base-max": 79.07, "nli-bert-base-cls": 79.80, "stsb-bert-base": 87.44,
+        "stsb-bert-base-max": 69.92, "stsb-bert-base-cls": 86.62, "nli-bert-base-u-v": 66.04,
+        "nli-bert-base-difference": 69.78, "nli-bert-base-product": 70.54, "nli-bert-base-difference-product": 78.37,
+        "nli-bert-base-u-v-product": 77.44, "nli-bert-base-u-v-difference-product": 80.44}.items()},
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_published_row_has_a_recipe_with_its_scores_and_no_recipe_has_others(method):
+    rows = printed(method) | IN_TEXT.get(method, set())
+    assert rows <= held(method)
+    beyond = {name for name, *_ in held(method) - rows}
+    assert all("second hand" in recipe(name, method).source.note for name in beyond)
+    assert not beyond or method in ("infocse", "pcl", "rankcse", "sncse")
+
+
+def test_scores_at_second_hand_are_those_of_the_list_that_they_were_read_from():
+    if not (SHARED / "second_hand.tsv").exists():
+        pytest.skip("the list of scores at second hand is not beside the checkout")
+    lines = [line.split("\t") for line in (SHARED / "second_hand.tsv").read_text("utf-8").splitlines()]
+    listed = {re.sub("[_ ]", "-", f"{label} {backbone}".lower()): cells[2:10] for label, backbone, *cells in lines[1:]}
+    count = 0
+    for method in ("infocse", "pcl", "rankcse", "sncse"):
+        for name in {name for name, *_ in held(method) - printed(method)}:
+            expected = map(float, listed[f"{method}-{name.removeprefix('released-')}"])
+            assert {(name, "sts:all", "spearman", *pair) for pair in zip(TASKS, expected, strict=True)} <= held(method)
+            count += 1
+    assert count == 17
+
+
+OWN_ROWS = [  # papers, what their rows of a method are called, how many of them no recipe trains
+    ("simcse simcse-readme", "SimCSE", 0), ("diffaug promptbert-readme", "^Prompt", 0), ("esimcse-readme", "", 0),
+    ("diffaug diffaug-readme", "^DiffAug", 0), ("sarcse", "SARCSE", 0), ("consert consert-readme diffaug", "^ConSERT", 0),
+    ("consert simcse diffcse ct-readme sentence-transformers", "^CT|-CT$", 0), ("diffcse", "SG-OPT", 0),
+    ("mirror-bert-readme promcse-readme", "^Mirror-BERT", 0), ("simcse diffcse", "^IS-BERT", 0), ("angle-readme", "", 3),
+    ("pcl-readme", "", 0), ("declutr simcse diffcse sarcse", "^DeCLUTR", 4), ("infocse-readme", "", 1),
+    ("whitenedcse-readme", "", 1),
+]
+
+
+@pytest.mark.parametrize(("papers", "pattern", "count"), OWN_ROWS)
+def test_the_rows_of_a_paper_are_trained_by_recipes(papers, pattern, count):
+    stated = pytest.importorskip("stsbench.leaderboard.reproduce.ways").resolve(load_publications(PUBLISHED), ways())
+    rows = rows_of(papers.split(), lambda row: re.search(pattern, row.method))
+    assert rows and sum(not stated[row.id].recipes for row in rows) == count
+
+
+# printed average -> mean of the columns: of ten runs; SBERT's own
+OTHER_MEANS = {
+    ("promptbert", "unsup-promptbert-base", 78.54): 78.52, ("sbert", "nli-bert-base", 74.89): 74.86,
+    ("consert", "joint-bert-large", 79.44): 79.45, ("consert", "unsup-bert-large-released", 76.45): 76.44,
+    ("mirror-bert", "bert-base", 74.4): 74.386,
+}
+
+
+def test_a_printed_average_is_the_mean_of_its_scores_and_stands_in_the_card():
+    for method, name in EVERY:
+        for row in recipe(name, method).published:
+            *scores, last = row.scores.items()
+            if last[0] == "Avg" and scores:
+                expected = OTHER_MEANS.get((method, name, last[1]), last[1])
+                assert len(scores) == 7 and abs(sum(score for _, score in scores) / 7 - expected) <= 0.0051, (name, row)
+            if last[0] == "Avg" and row.protocol == "sts:all":
+                assert re.search(rf"\b{last[1]:.2f}\b|\b{last[1]:.1f}\b", card(method)), (name, row)
+
+
+def test_consert_s_rows_are_transductive_where_sts_is_the_text():
+    rows = rows_of(("consert", "consert-readme", "diffaug"), lambda row: row.method.startswith("ConSERT"))
+    assert len(rows) == 21
+    for row in rows:
+        shipped = recipe(ways()[row.id].recipe.removeprefix("consert/"), "consert")
+        transductive = shipped.data.file == "sts-texts" and "unsup" in plan_of(shipped).stages
+        assert ("transductive" in row.flags) == transductive, row.id
+
+
+# Settings ----------------------------------------------------------------------------------------------------------
+
+TRAINER = {"schedule": "linear", "warmup": 0, "weight_decay": 0, "betas": (0.9, 0.999), "epsilon": 1e-8,
+           "adam": "transformers", "clip": 1, "accumulate": 1, "drop_last": False, "order": "random"}
+FIT = {**TRAINER, "warmup": 0.1, "weight_decay": 0.01, "epsilon": 1e-6, "adam": "uncorrected"}
+FORKS = {  # of SimCSE's code, which trains by transformers' Trainer; of sentence-transformers' `fit`
+    **dict.fromkeys(("diffaug", "diffcse", "esimcse", "infocse", "pcl", "promptbert", "rankcse", "sarcse", "simcse", "sncse",
+                     "whitenedcse"), TRAINER),
+    "consert": FIT, "sbert": FIT, "distil": {**FIT, "warmup": 1000}, "is-bert": {**FIT, "epsilon": 1e-7},
+}
+
+
+@pytest.mark.parametrize("method", FORKS)
+def test_a_fork_optimises_as_the_code_that_it_is_of(method):
+    for name in recipe_names(method):
+        values, expected = settings(recipe(name, method)), FORKS[method]
+        if method == "sbert" and name.endswith("-whitening"):  # a Keras port of BERT's own optimiser
+            expected = {**expected, "adam": "transformers", "clip": None}
+        assert {key: values[f"training.{key}"] for key in expected} == expected, name
+        if FORKS[method] is TRAINER:
+            assert "temperature" in name or values["options.temperature"] == 0.05, name
+            assert values["backbone.max_length"] == (34 if method in ("diffaug", "promptbert") else 32), name
+            pairs = values["data.columns"] or "documents" in values["data.file"]
+            assert pairs or values["data.file"] == "wiki1m_for_simcse.txt", name
+
+
+# method (and stage): recipe, batch size, learning rate, epochs, where tables, scripts or READMEs print several
+HYPERPARAMETERS = """
+simcse: unsup-bert-base 64 3e-5 1, unsup-bert-large 64 1e-5 1, unsup-roberta-base 512 1e-5 1
+simcse: unsup-roberta-large 512 3e-5 1, sup-bert-base 512 5e-5 3, sup-bert-large 512 1e-5 3, sup-roberta-base 512 5e-5 3
+simcse: sup-roberta-large 512 1e-5 3, multicsr-bert-base 128 5e-5 3, syncse-partial-roberta-base 512 5e-5 3
+diffcse: bert-base-sts 64 7e-6 2, bert-base-transfer 64 2e-6 2, roberta-base-sts 64 1e-5 2, roberta-base-transfer 64 3e-6 2
+esimcse: bert-base 64 3e-5 1, bert-large 64 1e-5 1, roberta-base 64 1e-5 1, roberta-large 64 1e-5 1
+promptbert: unsup-promptbert-base 256 1e-5 1, sup-promptbert-base 512 5e-5 3, sup-promptroberta-base 512 5e-5 3
+diffaug/joint: bert-base-semi 256 1e-5 1, bert-base-sup 128 5e-5 3
+pcl: released-bert-base 64 3e-5 1, released-roberta-large 64 3e-5 1
+sncse: bert-base 256 1e-5 1, roberta-large 128 5e-6 1
+sbert: nli-bert-base 16 2e-5 1, stsb-bert-base 16 2e-5 4
+consert: unsup-bert-base 96 5e-7 10
+consert/unsup: joint-unsup-bert-base 96 5e-7 25
+consert/joint: joint-unsup-bert-base 96 2e-5 1
+cosent: stsb-bert-base 32 2e-5 5, nli-bert-base 64 2e-5 10
+"""
+PRINTED = [(method, *row.split()) for method, rows in re.findall(r"(\S+): (.*)", HYPERPARAMETERS)
+           for row in rows.split(", ")]
+
+
+@pytest.mark.parametrize(("method", "name", "batch_size", "learning_rate", "epochs"), PRINTED)
+def test_batch_size_learning_rate_and_epochs_are_those_that_are_printed(method, name, batch_size, learning_rate, epochs):
+    method, _, stage = method.partition("/")
+    shipped = recipe(name, method)
+    training = shipped.stage_training(stage or plan_of(shipped).stages[0])
+    assert (training.batch_size, training.learning_rate, training.epochs) == (
+        int(batch_size), float(learning_rate), int(epochs))
+
+
+@pytest.mark.parametrize(("name", "mask_ratio", "rtd_weight"), [
+    ("bert-base-sts", 0.3, 0.005), ("bert-base-transfer", 0.15, 0.05), ("roberta-base-sts", 0.2, 0.005),
+    ("roberta-base-transfer", 0.15, 0.05),
+])
+def test_diffcse_s_ratios_and_weights_are_those_of_its_readme(name, mask_ratio, rtd_weight):
+    options = recipe(name, "diffcse").options
+    assert (options["mask_ratio"], options["rtd_weight"]) == (mask_ratio, rtd_weight)
+
+
+# A name that ends in a number changes that setting, and nothing else, of the recipe that it was made from
+NUMBERS = {"batch": "training.batch_size", "dropout": "backbone.dropout", "temperature": "options.temperature",
+           "lambda": "options.rtd_weight", "mask": "options.mask_ratio", "theta": "options.theta",
+           "mlm": "options.mlm_weight", "prefix-length": "options.prefix_length", "alpha": "options.alpha",
+           "crop": "options.rate", "delete-words": "options.rate"}
+BASES = {"diffcse": "bert-base-sts", "sarcse": "roberta-base", "diffaug": "bert-base-semi"}
+NUMBERED = [(method, name, *match.groups()) for method, name in EVERY
+            if (match := re.fullmatch(rf"(?:(.*)-)?({'|'.join(NUMBERS)})-([\d.]+)", name)) and name != "mlm-15"]
+
+
+@pytest.mark.parametrize(("method", "name", "base", "kind", "number"), NUMBERED)
+def test_a_recipe_named_by_a_number_changes_that_setting_alone(method, name, base, kind, number):
+    key, value, base = NUMBERS[kind], float(number), base or BASES[method]
+    if (method, kind) == ("diffaug", "alpha"):
+        key, base = "options.aux_weight", f"{base}-aux"
+    expected = {key: value}
+    if key == "options.rate":
+        expected = {key: value / 100, "options.view": kind.replace("-", "_")}
+    assert changed(base, name, method) == expected
+
+
+def test_what_a_source_says_of_its_data_or_its_epochs_is_a_value_and_not_a_note():
+    assert [recipe(f"bert-base-{name}", "ct").data.min_characters for name in ("library", "in-batch")] == [10, 0]
+    assert recipe("nli-bert-base", "cosent").training.max_steps == 50_000  # its epochs are of 5,000 steps
+
+
+def test_few_labels_are_that_share_drawn_by_seed_0():
+    for method, name in EVERY:
+        if share := re.search(r"-labels-(1|10)$", name):
+            shipped = recipe(name, method)
+            for rows in (shipped.labelled, *([shipped.data] if shipped.data.columns else ())):
+                assert rows is None or (rows.share, rows.sample_seed) == (int(share[1]) / 100, 0), (method, name)
+            assert shipped.labelled or shipped.data.columns
+
+
+def test_the_head_or_pooler_of_a_recipe_fits_and_diffaug_s_stages_are_as_long_as_they_say():
+    for method, name in EVERY:
+        shipped = recipe(name, method)
+        if method in ("simcse", "esimcse", "pcl", "rankcse"):
+            check_head(shipped.options["head"], shipped.backbone.pooler)
+        if method == "sarcse":
+            check_pooler(shipped.backbone.pooler)
+        if method == "mirror-bert":
+            assert (shipped.options["drophead"] > 0) == (shipped.backbone.dropout == 0)
+        if method == "diffaug":  # however few rows there are
+            prefix = shipped.stage_training("prefix")
+            assert prefix.max_steps is not None and prefix.epochs >= prefix.max_steps
+            assert not shipped.data.columns or (shipped.data.file, shipped.data.share) == (
+                shipped.labelled.file, shipped.labelled.share)
