@@ -52,7 +52,7 @@ RULES = [
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
-@pytest.mark.parametrize("blocks", [0, 1, 2])
+@pytest.mark.parametrize("blocks", [0, 2])
 @pytest.mark.parametrize("kind", [{}, {"masked": "zero"}, {"loss": "bce_of_softmax"},
                                   {"masked": "zero", "loss": "bce_of_softmax"}, {"diagonals": "by_guide"}], ids=str)
 def test_value_and_gradient_are_the_loop_s(rule, blocks, kind):
@@ -100,22 +100,17 @@ def test_equal_texts_stay_among_their_kind_only_in_the_library(tmp_path, diagona
     assert abs(ours - sum(total) / N) < 1e-10
 
 
-def test_what_equals_what():
+def test_where_everything_is_masked_stored_vectors_are_left_which_the_guide_has_not_read():
     (a, p, m), guides = drawn(7, 3), guides_near(8, 3)
-    known = cosines(guides)
-    alone = {"contrast_anchors": False, "contrast_positives": False}
-    nothing = guided_info_nce(a, p, known, GuideRule(margin=-9.0, **alone), negatives=[m], temperature=0.05)
-    assert abs(nothing - info_nce(a, p, negatives=[m])) < 1e-12
-    phi = guided_info_nce(a, p, known, GuideRule("fixed", phi=1.0, **alone), negatives=[m], temperature=0.05)
-    assert abs(phi - info_nce(a, p, negatives=[m])) < 1e-12
-    everything = guided_info_nce(a, p, known, GuideRule(margin=9.0), anchors=a, negatives=[m])
-    assert everything.item() == 0.0
+    known, alone = cosines(guides), {"contrast_anchors": False, "contrast_positives": False}
+    assert guided_info_nce(a, p, known, GuideRule(margin=9.0), anchors=a, negatives=[m]).item() == 0.0
     # y ln p alone over 2 B^2 entries is the cross-entropy over 2 B
-    bce = guided_info_nce(a, p, known, GuideRule(margin=9.0, loss="bce_of_softmax", **alone), negatives=[m])
-    assert bce.item() == 0.0
+    rule = GuideRule(margin=9.0, loss="bce_of_softmax", **alone)
+    assert guided_info_nce(a, p, known, rule, negatives=[m]).item() == 0.0
     stored = torch.randn(4, D, dtype=torch.float64)
     kept = guided_info_nce(a, p, known, GuideRule(margin=9.0, **alone), negatives=[m], stored=stored)
-    assert abs(kept - info_nce(a, p, stored=stored)) > 1e-3 and kept.item() > 0  # of texts that the guide has not read
+    expected = [info_nce(a[i : i + 1], p[i : i + 1], stored=stored) for i in range(N)]
+    assert kept.item() == pytest.approx(sum(expected).item() / N, abs=1e-12)
 
 
 def test_the_bce_is_torch_s_own_and_finite_where_p_is_1():

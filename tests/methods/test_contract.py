@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from disturbances import disturbed
 from method_options import changes_of, effect
+from method_refusals import roles
 from method_runs import RUNS, TERMS, InterruptAt, StopAt, Stopped, make_place, on_device, recipe_of, train
 from pretend_device import pretend_device
 from sentence_transformers import SentenceTransformer
@@ -36,9 +37,9 @@ ALL = sorted({*METHODS, "plain-sbert"})
 NAMES = [*RUNS, *sorted({*ALL} - {method for method, _ in RUNS.values()})]
 LONGER = {"training.max_steps": 4, "training.epochs": 9, "checkpoint_every": 3}
 DROPOUT = {"backbone.dropout": 0.1}
-VARIANTS = {"simcse-given", "rankcse-given", "distil-ranks", "promptbert-words", "diffaug-adapter",
-            "sbert-triplet"}  # no state of their own
+VARIANTS = {"simcse-given", "rankcse-given", "distil-ranks", "diffaug-adapter", "sbert-triplet"}  # no state of their own
 SHARED = [name for name in NAMES if name not in VARIANTS]
+TOGETHER = [name for name in SHARED if name != "promptbert-words"]  # whose encoder stays as it is: test_terms.py
 TEXTS = ["cat", "the man runs .", "a [MASK] dog with a guitar", "blue " * 30]
 STATISTICS = [f"projector.{norm}_norm.running_{kind}" for norm in ("inner", "outer") for kind in ("mean", "var")]
 # Of two processes each counts its own tokens and learns its own statistics.
@@ -93,6 +94,20 @@ def test_the_options_of_every_recipe_go_together_and_fit_its_data(place, method)
         if shipped.data.columns or str(shipped.data.file).endswith((".txt", "-texts")):  # else a file's header says them
             given = tuple(shipped.data.columns) or ("sentence",)
             assert set(plan.roles(given)) == set(given), name
+
+
+@pytest.mark.parametrize(("method", "columns", "used", "options"), [
+    ("simcse", "label sentence", "sentence", {}), ("simcse", "positive anchor", "anchor positive", {"view": "given"}),
+    ("simcse", "negative2 negative label anchor positive", "anchor positive negative negative2", {"view": "given"}),
+    ("promptbert", "label negative positive anchor", "anchor positive negative", {"view": "given"}),
+    ("promptbert", "sentence label", "sentence", {}), ("sarcse", "sentence label", "sentence", {}),
+    ("sarcse", "negative positive anchor", "anchor positive negative", {"view": "given"}),
+    ("mirror-bert", "sentence", "sentence", {}), ("mirror-bert", "anchor positive negative", "anchor positive", {}),
+    ("mlm", "label sentence", "sentence", {}), ("mlm", "positive anchor", "anchor", {}),
+])
+def test_of_the_data_s_columns_those_that_the_loss_compares_are_used_in_its_order(method, columns, used, options):
+    """What is refused: tests/refusals/methods-options.yaml."""
+    assert roles(method, *columns.split(), **options) == tuple(used.split())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -164,15 +179,15 @@ def both(place):
     changes = {"backbone.dropout": 0.0, "selection.by": "none", "data.held_out": 0, "training.max_steps": 2,
                "training.epsilon": 1e-2, "training.gather": "exact"}
     recipes = {}
-    for name in SHARED:
+    for name in TOGETHER:
         rows = {} if name == "ct" else {"training.batch_size": 7}
         recipes[name] = recipe_of(place, name, **{**changes, **rows, **STILL.get(name, {})})
         train(recipes[name], place / f"alone-{name}", place)
     train_each({name: (recipe, place / f"both-{name}") for name, recipe in recipes.items()}, place / "data")
-    return {name: (place / f"alone-{name}", place / f"both-{name}") for name in SHARED}
+    return {name: (place / f"alone-{name}", place / f"both-{name}") for name in TOGETHER}
 
 
-@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize("name", TOGETHER)
 def test_two_processes_train_what_one_trains(place, both, name):
     check_two_are_one(*both[name], place / "model", ITS_OWN.get(name, ()))
 

@@ -1,6 +1,5 @@
 """What is frozen: none of its weights takes a gradient, its dropout is as in the released code, and everything that has a
-gradient there still has one. How much a part that is shared gets is compared with each method's own oracle (test_pcl,
-test_promptbert, test_sgopt, test_infocse, test_diffcse)."""
+gradient there still has one. How much a part that is shared gets: test_terms.py, and the oracles of each method."""
 
 import pytest
 import torch

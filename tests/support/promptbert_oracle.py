@@ -6,10 +6,9 @@ import math
 import re
 from functools import cache
 
-import pytest
 import tiny_models
 import torch
-import training_runs
+from info_nce_oracle import naive_info_nce
 from method_oracle import LIMIT, make
 from safetensors.torch import load_file
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
@@ -86,13 +85,6 @@ def build(folder, family):
     return folder
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """family -> folder."""
-    place = tmp_path_factory.mktemp("promptbert")
-    return {family: build(place / family, family) for family in FIRST}
-
-
 def promptbert(folder, family=None, *, dropout=0.0, engine="auto", **options):
     """The method in float64 and train mode, with templates of that family; one of them where words are learned."""
     family = family or folder.name
@@ -101,14 +93,6 @@ def promptbert(folder, family=None, *, dropout=0.0, engine="auto", **options):
     method = make(PromptBERT, folder, chosen, dropout=dropout, pooler="mask")
     method.backbone.engine = engine
     return method
-
-
-def small_run(place, **more):
-    """A run of 7 steps, the last of 5 rows."""
-    return training_runs.settings(build(place / "bert", "bert"), training_runs.make_text(place, 65), **{
-        "backbone.pooler": "mask", "backbone.max_length": 12, "options.template": FIRST["bert"],
-        "options.second_template": SECOND["bert"], "training.epochs": 1, **more,
-    })
 
 
 @cache
@@ -266,7 +250,9 @@ class Oracle:
         """Section 6, anchor by anchor."""
         roles = ["sentence", "sentence"] if "sentence" in data else list(data)
         views = [[self.z(text, min(number, 1)) for text in data[role]] for number, role in enumerate(roles)]
-        return info_nce(views, self.options)
+        queries, keys, *negatives = views
+        options = {"similarity": self.options.similarity, "temperature": self.options.temperature, "negatives": negatives}
+        return naive_info_nce(queries, keys, **options).mean()
 
     def tested(self, text, *, dev=False):
         """Section 7: the vector that is tested; or what the authors' training scores development data by."""
@@ -283,20 +269,3 @@ class Oracle:
             return self.m(found) if delta is None else self.m(found) - self.m(delta)
         found = found if delta is None else found - delta
         return torch.tanh(self.mlp[0] @ found + self.mlp[1]) if options.head == "mlp" else found
-
-
-def info_nce(views, options):
-    """The mean over i of -log e^s(q_i, k_i) / sum over j and over keys and negatives of e^s(q_i, .)."""
-
-    def similarity(a, b):
-        product = (a * b).sum()
-        if options.similarity == "dot":
-            return product
-        return product / torch.sqrt((a * a).sum() * (b * b).sum()) / options.temperature
-
-    queries, *others = views
-    total = 0.0
-    for i, query in enumerate(queries):
-        scores = [similarity(query, vector) for view in others for vector in view]
-        total = total - torch.log(torch.exp(scores[i]) / sum(torch.exp(score) for score in scores))
-    return total / len(queries)

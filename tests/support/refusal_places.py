@@ -28,6 +28,36 @@ def _run(folder):
     return folder / "run"
 
 
+def _masked_lm(folder):
+    import promptbert_oracle
+
+    return promptbert_oracle.build(folder / "lm", "bert")
+
+
+def _distilbert(folder):
+    import tiny_models
+
+    return tiny_models.build(folder / "distilbert", "distilbert")
+
+
+def _roberta(folder):
+    import promptbert_oracle
+
+    return promptbert_oracle.build(folder / "roberta", "roberta")
+
+
+def _headless(folder):
+    import tiny_models
+
+    return tiny_models.build(folder / "headless", pooler=False)
+
+
+def _wide(folder):
+    import tiny_models
+
+    return tiny_models.build(folder / "wide", width=64)
+
+
 def _copy(build, name):
     return lambda place: shutil.copytree(_made(build), place / name)
 
@@ -37,6 +67,11 @@ PLACES = {
     "model": _copy(_model, "model"),  # a transformers model without modules.json: nothing says how to pool
     "data": lambda place: shutil.copytree(SAMPLE, place / "data"),  # the sample as a data folder
     "run": _copy(_run, "run"),  # the token set's run of STS-B
+    "lm": _copy(_masked_lm, "lm"),  # a masked BERT of two layers and 64 positions
+    "distilbert": _copy(_distilbert, "distilbert"),  # of another family
+    "wide": _copy(_wide, "wide"),  # a masked BERT of another width
+    "roberta": _copy(_roberta, "roberta"),  # a masked RoBERTa, so of another vocabulary
+    "headless": _copy(_headless, "headless"),  # a BERT without a pooler and without a masked-LM head
 }
 
 

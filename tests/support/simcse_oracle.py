@@ -6,7 +6,7 @@ import math
 
 import pytest
 from method_oracle import batch_of, make, masked_lm_folder, states, tokens
-from tiny_models import build, sentences
+from tiny_models import sentences
 
 from stsbench.methods.simcse.method import SimCSE
 
@@ -20,11 +20,6 @@ QUADRUPLES = {**TRIPLETS, "negative2": TEXTS[15:20]}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return masked_lm_folder(tmp_path_factory.mktemp("simcse") / "tiny-mlm")
-
-
-@pytest.fixture(scope="module")
-def headless(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("simcse") / "tiny-bert")
 
 
 def simcse(folder, *, dropout=0.0, pooler="cls", **options):

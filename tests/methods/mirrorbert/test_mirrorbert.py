@@ -1,22 +1,101 @@
-"""Mirror-BERT's loss against its equation written out, in float64; spans and heads replayed from draws; every option."""
+"""Mirror-BERT written out: spans by loops over characters, layers head by head, the mean position by position."""
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
-from method_oracle import total
-from mirrorbert_oracle import MASK, OTHERS, TEXTS, batch_for, folders, loss, masked, mirrorbert, pairs, plain, vectors
+import torch
+from info_nce_oracle import naive_nt_xent
+from method_oracle import MemoryRows, _reference, batch_of, make, tokens, total
 from tiny_models import build
-from training_runs import one_thread
+from torch.nn import functional
+from training_runs import make_text, settings
+from transformers import AutoModel
 
-from stsbench.config import validate
+import stsbench
+from stsbench.encoders.load import load_encoder
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.methods.mirrorbert.method import MirrorBERT, mask_span, mask_spans
 from stsbench.methods.mirrorbert.options import MirrorBERTOptions
-from stsbench.training.modules.backbone import load_backbone
-from stsbench.training.recipes.method_plan import MethodPlan
 
-__all__ = ["folders", "one_thread"]
+TEXTS = ["the man plays guitar in the park", "a dog", "the big cat sleeps on the red food .", "a woman eats", "blue"]
+OTHERS = ["a man in a park", "the small dog runs with the cat in the park", "big", "food", "red cat means : blue dog"]
+PAD = {"bert": 0, "roberta": 1}
+MASK = {"bert": "[MASK]", "roberta": "<mask>"}
+SPAN = {"span_chars": 3, "min_chars": 6}
+
+
+def plain(folder):
+    return MemoryRows(folder, {"sentence": TEXTS})
+
+
+def mirrorbert(folder, pooler="mean_padded:12", dropout=0.0, **options):
+    """In float64 and train mode."""
+    return make(MirrorBERT, folder, {**SPAN, **options}, pooler=pooler, dropout=dropout)
+
+
+def masked(texts, mask, seed=0, size=3, least=6, first=False):
+    """The texts of the second view, character by character; the numbers are those that a generator of `seed` draws."""
+    result = []
+    for text, draw in zip(texts, np.random.default_rng(seed).random(len(texts)), strict=True):
+        if len(text) < least or len(text) <= size:
+            result.append(text)
+            continue
+        start = int(np.floor(draw * (len(text) - size)))
+        if first:
+            span = text[start : start + size]
+            start = next(place for place in range(len(text)) if text[place : place + size] == span)
+        before = "".join(char for place, char in enumerate(text) if place < start)
+        after = "".join(char for place, char in enumerate(text) if place >= start + size)
+        result.append(before + " " + mask + " " + after)
+    return result
+
+
+def states(folder, ids, real, kept=None):
+    """float64 (L, d) last states of one text with padding: each head by itself, its keys the real tokens.
+
+    ids: (L,) padding included; real: how many are real; kept: (layers, heads), whose heads count, or None for all.
+    """
+    model = _reference(AutoModel, folder)
+    with torch.no_grad():
+        hidden = model.embeddings(input_ids=torch.tensor([ids]))[0]
+        for number, layer in enumerate(model.encoder.layer):
+            inner, size = layer.attention.self, layer.attention.self.attention_head_size
+            heads = []
+            for head in range(inner.num_attention_heads):
+                part = slice(head * size, (head + 1) * size)
+                q, k, v = (
+                    functional.linear(hidden, linear.weight[part], linear.bias[part])
+                    for linear in (inner.query, inner.key, inner.value)
+                )
+                shares = torch.softmax(q @ k[:real].T / size**0.5, dim=1)
+                factor = 1.0
+                if kept is not None:
+                    count = int(sum(kept[number]))
+                    factor = len(kept[number]) / count if kept[number][head] else 0.0
+                heads.append(factor * shares @ v[:real])
+            output = layer.attention.output
+            hidden = output.LayerNorm(output.dense(torch.cat(heads, dim=1)) + hidden)
+            hidden = layer.output.LayerNorm(layer.output.dense(layer.intermediate(hidden)) + hidden)
+    return hidden
+
+
+def vectors(folder, texts, pooler="mean_padded:12", kept=None):
+    """(n, d) of texts, by transformers' own truncation at the tests' length. kept: (n, layers, heads), or None."""
+    pooled = []
+    for row, ids in enumerate(tokens(folder, texts)):
+        length = int(pooler.partition(":")[2]) if pooler.startswith("mean_padded") else len(ids)
+        padded = list(ids) + [PAD[folder.name]] * (length - len(ids))
+        hidden = states(folder, padded, len(ids), None if kept is None else kept[row])
+        if pooler == "cls":
+            pooled.append(hidden[0])
+        else:
+            pooled.append(sum(hidden[place] for place in range(length)) / length)
+    return torch.stack(pooled)
+
+
 POOLERS = ["mean_padded:12", "mean", "cls"]
 
 
@@ -25,57 +104,43 @@ def family(request):
     return request.param
 
 
+def check_loss(method, rows, second, kept=(None, None), **more):
+    folder, pooler = method.backbone.folder, method.backbone.pooler
+    first = rows.texts(rows.roles[0])
+    views = (vectors(folder, texts, pooler, each) for texts, each in zip((first, second), kept, strict=True))
+    terms = method(batch_of(method, rows, **more))
+    assert set(terms) == {"contrastive"} and terms["contrastive"].count == len(TEXTS)
+    assert abs(total(terms) - naive_nt_xent(*views, 0.04).mean()) < 1e-10
+
+
 @pytest.mark.parametrize("pooler", POOLERS)
-def test_the_loss_is_nt_xent_of_the_text_and_its_masked_copy(folders, family, pooler):
-    method = mirrorbert(folders[family], pooler)
-    batch, _ = batch_for(method, plain(folders[family]), more_padding=2)
-    terms = method(batch)
+def test_the_loss_is_nt_xent_of_the_text_and_its_masked_copy(encoders, family, pooler):
     second = masked(TEXTS, MASK[family])
     assert sum(text != other for text, other in zip(TEXTS, second, strict=True)) == 3  # two are too short
-    want = loss(*(vectors(folders[family], family, texts, pooler) for texts in (TEXTS, second)))
-    assert set(terms) == {"contrastive"} and terms["contrastive"].count == len(TEXTS)
-    assert abs(total(terms) - want) < 1e-10
+    check_loss(mirrorbert(encoders[family], pooler), plain(encoders[family]), second, more_padding=2)
+
+
+def test_pairs_are_those_of_the_data_and_the_second_text_is_masked(encoders):
+    rows = MemoryRows(encoders["bert"], {"anchor": TEXTS, "positive": OTHERS})
+    check_loss(mirrorbert(encoders["bert"]), rows, masked(OTHERS, "[MASK]"))
 
 
 @pytest.mark.parametrize("pooler", ["mean_padded:12", "cls"])
-def test_drophead_replayed_from_its_draws(folders, family, pooler):
-    method = mirrorbert(folders[family], pooler, drophead=0.4)
-    batch, views = batch_for(method, plain(folders[family]), more_padding=2)
-    kept = views.by_row["kept heads"]
-    assert [part.shape for part in kept] == [(5, 3, 4)] * 2 and not (kept[0] == kept[1]).all()
-    assert all(part.any(axis=2).all() for part in kept)  # the oracle's case
+def test_drophead_replayed_from_its_draws(encoders, family, pooler):
+    method, rows = mirrorbert(encoders[family], pooler, drophead=0.4), plain(encoders[family])
     second = masked(TEXTS, MASK[family])
-    want = loss(*(
-        vectors(folders[family], family, texts, pooler, each) for texts, each in zip((TEXTS, second), kept, strict=True)
-    ))
+    kept = method.views(rows, np.random.default_rng(0)).by_row["kept heads"]
+    assert [part.shape for part in kept] == [(5, 2, 4)] * 2 and not (kept[0] == kept[1]).all()
+    assert all(part.any(axis=2).all() for part in kept)  # the oracle's case
     for method.backbone.engine in ("auto", "padded"):
-        assert abs(total(method(batch)) - want) < 1e-10
-    method.eval()
-    without = loss(*(vectors(folders[family], family, texts, pooler) for texts in (TEXTS, second)))
-    assert abs(total(method(batch)) - without) < 1e-10
+        check_loss(method, rows, second, kept, more_padding=2)
+    check_loss(method.eval(), rows, second)
 
 
-def test_how_often_heads_are_dropped(folders):
-    method = mirrorbert(folders["bert"], drophead=0.3)
-    draws = [batch_for(method, plain(folders["bert"]), seed=seed)[1].by_row["kept heads"] for seed in range(60)]
+def test_how_often_heads_are_dropped(encoders):
+    method = mirrorbert(encoders["bert"], drophead=0.3)
+    draws = [method.views(plain(encoders["bert"]), np.random.default_rng(seed)).by_row["kept heads"] for seed in range(90)]
     assert abs(1 - np.mean(draws) - 0.3) < 0.02  # 7,200 draws: 4 standard errors
-
-
-def test_pairs_are_those_of_the_data_and_the_second_text_is_masked(folders):
-    method = mirrorbert(folders["bert"])
-    batch, _ = batch_for(method, pairs(folders["bert"]))
-    second = masked(OTHERS, "[MASK]")
-    want = loss(*(vectors(folders["bert"], "bert", texts) for texts in (TEXTS, second)))
-    assert abs(total(method(batch)) - want) < 1e-10
-    plan = MethodPlan(MirrorBERT, MirrorBERTOptions())
-    chosen = [plan.roles(given) for given in (("sentence",), ("anchor", "positive", "negative"))]
-    assert chosen == [("sentence",), ("anchor", "positive")]
-    for given, part in ((("anchor",), "needs the column positive"), (("label",), "needs the column sentence")):
-        with pytest.raises(StsbenchError, match=part):
-            plan.roles(given)
-
-
-# Spans -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_released_mask_stands_where_the_characters_first_occur():
@@ -105,89 +170,60 @@ def test_the_range_of_the_draws_and_texts_that_stay():
     assert sorted(set(starts)) == list(range(25)) and np.bincount(starts).min() > 140
 
 
-def test_a_literal_mask_is_ordinary_text_for_roberta(folders):
+def test_a_literal_mask_is_ordinary_text_for_roberta(encoders):
     token_ids = {}
     for literal in (False, True):
-        method = mirrorbert(folders["roberta"], literal_mask=literal)
-        _, views = batch_for(method, plain(folders["roberta"]))
+        method = mirrorbert(encoders["roberta"], literal_mask=literal)
+        views = method.views(plain(encoders["roberta"]), np.random.default_rng(0))
         token_ids[literal] = [list(map(int, row)) for row in views.tokens[1]]
         assert token_ids[literal] == method.backbone.tokenise(masked(TEXTS, "[MASK]" if literal else "<mask>"))
     mask = method.backbone.tokenizer.mask_token_id
     assert any(mask in row for row in token_ids[False]) and not any(mask in row for row in token_ids[True])
 
 
-# Options ---------------------------------------------------------------------------------------------------------
-
-CHANGES = {
-    "temperature": {"temperature": 0.1}, "span_chars": {"span_chars": 5}, "min_chars": {"min_chars": 30},
-    "first_occurrence": {"first_occurrence": True}, "literal_mask": {"literal_mask": True}, "drophead": {"drophead": 0.3},
-}
-
-
-def test_every_option_changes_the_loss_or_the_tested_vectors(folders):
-    def value(**options):
-        method = mirrorbert(folders["roberta"], span_chars=options.pop("span_chars", 1), **options)  # " " recurs
-        return float(total(method(batch_for(method, plain(folders["roberta"]), seed=4)[0])).detach())
-
-    plainly = value()
-    assert {*CHANGES, "test_length"} == set(MirrorBERTOptions.model_fields)
-    for name, change in CHANGES.items():
-        assert abs(value(**change) - plainly) > 1e-6, name
-    poolers = [mirrorbert(folders["bert"], test_length=length).inference().pooler for length in (None, 20)]
-    assert poolers == ["mean_padded:12", "mean_padded:20"]
-
-
-def test_the_length_that_is_padded_to_changes_the_loss(folders):
-    losses = []
-    for pooler in ("mean_padded:10", "mean_padded:12", "mean"):
-        method = mirrorbert(folders["bert"], pooler)
-        losses.append(float(total(method(batch_for(method, plain(folders["bert"]))[0])).detach()))
-    assert min(abs(a - b) for a, b in zip(losses, losses[1:] + losses[:1], strict=True)) > 1e-4
-
-
-def test_the_engine_that_is_recorded_is_the_one_that_computes(folders):
+def test_the_engine_that_is_recorded_is_the_one_that_computes(encoders):
     for pooler, engine in (("mean_padded:12", "padded"), ("cls", "packed")):
-        assert mirrorbert(folders["bert"], pooler).backbone.engine_on("cpu") == engine
-    method = mirrorbert(folders["bert"])
+        assert mirrorbert(encoders["bert"], pooler).backbone.engine_on("cpu") == engine
+    method = mirrorbert(encoders["bert"])
     method.backbone.engine = "packed"
     with pytest.raises(EncoderError, match="use padded"):
-        method(batch_for(method, plain(folders["bert"]))[0])
+        method(batch_of(method, plain(encoders["bert"])))
 
 
-def test_which_views_need_dropout(folders):
+def test_which_views_need_dropout(encoders):
     assert MirrorBERT.needs(MirrorBERTOptions(span_chars=0)).dropout
     assert not MirrorBERT.needs(MirrorBERTOptions(span_chars=0, drophead=0.1)).dropout
     assert not MirrorBERT.needs(MirrorBERTOptions()).dropout
-    method = mirrorbert(folders["bert"], span_chars=0, min_chars=30, drophead=0.3)
-    batch, views = batch_for(method, plain(folders["bert"]))
-    assert all((a == b).all() for a, b in zip(*views.tokens, strict=True))
+    method = mirrorbert(encoders["bert"], span_chars=0, min_chars=30, drophead=0.3)
+    batch = batch_of(method, plain(encoders["bert"]))
+    assert torch.equal(*batch.ids.chunk(2))
     first, second = method.view_vectors(batch)
     assert (first - second).abs().amax(1).min() > 1e-3
 
 
-@pytest.mark.parametrize(("options", "part"), [
-    ({"span_chars": 0, "first_occurrence": True}, "options.first_occurrence true has no effect with span_chars 0: it goes"),
-    ({"span_chars": 0, "literal_mask": True}, "options.literal_mask true has no effect"),
-    ({"span_chars": 0, "min_chars": 10}, "options.min_chars 10 has no effect"),
-])
-def test_options_without_effect_are_refused(options, part):
-    with pytest.raises(StsbenchError, match=part):
-        validate(MirrorBERTOptions, options, "recipe", "options.")
+def test_the_length_of_training_changes_the_loss_and_that_of_the_test_the_tested_vectors(encoders, tmp_path, monkeypatch):
+    methods = [mirrorbert(encoders["bert"], pooler) for pooler in ("mean_padded:10", "mean_padded:12", "mean")]
+    losses = [float(total(method(batch_of(method, plain(encoders["bert"])))).detach()) for method in methods]
+    assert min(abs(a - b) for a, b in zip(losses, losses[1:] + losses[:1], strict=True)) > 1e-4
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    values = {"backbone.model": str(encoders["bert"]), "training.max_steps": 1, "precision": "float32", "data.sample": 40,
+              "training.batch_size": 8, "options.test_length": 20, "backbone.pooler": "mean_padded:12",
+              "backbone.max_length": 12}
+    summary = stsbench.train("mirror-bert", output=tmp_path / "run", settings=values, device="cpu", sample=True)
+    encoder = load_encoder(str(tmp_path / "run"))
+    assert (encoder.spec.pooler, encoder.spec.max_length) == ("mean_padded:20", 20)
+    other = load_encoder(str(tmp_path / "run"), pooler="mean_padded:12")
+    assert np.abs(other.encode(TEXTS) - encoder.encode(TEXTS)).max() > 1e-2
+    years = ("sts12", "sts13", "sts14", "sts15", "sts16")  # STS-B's sentences were drawn from their test sets
+    assert tuple(summary["data"]["main"]["texts_of"]) == encoder.traits.trained_on == years
 
 
-def test_what_the_backbone_cannot_do_is_refused(folders, tmp_path):
-    for pooler, options, part in (
-        ("cls", {"test_length": 20}, "test_length 20 has no effect"),
-        ("mean_padded:12", {"test_length": 65}, "more than the 64 positions"),
-    ):
-        with pytest.raises(StsbenchError, match=part):
-            mirrorbert(folders["bert"], pooler, **options)
-    for pooler, part in (("mean_padded:9", "no room for texts"), ("mean_padded:65", "more than the 64 positions")):
-        with pytest.raises(StsbenchError, match=part):
-            load_backbone(folders["bert"], "tiny", pooler, max_length=10)
-    other = load_backbone(build(tmp_path / "other", "distilbert"), "tiny", "mean", 10)
-    with pytest.raises(StsbenchError, match="families BERT and RoBERTa"):
-        MirrorBERT(other, MirrorBERTOptions(drophead=0.1))
-    other.tokenizer.mask_token = None
-    with pytest.raises(StsbenchError, match="no mask token"):
-        MirrorBERT(other, MirrorBERTOptions())
+def test_views_without_noise_need_a_backbone_with_dropout(tmp_path):
+    values = settings(build(tmp_path / "model", pooler=False), make_text(tmp_path), **{
+        "data.sample": None, "data.sample_seed": None, "options.span_chars": 0, "backbone.dropout": None,
+        "backbone.pooler": "mean", "selection.by": "none", "training.max_steps": 1})
+    config = tmp_path / "model" / "config.json"
+    still = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
+    config.write_text(json.dumps(json.loads(config.read_text("utf-8")) | still), "utf-8")
+    with pytest.raises(StsbenchError, match="has no dropout"):
+        stsbench.train("mirror-bert", output=tmp_path / "run", settings=values, device="cpu")

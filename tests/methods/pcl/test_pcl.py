@@ -1,28 +1,29 @@
-"""PCL against a loop of its own: the six terms and their gradients, the peer, and what remains without it."""
+"""PCL's peer, weights and views. Its terms: tests/methods/test_terms.py; their loops: tests/losses/test_group.py."""
+
+from __future__ import annotations
 
 import shutil
 
 import numpy as np
 import pytest
 import torch
-from method_oracle import MemoryRows, batch_of, make
-from pcl_oracle import TERMS, TEXTS, Naive, pcl
-from tiny_models import build
-from two_processes import check_same_as_one, passes_of_two, shares_of
+from method_oracle import LIMIT, MemoryRows, batch_of, make, total
+from tiny_models import build, sentences
+from transformers import AutoModel, BertModel
 
 from stsbench import losses
-from stsbench.config import validate
-from stsbench.errors import StsbenchError
-from stsbench.losses.group import agreement, group_cross_entropy, group_scores
 from stsbench.methods.pcl.method import PCL
 from stsbench.methods.simcse.method import SimCSE
-from stsbench.training.rows.batches import to_batch
 
+TEXTS = sentences(60, longest=9, seed=5)
+TERMS = ("contrastive", "contrastive_peer", "group", "group_peer", "cross", "symmetric")
 N = 5
-WARM = {"temperature": 0.3}  # or a softmax of few texts is all but one number
 FEW = {"augmentations": ["shuffle", "delete", "repeat"]}
-NO_PEER = {"peer": None}
 PLAIN = {"peer": None, "group_weight": 0.0, "augmentations": []}
+
+
+def pcl(folder, *, dropout=0.0, pooler="cls", **options):
+    return make(PCL, folder, options, dropout=dropout, pooler=pooler)
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +33,6 @@ def folders(tmp_path_factory):
     made = {name: build(place / name, name) for name in ("bert", "roberta")}
     made["other"] = place / "other"
     shutil.copytree(made["bert"], made["other"])
-    from transformers import BertModel
-
     model = BertModel.from_pretrained(made["other"])
     with torch.no_grad():
         for weight in model.parameters():
@@ -50,52 +49,31 @@ def gradients(method):
     return {name: weight.grad for name, weight in method.named_parameters() if weight.requires_grad}
 
 
-# The six terms ----------------------------------------------------------------------------------------------------
-
-RELEASED, CLEAN = {"mask": False}, {"mask": True}
-CASES = {
-    "released": ("bert", {"peer": RELEASED}),
-    "released, cold": ("bert", {"peer": RELEASED, "temperature": 0.05}),
-    "clean": ("bert", {"peer": CLEAN, "group_positive": "bce", "reduce": "row"}),
-    "its own head": ("bert", {"peer": {**CLEAN, "head": "own"}}),
-    "no head": ("bert", {"peer": RELEASED, "head": "none", "reduce": "row"}),
-    "frozen": ("bert", {"peer": {**RELEASED, "frozen": True}}),
-    "frozen, its own head": ("bert", {"peer": {**CLEAN, "frozen": True, "head": "own"}}),
-    "frozen, no head": ("bert", {"peer": {**RELEASED, "frozen": True}, "head": "none"}),
-    "roberta, frozen": ("roberta", {"peer": {**RELEASED, "frozen": True}, "temperature": 0.05}),
-    "no peer": ("bert", {"peer": None, "group_positive": "bce"}),
-    "two views": ("bert", {"peer": RELEASED, "augmentations": []}),
-    "roberta, released": ("roberta", {"peer": RELEASED}),
-    "roberta, clean": ("roberta", {"peer": CLEAN, "group_positive": "bce", "reduce": "row"}),
-    "from elsewhere": ("bert", {"peer": {"model": "other", "frozen": True, "mask": True}}),
-}
+# The six terms -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("more_padding", [0, 3])
-@pytest.mark.parametrize("case", CASES)
-def test_values_and_gradients_are_those_of_a_loop(folders, case, more_padding):
-    family, options = CASES[case]
-    folder, options = folders[family], {**FEW, **WARM, **options}
-    other = (options["peer"] or {}).get("model")
-    if other:
-        options["peer"] = {**options["peer"], "model": str(folders[other])}
-    method = pcl(folder, **options)
-    naive = Naive(folder, method, folders.get(other))
-    views = method.views(rows(folder), np.random.default_rng(3)).tokens
-    batch = batch_of(method, rows(folder), seed=3, more_padding=more_padding)
-    assert len({len(ids) for view in views for ids in view}) > 2
-    terms = method(batch)
-    expected = naive.terms(views, batch.ids.shape[1], method.backbone.tokenizer.pad_token_id)
-    assert terms.keys() == expected.keys()
-    for name, term in terms.items():
-        assert (term.count, term.weight) == (N, 1.0)
-        assert term.value.item() == pytest.approx(expected[name].item(), abs=1e-8), name
-    sum(term.value for term in terms.values()).backward()
-    sum(expected.values()).backward()
-    ours, theirs = gradients(method), naive.weights()
-    assert ours.keys() == theirs.keys()
-    for name, weight in theirs.items():
-        assert (ours[name] - weight.grad).abs().max() < 1e-8, name
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+@pytest.mark.parametrize("mask", [False, True])
+def test_padding_is_text_to_a_peer_without_a_mask_and_to_nobody_else(folders, family, mask):
+    """The peer's vectors are transformers' of one text, with as much padding as the batch has, or without any."""
+    method = pcl(folders[family], **FEW, peer={"mask": mask})
+    assert method.views(rows(folders[family]), np.random.default_rng(0)).one_length != mask
+    batch = batch_of(method, rows(folders[family]), more_padding=3)
+    model = AutoModel.from_pretrained(folders[family], dtype=torch.float32).double().eval()
+    for ids, real, vector in zip(batch.ids, batch.mask, method.peer(batch.ids, batch.mask), strict=True):
+        read = ids[: int(real.sum())] if mask else ids
+        pooled = model(input_ids=read[None], attention_mask=torch.ones(1, len(read))).pooler_output[0]
+        assert (vector - pooled).abs().max() < 1e-10
+
+
+def test_the_group_terms_are_of_a_sentence_s_first_view_as_anchor(folders):
+    """Of views that differ, as dropout makes them: without it the first two are one."""
+    method = pcl(folders["bert"], **FEW)
+    numbers = torch.Generator().manual_seed(3)
+    views = {name: list(torch.randn(5, N, 8, generator=numbers, dtype=torch.float64)) for name in ("z", "q")}
+    terms = method._group_terms(views, batch_of(method, rows(folders["bert"])))
+    plain = sum(losses.infocse(*views[name][:2], temperature=0.05) for name in views)
+    assert total(terms).item() + plain.item() == pytest.approx(losses.pcl(views["z"], views["q"]).item(), abs=1e-12)
 
 
 def test_every_weight_weighs_its_term_and_zero_leaves_it_out(folders):
@@ -107,70 +85,6 @@ def test_every_weight_weighs_its_term_and_zero_leaves_it_out(folders):
     for name in names[1:]:
         method = pcl(folders["bert"], **FEW, **{name: 0.0})
         assert {f"{term}_weight" for term in method(batch_of(method, rows(folders["bert"])))} == {*names} - {name}
-
-
-@pytest.mark.parametrize("augmentations", [[], ["copy"], ["shuffle"] * 8])
-def test_a_row_has_a_column_for_each_further_view_and_each_other_text(augmentations):
-    views = torch.randn(2 + len(augmentations), N, 4, dtype=torch.float64)
-    assert group_scores(views[0], views[1:], views[0]).shape == (N, len(views) + N - 2)
-
-
-def test_networks_of_one_function_agree(folders):
-    method = pcl(folders["bert"], **FEW)
-    batch = batch_of(method, rows(folders["bert"]))
-    z = list(method.vectors(batch.ids, batch.mask).split(N))
-    terms = method._group_terms({"z": z, "q": z}, batch)
-    assert terms["cross"].value.item() == terms["symmetric"].value.item() == 0
-    assert terms["group"].value.item() == terms["group_peer"].value.item()
-    assert agreement(torch.randn(3, 4), torch.randn(3, 4)).item() > 0
-
-
-def test_the_sum_over_elements_is_the_divergence_divided_by_the_columns():
-    one, other = torch.randn(3, 7), torch.randn(3, 7)
-    assert agreement(one, other, "row").item() == pytest.approx(7 * agreement(one, other).item())
-
-
-def test_group_positives_by_hand():
-    """p = 1/2, 1/4, 1/4."""
-    scores = torch.tensor([[np.log(2.0), 0.0, 0.0]], dtype=torch.float64)
-    plain = -(np.log(1 / 2) + np.log(1 / 4) + np.log(3 / 4)) / 3
-    squashed = [1 / (1 + np.exp(-p)) for p in (1 / 2, 1 / 4, 1 / 4)]
-    twice = -(np.log(squashed[0]) + np.log(squashed[1]) + np.log(1 - squashed[2])) / 3
-    assert group_cross_entropy(scores, 2, "bce").item() == pytest.approx(plain, abs=1e-12)
-    assert group_cross_entropy(scores, 2).item() == pytest.approx(twice, abs=1e-12)
-
-
-def test_the_released_group_term_cannot_leave_a_narrow_band():
-    """However good or bad the vectors: -log sigmoid(1) = .313 at least for an own view, ln 2 for another text."""
-    for scale in (0.0, 1.0, 1e3):
-        scores = scale * torch.randn(8, 17, dtype=torch.float64)
-        assert 8 / 17 * 0.3132 < group_cross_entropy(scores, 9).item() < (9 * 0.6932 + 8 * 1.3133) / 17
-
-
-def test_probabilities_next_to_one_are_kept():
-    scores = torch.tensor([[0.0, -1.0, 90.0]], dtype=torch.float32, requires_grad=True)
-    value = group_cross_entropy(scores, 2, "bce")  # -log(1 - p) of the other text: 90 - log(1 + 1 / e)
-    assert value.item() == pytest.approx((90 + 91 + 90 - np.log(1 + np.exp(-1))) / 3, rel=1e-6)
-    value.backward()
-    assert torch.isfinite(scores.grad).all()
-    alone = torch.zeros(1, 1, requires_grad=True)  # one text of two views: certain
-    group_cross_entropy(alone, 1, "bce").backward()
-    assert alone.grad.item() == 0
-
-
-def test_products_are_taken_in_float32_under_autocast(folders):
-    method = make(PCL, folders["bert"], {**FEW, "peer": CLEAN}).float()
-    batch = batch_of(method, rows(folders["bert"]))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        terms = method(batch)
-    assert all(term.value.dtype == torch.float32 for term in terms.values())
-    first = torch.randn(4, 8).bfloat16()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        low = group_scores(first, [first], first)
-    assert torch.equal(low, group_scores(first.float(), [first.float()], first.float()))
-
-
-# Without the peer, without groups ---------------------------------------------------------------------------------
 
 
 def test_without_peer_and_groups_it_is_simcse(folders):
@@ -185,17 +99,7 @@ def test_without_peer_and_groups_it_is_simcse(folders):
     assert all(first[0] == second[0] and torch.equal(first[1], second[1]) for first, second in pairs)
 
 
-def test_the_first_two_views_are_the_sentence(folders):
-    method = pcl(folders["bert"])
-    views = method.views(rows(folders["bert"]), np.random.default_rng(0))
-    assert len(views.tokens) == 10 and views.one_length
-    plain = [list(ids) for ids in rows(folders["bert"]).ids("sentence")]
-    assert [list(ids) for ids in views.tokens[0]] == [list(ids) for ids in views.tokens[1]] == plain
-    assert not pcl(folders["bert"], peer=CLEAN).views(rows(folders["bert"]), np.random.default_rng(0)).one_length
-    assert not pcl(folders["bert"], **NO_PEER).views(rows(folders["bert"]), np.random.default_rng(0)).one_length
-
-
-# The peer ---------------------------------------------------------------------------------------------------------
+# The peer --------------------------------------------------------------------------------------------------------
 
 
 def test_it_starts_as_the_encoder_and_has_the_stored_pooler(folders):
@@ -203,8 +107,6 @@ def test_it_starts_as_the_encoder_and_has_the_stored_pooler(folders):
     for (name, first), (other, second) in zip(method.backbone.named_parameters(), method.peer.backbone.named_parameters(),
                                               strict=True):
         assert name == other and torch.equal(first, second) and first.data_ptr() != second.data_ptr()
-    from transformers import AutoModel
-
     stored = AutoModel.from_pretrained(folders["bert"]).pooler.dense
     assert torch.equal(method.peer.pooler.dense.weight, stored.weight.double()) and method.notes() == []
     assert not torch.equal(method.peer_head.dense.weight, method.head.dense.weight)
@@ -219,156 +121,73 @@ def test_a_checkpoint_without_a_pooler_is_told(tmp_path):
     assert torch.equal(method.peer.pooler.dense.weight, again.peer.pooler.dense.weight)
 
 
-def test_padding_counts_for_the_peer_without_a_mask_and_for_nobody_else(folders):
-    for options, same in (({"peer": CLEAN}, True), ({"peer": RELEASED}, False)):
-        method = pcl(folders["bert"], **FEW, **options)
-        values = [{name: term.value.item() for name, term in method(batch_of(method, rows(folders["bert"]),
-                                                                             more_padding=more)).items()} for more in (0, 4)]
-        for name in TERMS:
-            equal = values[0][name] == pytest.approx(values[1][name], abs=1e-10)
-            assert equal == (same or name in ("contrastive", "group")), name
-
-
-def test_a_frozen_peer_learns_nothing_and_its_dropout_stays_on(folders):
-    method = pcl(folders["bert"], dropout=0.2, **FEW, peer={"frozen": True})
-    batch = batch_of(method, rows(folders["bert"]))
-    terms = method(batch)
-    sum(term.value for term in terms.values()).backward()
-    assert all(not weight.requires_grad and weight.grad is None for weight in method.peer.parameters())
-    first, second, *_ = method.peer(batch.ids, batch.mask).split(N)
-    assert not torch.equal(first, second)  # or the peer's two views of a sentence were one
-    assert method.head.dense.weight.grad.abs().max() > 0
-    told = pcl(folders["bert"], peer={"frozen": True, "head": "own"}).notes()
-    assert told == ["options.peer frozen, with a head of its own: the head has random weights and is not trained"]
-
-
-def test_a_peer_from_elsewhere_is_an_input(folders, tmp_path):
+def test_a_peer_from_elsewhere_is_an_input(folders):
     method = pcl(folders["bert"], peer={"model": str(folders["other"])})
-    assert [*method.inputs()] == ["peer"] and pcl(folders["bert"]).inputs() == pcl(folders["bert"], **NO_PEER).inputs() == {}
+    assert [*method.inputs()] == ["peer"] and pcl(folders["bert"]).inputs() == pcl(folders["bert"], peer=None).inputs() == {}
     assert method.inputs() == pcl(folders["bert"], peer={"model": str(folders["other"]), "frozen": True}).inputs()
     ours, theirs = (next(module.parameters()) for module in (method.backbone, method.peer.backbone))
     assert (theirs - 0.9 * ours).abs().max() < 1e-6
 
 
-def test_a_peer_of_another_vocabulary_or_width_is_refused(folders, tmp_path):
-    wide = tmp_path / "wide"
-    shutil.copytree(folders["bert"], wide)
-    from transformers import BertConfig, BertModel
-
-    config = BertConfig.from_pretrained(wide)
-    config.hidden_size = 16
-    BertModel(config).save_pretrained(wide)
-    for folder, why in ((folders["roberta"], "the vocabulary of bert"), (wide, "the width 32 of bert")):
-        with pytest.raises(StsbenchError, match=rf"^options\.peer\.model .* must have {why}") as caught:
-            pcl(folders["bert"], peer={"model": str(folder)})
-        assert "\n" not in str(caught.value)
-    with pytest.raises(StsbenchError, match=r"options\.peer\.model"):
-        pcl(folders["bert"], peer={"model": str(tmp_path / "nothing")})
+def test_a_frozen_peer_keeps_its_dropout(folders):
+    method = pcl(folders["bert"], dropout=0.2, **FEW, peer={"frozen": True, "head": "own"})
+    batch = batch_of(method, rows(folders["bert"]))
+    first, second, *_ = method.peer(batch.ids, batch.mask).split(N)
+    assert not torch.equal(first, second)  # or the peer's two views of a sentence were one
+    assert method.notes() == ["options.peer frozen, with a head of its own: the head has random weights and is not trained"]
 
 
-def test_only_the_encoder_is_tested(folders):
-    method = pcl(folders["bert"])
-    inference = method.inference()
-    assert inference.model is method.backbone.model and inference.pooler == "cls" and inference.dense is None
-    kept = pcl(folders["bert"], head="mlp").inference()
-    assert kept.pooler == "cls+dense" and kept.dense is not None
+# The views -------------------------------------------------------------------------------------------------------
 
 
-# Options ----------------------------------------------------------------------------------------------------------
+@pytest.fixture(params=["bert", "roberta"])
+def folder(request, folders):
+    return folders[request.param]
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({**NO_PEER, "cross_weight": 2.0}, "options.cross_weight 2 has no effect without peer; leave it at 1"),
-    ({**NO_PEER, "reduce": "row"}, "options.reduce row has no effect without peer"),
-    ({"reduce": "row", "cross_weight": 0, "symmetric_weight": 0}, "options.reduce row has no effect without cross_weight"),
-    ({"group_positive": "bce", "group_weight": 0, "group_peer_weight": 0}, "options.group_positive bce has no effect with"),
-    ({**PLAIN, "augmentations": ["shuffle"]}, "options.augmentations has no effect"),
-    ({"contrastive_peer_weight": 0, "group_peer_weight": 0, "cross_weight": 0, "symmetric_weight": 0},
-     "options.peer has no effect"),
-    ({"head": "none", "peer": {"head": "own"}}, "options.peer.head own has no effect"),
-    ({"peer": {"frozen": True}, "group_peer_weight": 0.5}, "options.group_peer_weight 0.5 has no effect without a peer"),
-    ({"peer": {"frozen": True}, "cross_weight": 0, "symmetric_weight": 0},
-     "options.peer has no effect: cross_weight, symmetric_weight are 0"),
-])
-def test_options_without_an_effect(options, message):
-    with pytest.raises(StsbenchError) as caught:
-        validate(PCL.Options, options, "recipe", "options.")
-    assert str(caught.value).startswith(f"recipe: {message}") and "\n" not in str(caught.value)
+def views_of(folder, augmentations, seed=0, limit=None):
+    method = pcl(folder, augmentations=augmentations)
+    if limit:
+        method.backbone.max_length = limit
+    rows = MemoryRows(folder, {"sentence": TEXTS[:30]})
+    return method, [[list(map(int, ids)) for ids in view] for view in method.views(rows, np.random.default_rng(seed)).tokens]
 
 
-def test_a_head_stands_on_the_first_token_s_vector(folders):
-    with pytest.raises(StsbenchError, match=r"^options\.head mlp_train_only stands on the pooler cls, not on mean"):
-        pcl(folders["bert"], pooler="mean")
-    method = pcl(folders["bert"], pooler="mean", head="none", **FEW)
-    assert len(method(batch_of(method, rows(folders["bert"])))) == 6
+def test_the_ends_stay(folder):
+    method, views = views_of(folder, ["shuffle", "reverse", "delete", "repeat", "copy"])
+    tokenizer = method.backbone.tokenizer
+    for view in views:
+        assert all((ids[0], ids[-1]) == (tokenizer.cls_token_id, tokenizer.sep_token_id) for ids in view)
+    plain, second, shuffle, reverse, delete, repeat, copy = views
+    assert plain == second == copy == [list(ids) for ids in MemoryRows(folder, {"sentence": TEXTS[:30]}).ids("sentence")]
+    assert len(pcl(folder).views(rows(folder), np.random.default_rng(0)).tokens) == 10
+    assert [ids[1:-1][::-1] for ids in plain] == [ids[1:-1] for ids in reverse]
+    assert shuffle != plain and [sorted(ids) for ids in shuffle] == [sorted(ids) for ids in plain]
+    for ids, fewer, more in zip(plain, delete, repeat, strict=True):
+        m = len(ids) - 2
+        assert len(fewer) == len(ids) - round(0.2 * m)
+        assert len(more) == min(len(ids) + round(0.2 * m), LIMIT)
+        assert set(fewer) <= set(ids) and set(more) == set(ids)
+    assert any(len(ids) == LIMIT for ids in plain) and max(map(len, repeat)) == LIMIT
 
 
-@pytest.mark.parametrize("change", [{"model": "other"}, {"frozen": True}, {"mask": True}, {"head": "own"}])
-def test_every_choice_of_the_peer_shows_in_loss_or_gradients(folders, change):
-    if "model" in change:
-        change = {"model": str(folders["other"])}
-    seen = []
-    for peer in ({}, change):
-        method = pcl(folders["bert"], **FEW, peer=peer)
-        sum(term.value for term in method(batch_of(method, rows(folders["bert"]))).values()).backward()
-        seen.append([(name, float(gradient.norm())) for name, gradient in gradients(method).items()])
-    assert seen[0] != seen[1]
+def test_a_reversed_view_is_the_same_each_time_and_a_shuffled_one_is_not(folder):
+    _, views = views_of(folder, ["reverse", "reverse", "shuffle", "shuffle"])
+    assert views[2] == views[3] and views[4] != views[5]
+    again = views_of(folder, ["reverse", "reverse", "shuffle", "shuffle"])[1]
+    other = views_of(folder, ["reverse", "reverse", "shuffle", "shuffle"], seed=1)[1]
+    assert again == views and other[4] != views[4]
 
 
-@pytest.mark.parametrize("clean", [False, True])
-def test_the_loss_as_a_function_of_vectors(folders, clean):
-    kind = {"group_positive": "bce"} if clean else {}
-    for peer, more in (({"mask": clean}, {"reduce": "row"} if clean else {}), (None, {})):
-        method = pcl(folders["bert"], **FEW, **kind, **more, peer=peer)
-        batch = batch_of(method, rows(folders["bert"]))
-        z = method.vectors(batch.ids, batch.mask).split(N)
-        q = None if peer is None else method.head(method.peer(batch.ids, batch.mask)).split(N)
-        kinds = {"group_positive": "bce", "reduce": "row"} if clean else {}
-        value = losses.pcl(z, q, **kinds)
-        assert value.item() == pytest.approx(sum(term.value for term in method(batch).values()).item(), abs=1e-12)
-    with pytest.raises(ValueError, match="two views or more"):
-        losses.pcl(z[:1])
-    with pytest.raises(ValueError, match="two views or more"):
-        losses.pcl(z, z[:2])
-    with pytest.raises(ValueError, match="must be"):
-        losses.pcl([z[0], z[1][:2]])
+def test_a_longer_limit_leaves_room_to_repeat(folder):
+    _, views = views_of(folder, ["repeat"], limit=LIMIT + 4)
+    assert all(len(more) == len(ids) + round(0.2 * (len(ids) - 2)) for ids, more in zip(views[0], views[2], strict=True))
 
 
-# Several processes ------------------------------------------------------------------------------------------------
-
-CHOSEN = [{**FEW, **WARM}, {**FEW, **WARM, "peer": {"mask": True, "head": "own"}, "group_positive": "bce", "reduce": "row"},
-          {**FEW, **WARM, "peer": {"frozen": True}}, {**FEW, **WARM, **NO_PEER}]
-SPLITS = [(3, 2), (4, 1)]
-
-
-def made(folder, options, split=None, rank=0):
-    method = pcl(folder, **options)
-    views = method.views(rows(folder), np.random.default_rng(0))
-    pad = method.backbone.tokenizer.pad_token_id
-    return method, to_batch(views, shares_of(N, split, rank), pad, torch.device("cpu"))
-
-
-@pytest.fixture(scope="module")
-def both(folders, tmp_path_factory):
-    return passes_of_two(tmp_path_factory.mktemp("shares"), made, folders["bert"], CHOSEN, SPLITS)
-
-
-@pytest.mark.parametrize("number", range(len(CHOSEN)))
-def test_two_processes_have_the_gradient_of_one(folders, both, number):
-    check_same_as_one(both, number, *made(folders["bert"], CHOSEN[number]))
-
-
-def simcse_mode(folder, options, split=None, rank=0):
-    method, batch = made(folder, options, split, rank)
-    method.gather_mode = "simcse"
-    return method, batch
-
-
-def test_gathered_as_simcse_does_two_processes_have_half_the_gradient(folders, tmp_path):
-    computed = passes_of_two(tmp_path, simcse_mode, folders["bert"], CHOSEN[:1], SPLITS[-1:])
-    method, batch = made(folders["bert"], CHOSEN[0])
-    sum(term.value for term in method(batch).values()).backward()
-    for [(means, theirs)] in (ranks.values() for ranks in computed):
-        assert means == pytest.approx({name: term.value.item() for name, term in method(batch).items()}, rel=1e-9)
-        for name, gradient in gradients(method).items():
-            assert (2 * theirs[name] - gradient).abs().max() < 1e-9 * (1 + gradient.abs().max()), name
+def test_a_text_without_a_word_is_left_alone_and_one_without_special_tokens_has_no_ends_to_keep(folder):
+    method, generator = pcl(folder), np.random.default_rng(0)
+    views = method.views(MemoryRows(folder, {"sentence": ["", "a"]}), generator).tokens
+    assert all([len(ids) for ids in view] == [2, 3] for view in views)
+    ended = np.array([20, 21, method.backbone.tokenizer.sep_token_id])
+    assert method._augmented(np.array([20, 21, 22]), "reverse", generator).tolist() == [22, 21, 20]
+    assert method._augmented(ended, "reverse", generator).tolist() == [21, 20, ended[2]]

@@ -1,19 +1,29 @@
-"""PromptBERT's loss and gradients against the oracle, under every option, for BERT and for a tokenizer that knows spaces."""
+"""PromptBERT's loss, gradients and tested encoders against its description, for BERT and a tokenizer that knows blanks."""
+
+from __future__ import annotations
 
 import numpy as np
 import pytest
 import tiny_models
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from method_oracle import LIMIT, MemoryRows, batch_of, total
-from promptbert_oracle import FIRST, MASK_FIRST, SECOND, TEXTS, Oracle, folders, plain, promptbert, texts_of, triplets
-from training_runs import one_thread
+from promptbert_oracle import (
+    FIRST,
+    MASK_FIRST,
+    SECOND,
+    TEXTS,
+    Oracle,
+    plain,
+    promptbert,
+    texts_of,
+    triplets,
+)
 
-from stsbench.training.api.batch import Shares
-from stsbench.training.rows.batches import to_batch
+from stsbench.encoders.load import load_encoder
+from stsbench.errors import StsbenchError
+from stsbench.training.engine.selection import live_encoder
+from stsbench.training.export.export import export_model
 
-__all__ = ["folders", "one_thread"]
 FAMILIES = list(FIRST)
 LEARNED = {"trained": "prompt", "head": "none"}
 CHOSEN = {
@@ -71,98 +81,82 @@ def compare(method, oracle, data, folder, more_padding=0):
             assert (ours[name] - gradient).abs().max() < 1e-6 * gradient.abs().max() + 1e-12 * largest, name
 
 
-# --- the loss ---
+# The loss --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("chosen", CHOSEN)
-def test_plain_sentences(folders, family, chosen):
-    method = promptbert(folders[family], **CHOSEN[chosen])
+def test_plain_sentences(masked_lms, family, chosen):
+    method = promptbert(masked_lms[family], **CHOSEN[chosen])
     # an empty sentence less its template is nothing, and its cosine rounding; see below
     data = plain(family) if method.options.denoise and method.options.similarity == "cosine" else plain(family, 0)
-    compare(method, Oracle(folders[family], family, method), data, folders[family], more_padding=len(chosen) % 3)
+    compare(method, Oracle(masked_lms[family], family, method), data, masked_lms[family], more_padding=len(chosen) % 3)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("chosen", ["published", "one template", "transform", "no head", "learned", "not denoised"])
-def test_triplets(folders, family, chosen):
-    method = promptbert(folders[family], view="given", **CHOSEN[chosen])
-    compare(method, Oracle(folders[family], family, method), triplets(family), folders[family])
+def test_triplets(masked_lms, family, chosen):
+    method = promptbert(masked_lms[family], view="given", **CHOSEN[chosen])
+    compare(method, Oracle(masked_lms[family], family, method), triplets(family), masked_lms[family])
 
 
 @pytest.mark.parametrize("roles", [("anchor", "positive"), ("anchor", "positive", "negative", "negative2")])
-def test_pairs_and_two_negatives(folders, roles):
-    method = promptbert(folders["bert"], view="given")
+def test_pairs_and_two_negatives(masked_lms, roles):
+    method = promptbert(masked_lms["bert"], view="given")
     data = {role: texts_of("bert", [number + 3, 17, 18, 1][:3]) for number, role in enumerate(roles)}
-    compare(method, Oracle(folders["bert"], "bert", method), data, folders["bert"])
+    compare(method, Oracle(masked_lms["bert"], "bert", method), data, masked_lms["bert"])
 
 
 @pytest.mark.parametrize("chosen", ["published", "transform", "learned", "shift of the first", "inside"])
-def test_a_released_position_of_roberta(folders, chosen):
-    method = promptbert(folders["roberta"], denoise_start="zero", **CHOSEN[chosen])
+def test_a_released_position_of_roberta(masked_lms, chosen):
+    method = promptbert(masked_lms["roberta"], denoise_start="zero", **CHOSEN[chosen])
     data = {"sentence": plain("roberta")["sentence"][2:]}
-    compare(method, Oracle(folders["roberta"], "roberta", method), data, folders["roberta"])
+    compare(method, Oracle(masked_lms["roberta"], "roberta", method), data, masked_lms["roberta"])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("engine", ["packed", "padded"])
-def test_both_engines(folders, family, engine):
+def test_both_engines(masked_lms, family, engine):
     for chosen in ({}, {"trained": "prompt", "head": "transform"}):
-        method = promptbert(folders[family], engine=engine, **chosen)
-        compare(method, Oracle(folders[family], family, method), plain(family), folders[family], more_padding=3)
+        method = promptbert(masked_lms[family], engine=engine, **chosen)
+        compare(method, Oracle(masked_lms[family], family, method), plain(family), masked_lms[family], more_padding=3)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_mask_before_the_sentence(folders, family):
+def test_a_mask_before_the_sentence(masked_lms, family):
     for chosen in ({}, LEARNED, {"denoise_second_shift": "first", "second_template": SECOND[family]}):
-        method = promptbert(folders[family], **{"template": MASK_FIRST, **chosen})
-        compare(method, Oracle(folders[family], family, method), plain(family), folders[family])
+        method = promptbert(masked_lms[family], **{"template": MASK_FIRST, **chosen})
+        compare(method, Oracle(masked_lms[family], family, method), plain(family), masked_lms[family])
 
 
-# --- what it reduces to ---
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_without_denoising_and_with_one_template_it_is_simcse_on_the_mask(folders, family):
-    method = promptbert(folders[family], denoise=False, second_template=FIRST[family])
-    oracle, data = Oracle(folders[family], family, method), plain(family)
-    with torch.no_grad():
-        masks = torch.stack([oracle.h(oracle.spell(text)[: LIMIT - 2], oracle.first) for text in data["sentence"]])
-        vectors = torch.nn.functional.linear(masks, *oracle.mlp).tanh()
-        cosines = torch.nn.functional.cosine_similarity(vectors[:, None], vectors[None], dim=2)
-        expected = torch.nn.functional.cross_entropy(cosines / 0.05, torch.arange(len(cosines)))
-    found = method(batch_of(method, MemoryRows(folders[family], data)))
-    assert total(found).item() == pytest.approx(expected.item(), rel=1e-6)
-
-
-def test_the_same_template_twice_is_one_template(folders):
+def test_the_same_template_twice_is_one_template(masked_lms):
     data = {"sentence": texts_of("bert", [3, 4, 5, 6])}
     found = []
     for second in (None, FIRST["bert"]):
-        method = promptbert(folders["bert"], second_template=second, dropout=0.1)
+        method = promptbert(masked_lms["bert"], second_template=second, dropout=0.1)
         torch.manual_seed(4)
-        found.append(total(method(batch_of(method, MemoryRows(folders["bert"], data)))).item())
+        found.append(total(method(batch_of(method, MemoryRows(masked_lms["bert"], data)))).item())
     assert found[0] == found[1]
 
 
-def test_dropout_makes_the_views_differ(folders):
+def test_dropout_makes_the_views_differ(masked_lms):
     for chosen in ({"second_template": None}, {"trained": "prompt", "head": "none"}):
-        method = promptbert(folders["bert"], dropout=0.1, **chosen)
-        batch = batch_of(method, MemoryRows(folders["bert"], {"sentence": texts_of("bert", [3, 4, 5, 6])}))
+        method = promptbert(masked_lms["bert"], dropout=0.1, **chosen)
+        batch = batch_of(method, MemoryRows(masked_lms["bert"], {"sentence": texts_of("bert", [3, 4, 5, 6])}))
         vectors = method._vectors(batch.ids, batch.mask, 4)
         assert (vectors[:4] - vectors[4:]).abs().amin(0).max() > 1e-3
         assert torch.equal(batch.ids[:4], batch.ids[4:])
 
 
-# --- what is read ---
+# What is read ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_sentence_with_the_mask_token_an_empty_and_a_long_one(folders, family):
-    method = promptbert(folders[family])
-    oracle = Oracle(folders[family], family, method)
+def test_a_sentence_with_the_mask_token_an_empty_and_a_long_one(masked_lms, family):
+    method = promptbert(masked_lms[family])
+    oracle = Oracle(masked_lms[family], family, method)
     texts = texts_of(family, [18, 0, 17])
-    views = method.views(MemoryRows(folders[family], {"sentence": texts}), np.random.default_rng(0))
+    views = method.views(MemoryRows(masked_lms[family], {"sentence": texts}), np.random.default_rng(0))
     for rows, (before, after) in zip(views.tokens, (oracle.first, oracle.second), strict=True):
         for row, text in zip(rows, texts, strict=True):
             assert list(map(int, row)) == [*before, *oracle.spell(text)[: LIMIT - 2], *after]
@@ -171,39 +165,23 @@ def test_a_sentence_with_the_mask_token_an_empty_and_a_long_one(folders, family)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_an_empty_sentence_less_its_template_is_nothing(folders, family):
+def test_an_empty_sentence_less_its_template_is_nothing(masked_lms, family):
     """Without dropout; its cosines are 0 then. With dropout, of which each pass has its own, there is a vector."""
     for chosen, dropout in (({}, 0.0), ({"head": "transform"}, 0.0), ({}, 0.1)):
-        method = promptbert(folders[family], dropout=dropout, temperature=0.5, **chosen)
-        batch = batch_of(method, MemoryRows(folders[family], plain(family, 0)))
+        method = promptbert(masked_lms[family], dropout=dropout, temperature=0.5, **chosen)
+        batch = batch_of(method, MemoryRows(masked_lms[family], plain(family, 0)))
         first, second = method._vectors(batch.ids, batch.mask, len(batch)).view(2, len(batch), -1)[:, -1]
         assert max(first.abs().max(), second.abs().max()) < 1e-12 if not dropout else min(first.norm(), second.norm()) > 0.1
         assert total(method(batch)).isfinite()
 
 
-def test_spaces(folders):
-    """In training the first word has no space before it, inside the template it has one."""
-    rows = MemoryRows(folders["roberta"], {"sentence": ["cat runs", "dog"]})
-    alone = promptbert(folders["roberta"]).views(rows, np.random.default_rng(0)).tokens[0]
-    inside = promptbert(folders["roberta"], text="inside").views(rows, np.random.default_rng(0)).tokens[0]
-    vocab = tiny_models_vocab(folders["roberta"])
-    assert list(alone[0][5:7]) == [vocab["cat"], vocab["Ġruns"]] and list(inside[0][5:7]) == [vocab["Ġcat"], vocab["Ġruns"]]
-    assert [list(row[7:]) for row in alone[:1]] == [list(row[7:]) for row in inside[:1]]
-
-
-def tiny_models_vocab(folder):
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder).get_vocab()
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("chosen", ["published", "transform", "no head", "learned", "not denoised", "inside"])
-def test_the_vectors_of_other_losses(folders, family, chosen):
+def test_the_vectors_of_other_losses(masked_lms, family, chosen):
     """`read` and `vectors`, which the semi-supervised wrappers use: as the loss compares them, in the first template."""
-    method = promptbert(folders[family], **CHOSEN[chosen])
-    oracle, texts = Oracle(folders[family], family, method), texts_of(family, [3, 1, 17, 18])
-    rows = method.read(MemoryRows(folders[family], {"premise": texts}), "premise")
+    method = promptbert(masked_lms[family], **CHOSEN[chosen])
+    oracle, texts = Oracle(masked_lms[family], family, method), texts_of(family, [3, 1, 17, 18])
+    rows = method.read(MemoryRows(masked_lms[family], {"premise": texts}), "premise")
     longest = max(map(len, rows)) + 2
     ids = torch.full((len(rows), longest), method.backbone.tokenizer.pad_token_id)
     mask = torch.zeros_like(ids)
@@ -215,43 +193,122 @@ def test_the_vectors_of_other_losses(folders, family, chosen):
         assert (vector - oracle.z(text, 0)).abs().max() < 1e-6
 
 
-@given(st.lists(st.sampled_from(range(1, len(TEXTS))), min_size=2, max_size=6), st.integers(0, 4))
-@settings(max_examples=8, deadline=None, derandomize=True)
-def test_a_vector_does_not_depend_on_its_company(folders, rows, more_padding):
-    method = promptbert(folders["bert"])
+def test_what_is_said_before_a_run(masked_lms):
+    """The dev score is of another encoder than the test."""
+    said = promptbert(masked_lms["bert"]).notes()
+    assert len(said) == 1 and "\n" not in said[0]
+    assert "tokenised alone, denoised, without a full stop" in said[0] and "not denoised, with it" in said[0]
+    assert promptbert(masked_lms["bert"], dev="test").notes() == []
+
+
+def test_a_template_too_long_for_the_model(tmp_path):
+    folder = tiny_models.build(tmp_path / "bert", positions=20)
+    needed = promptbert(folder, second_template=None).first.length + 10 - 2
+    assert needed <= 20
+    wordy = 'the man with the big red guitar "{}" means a small [MASK].'
+    with pytest.raises(StsbenchError, match=r"^options\.second_template makes up to 2\d tokens of") as caught:
+        promptbert(folder, second_template=wordy)
+    said = str(caught.value)
+    assert "\n" not in said and "bert has 20 positions: --set backbone.max_length=" in said
+    longest = int(said.rsplit("=", 1)[1])
+    words = promptbert(folder, second_template=None)
+    assert longest - 2 + len(words.backbone.tokenizer(wordy.replace("{}", ""))["input_ids"]) == 20
+
+
+# The encoders that are tested and selected by --------------------------------------------------------------------
+
+
+TESTED = {
+    "published": {},
+    "no full stop": {"full_stop": False},
+    "denoised": {"test_denoise": True},
+    "denoised, empty positions": {"test_denoise": True, "denoise_positions": "empty"},
+    "kept": {"head": "mlp", "test_denoise": True},
+    "kept, raw": {"head": "mlp", "denoise": False},
+    "transform": {"head": "transform", "test_denoise": True},
+    "transform, raw": {"head": "transform"},
+    "no head": {"head": "none"},
+    "learned": LEARNED,
+    "learned, transform": {"trained": "prompt", "head": "transform", "test_denoise": True},
+    "learned, released": {"trained": "prompt_rightmost", "head": "transform_train_only", "denoise": False},
+    "learned, released, denoised": {"trained": "prompt_rightmost", "head": "none", "test_denoise": True},
+    "inside": {"text": "inside", "dev": "test", "test_denoise": True},
+}
+ROWS = [*range(1, 6), 17, 18]  # an empty text is for the tests of the template
+
+
+def changed(folder, **options):
+    """The method in float32, its learned words away from where they started."""
+    method = promptbert(folder, **options).float()
+    if method.words is not None:
+        torch.manual_seed(6)
+        with torch.no_grad():
+            method.words += 0.3 * torch.randn_like(method.words)
+    return method
+
+
+def expected(folder, family, method, texts, *, dev=False):
+    oracle = Oracle(folder, family, method)
+    if method.words is not None:
+        oracle.words = method.words.detach().double()
+    if oracle.mlp is not None:
+        oracle.mlp = [weight.double() for weight in oracle.mlp]
     with torch.no_grad():
-        texts = {"sentence": texts_of("bert", rows)}
-        batch = batch_of(method, MemoryRows(folders["bert"], texts), more_padding=more_padding)
-        together = method._vectors(batch.ids, batch.mask, len(rows))
-        for place, row in enumerate(rows):
-            alone = batch_of(method, MemoryRows(folders["bert"], {"sentence": texts_of("bert", [row])}))
-            vectors = method._vectors(alone.ids, alone.mask, 1)
-            assert (vectors - together[[place, len(rows) + place]]).abs().max() < 1e-10
+        return torch.stack([oracle.tested(text, dev=dev) for text in texts]).numpy()
 
 
-# --- it learns ---
+@pytest.mark.parametrize("family", FIRST)
+@pytest.mark.parametrize("chosen", TESTED)
+def test_the_encoder_tested(masked_lms, family, chosen):
+    method = changed(masked_lms[family], **TESTED[chosen])
+    texts = [*texts_of(family, ROWS), "cat.", "a dog means :", "the man ?", "cat '"]
+    found = live_encoder(method.inference(), "live").encode(texts)
+    assert np.abs(found - expected(masked_lms[family], family, method, texts)).max() < 1e-5
+    assert method.backbone.training and method.inference().pooler == "mask"
+    ended = live_encoder(method.inference(), "live").encode(["cat", "cat."])
+    assert np.array_equal(*ended) == method.options.full_stop
 
 
-@pytest.mark.parametrize(("chosen", "rate"), [
-    ({}, 5e-3), ({"head": "transform"}, 5e-3), ({"trained": "prompt", "head": "transform"}, 2e-2),
-])
-def test_the_loss_falls(folders, chosen, rate):
-    method = promptbert(folders["bert"], dropout=0.02, temperature=0.3, **chosen)
-    before = {name: value.clone() for name, value in method.state_dict().items()}
-    optimiser = torch.optim.AdamW([weight for weight in method.parameters() if weight.requires_grad], lr=rate)
-    rows = MemoryRows(folders["bert"], {"sentence": tiny_models.sentences(12, longest=7, seed=8)})
-    batch = to_batch(method.views(rows, np.random.default_rng(0)), Shares((12,)), 0, torch.device("cpu"))
-    torch.manual_seed(2)
-    losses = [total(method.eval()(batch)).item()]  # without dropout's noise
-    method.train()
-    for _ in range(20):
-        total(method(batch)).backward()
-        optimiser.step()
-        optimiser.zero_grad()
-    losses.append(total(method.eval()(batch)).item())
-    assert losses[1] < 0.75 * losses[0], losses
-    moved = {name for name, value in method.state_dict().items() if not torch.equal(value, before[name])}
-    if "trained" in chosen:
-        assert "words" in moved and all(name == "words" or name.startswith("head.") for name in moved)
-    else:
-        assert {name.split(".")[0] for name in moved} == {"backbone", "head"}
+@pytest.mark.parametrize("family", FIRST)
+@pytest.mark.parametrize("chosen", TESTED)
+def test_the_encoder_selected_by(masked_lms, family, chosen):
+    method = changed(masked_lms[family], **TESTED[chosen])
+    texts = [*texts_of(family, ROWS), TEXTS[17] + " " + TEXTS[17]]  # nothing is cut
+    found = live_encoder(method.dev_inference(), "dev").encode(texts)
+    released = method.options.dev == "released"
+    assert (method.dev_inference().prompt.settings() != method.inference().prompt.settings()) == released
+    assert np.abs(found - expected(masked_lms[family], family, method, texts, dev=released)).max() < 1e-5
+
+
+def test_a_released_position_of_roberta_at_test(masked_lms):
+    texts = texts_of("roberta", ROWS)
+    found = {}
+    for start in ("own", "zero"):
+        method = changed(masked_lms["roberta"], denoise_start=start, test_denoise=True)
+        found[start] = live_encoder(method.inference(), "live").encode(texts)
+        assert np.abs(found[start] - expected(masked_lms["roberta"], "roberta", method, texts)).max() < 1e-5
+    assert np.abs(found["own"] - found["zero"]).max() > 1e-2
+
+
+def test_a_live_encoder_reads_the_weights_as_they_are(masked_lms):
+    for options in ({"head": "transform"}, LEARNED):
+        method = changed(masked_lms["bert"], **options)
+        encoder = live_encoder(method.inference(), "live")
+        before = encoder.encode(["cat"])
+        with torch.no_grad():
+            (method.head.dense.bias if method.words is None else method.words).add_(torch.linspace(-1, 1, 32))
+        assert np.abs(encoder.encode(["cat"]) - before).max() > 1e-2
+
+
+@pytest.mark.parametrize("chosen", ["published", "denoised, empty positions", "kept", "transform",
+                                    "learned, released, denoised"])
+def test_exported_and_loaded_again(masked_lms, chosen, tmp_path):
+    method = changed(masked_lms["bert"], **TESTED[chosen]).eval()
+    texts = [*texts_of("bert", [0, *ROWS]), "cat."]
+    vectors = live_encoder(method.inference(), "live").encode(texts)
+    export_model(method.inference(), tmp_path / "best", card="# a card\n", method="promptbert", recipe="x")
+    loaded = load_encoder(str(tmp_path / "best"))
+    assert np.abs(loaded.encode(texts) - vectors).max() < 1e-6
+    assert loaded.spec.template == method.options.template
+
+

@@ -1,136 +1,112 @@
-"""Sentence-BERT's three objectives against loops over single texts, and what each option changes."""
+"""Sentence-BERT's stages, classifier and gradients at the edges, and its runs. Its terms: tests/methods/test_terms.py."""
 
 from __future__ import annotations
 
-import math
+from types import SimpleNamespace
 
+import nli_files
 import numpy as np
 import pytest
-import sbert_oracle as oracle
+import tiny_models
 import torch
-from sbert_oracle import batch_of, rows_of, sbert, vectors
-from tiny_models import build, sentences
-from training_runs import one_thread
+import training_runs
+from method_oracle import MemoryRows, make
+from sentence_transformers import SentenceTransformer
+from training_runs import log_of, train, undisturbed, weights_of
 
-from stsbench.config import validate
-from stsbench.errors import StsbenchError
+import stsbench
+from stsbench.encoders.load import load_encoder
+from stsbench.encoders.transformer.exported import trained_on_of
+from stsbench.errors import DataError, StsbenchError
 from stsbench.methods.sbert.method import SBERT
 from stsbench.methods.sbert.options import SBERTOptions
+from stsbench.training.api.batch import Shares
+from stsbench.training.export.export import export_model
 from stsbench.training.recipes.method_plan import MethodPlan
+from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.rows.batches import to_batch
+from stsbench.training.runs.request import TrainOptions
+from stsbench.training.runs.run import train as run
+from stsbench.training.runs.run_folder import read_manifest
 
-__all__ = ["one_thread"]
-TEXTS = sentences(12, longest=9, seed=3)
+TEXTS = tiny_models.sentences(12, longest=9, seed=3)
 CLASSES, SCORES = [2, 0, 1, 1, 0, 2], [0.0, 5.0, 3.8, 1.25, 2.5, 4.4]
-FEATURES = [
-    ("u", "v"), ("difference",), ("product",), ("difference", "product"), ("u", "v", "product"), ("u", "v", "difference"),
-    ("u", "v", "difference", "product"), ("u", "v", "difference", "max_square"),
-]
+LABELS = ("contradiction", "entailment", "neutral")
+ROLES = {"nli": ("premise", "hypothesis"), "sts": ("sentence1", "sentence2"), "triplet": ("anchor", "positive", "negative")}
 
 
-@pytest.fixture(scope="module", params=["bert", "roberta"])
-def folder(request, tmp_path_factory):
-    return build(tmp_path_factory.mktemp("sbert") / request.param, request.param, pooler=False)
+class ValuedRows(MemoryRows):
+    """Rows in memory with a class number or a score each."""
+
+    def __init__(self, folder, texts, values, names=LABELS):
+        super().__init__(folder, texts)
+        self.values, self.store = values, SimpleNamespace(label_names=names)
+
+    def labels(self):
+        return [self.values[row] for row in self.rows]
+
+    scores = labels
 
 
-def value_of(method, stage, rows, **more):
-    ((name, term),) = method(batch_of(method, stage, rows, **more)).items()
-    assert (name, term.count, term.weight) == (stage, len(rows.rows), 1.0)
-    return term.value
+def rows_of(folder, stage, texts, values=None):
+    """Rows of a stage: `texts` in turn for its roles."""
+    roles = ROLES[stage]
+    count = len(texts) // len(roles)
+    parts = {role: texts[i * count : (i + 1) * count] for i, role in enumerate(roles)}
+    return ValuedRows(folder, parts, values)
 
 
-@pytest.mark.parametrize("pooler", ["mean", "max", "cls"])
-@pytest.mark.parametrize("features", FEATURES, ids="-".join)
-def test_nli_is_the_loop(folder, features, pooler):
-    rows = rows_of(folder, "nli", TEXTS, CLASSES)
-    u, v = (vectors(folder, rows.texts(role), pooler) for role in rows.roles)
-    for bias in (True, False):
-        method = sbert(folder, "nli", pooler, features=features, bias=bias)
-        linear = method.classifier.linear
-        numbers = linear.bias.tolist() if bias else [0.0] * 3
-        expected = oracle.nli(u, v, CLASSES, linear.weight.tolist(), numbers, features)
-        assert abs(value_of(method, "nli", rows, more_padding=3).item() - expected) < 1e-8
+def sbert(folder, stage, pooler="mean", seed=1, classes=3, **options):
+    """The method in float64, its classifier made where the stage has one."""
+    method = make(SBERT, folder, {"objective": stage, **options}, pooler=pooler, seed=seed)
+    if stage == "nli":
+        rows = ValuedRows(folder, {"premise": ["cat"], "hypothesis": ["cat"]}, [0], LABELS[:classes])
+        torch.manual_seed(seed)
+        method.prepare_labelled(rows)
+        method.double()
+    return method
 
 
-@pytest.mark.parametrize("pooler", ["mean", "max", "cls"])
-@pytest.mark.parametrize("scale", [(0.0, 5.0), (-1.0, 6.0)])
-@pytest.mark.parametrize("similarity", ["cosine", "rescaled_cosine"])
-def test_regression_is_the_loop(folder, similarity, scale, pooler):
-    rows = rows_of(folder, "sts", TEXTS, SCORES)
-    method = sbert(folder, "sts", pooler, similarity=similarity, scale=scale)
-    u, v = (vectors(folder, rows.texts(role), pooler) for role in rows.roles)
-    expected = oracle.regression(u, v, SCORES, scale, similarity == "rescaled_cosine")
-    assert abs(value_of(method, "sts", rows, more_padding=3).item() - expected) < 1e-8
+def batch_of(method, stage, rows):
+    rng = np.random.default_rng(0)
+    views = method.labelled_views(rows, rng) if stage == "nli" else method.views(rows, rng)
+    batch = to_batch(views, Shares((len(rows.rows),)), method.backbone.tokenizer.pad_token_id, torch.device("cpu"))
+    batch.labelled_only = stage == "nli"
+    return batch
 
 
-@pytest.mark.parametrize("pooler", ["mean", "max", "cls"])
-@pytest.mark.parametrize("margin", [1.0, 0.1])
-def test_triplets_are_the_loop(folder, margin, pooler):
-    rows = rows_of(folder, "triplet", TEXTS)
-    method = sbert(folder, "triplet", pooler, margin=margin)
-    expected = oracle.triplet(*(vectors(folder, rows.texts(role), pooler) for role in rows.roles), margin)
-    assert abs(value_of(method, "triplet", rows, more_padding=3).item() - expected) < 1e-8
+@pytest.fixture(params=["bert", "roberta"])
+def folder(request, encoders):
+    return encoders[request.param]
 
 
-def test_a_triplet_beyond_the_margin_has_no_gradient(folder):
-    rows = rows_of(folder, "triplet", [TEXTS[0], TEXTS[0], TEXTS[1]])
-    method = sbert(folder, "triplet", margin=1e-3)
-    value = value_of(method, "triplet", rows)
-    value.backward()
-    assert value.item() == 0 and not any(weight.grad.any() for weight in method.parameters() if weight.grad is not None)
-
-
-def test_one_text_twice_has_a_finite_gradient(folder):
+@pytest.mark.parametrize("stage", ["nli", "sts", "triplet"])
+def test_one_text_twice_has_a_finite_gradient_and_is_no_mistake(folder, stage):
     """At 0 both |u - v| and the distance of two equal vectors have the derivative 0."""
-    same = [TEXTS[0], TEXTS[1]] * 2
-    for stage, texts in (("nli", same), ("sts", same), ("triplet", [*same, *TEXTS[2:4]])):
-        method = sbert(folder, stage)
-        value_of(method, stage, rows_of(folder, stage, texts, [1, 0])).backward()
-        assert all(bool(weight.grad.isfinite().all()) for weight in method.parameters() if weight.grad is not None)
+    method, same = sbert(folder, stage), [TEXTS[0], TEXTS[1]] * 2
+    rows = rows_of(folder, stage, same if stage != "triplet" else [*same, *TEXTS[2:4]], [1, 0])
+    batch = batch_of(method, stage, rows)
+    assert method.view_vectors(batch) is None  # nothing of dropout is checked
+    method(batch)[stage].value.backward()
+    assert all(bool(weight.grad.isfinite().all()) for weight in method.parameters() if weight.grad is not None)
 
 
-@pytest.mark.parametrize(("stage", "options"), [
-    ("nli", {"features": ["u", "v"]}), ("nli", {"features": ["v", "u", "difference"]}), ("nli", {"bias": False}),
-    ("nli", {"classifier_init": "truncated_normal"}), ("sts", {"similarity": "rescaled_cosine"}),
-    ("sts", {"scale": [0.0, 10.0]}), ("triplet", {"margin": 0.5}),
-], ids=str)
-def test_an_option_changes_the_loss(folder, stage, options):
-    rows = rows_of(folder, stage, TEXTS, CLASSES if stage == "nli" else SCORES)
-    plain, changed = (value_of(sbert(folder, stage, **each), stage, rows).item() for each in ({}, options))
-    assert abs(plain - changed) > 1e-6
-
-
-def test_two_classes_and_many(folder):
+def test_as_many_classes_as_the_data_have_labels(folder):
     assert sbert(folder, "nli", classes=2).classifier.linear.weight.shape[0] == 2
     with pytest.raises(StsbenchError, match="1 label"):
         sbert(folder, "nli", classes=1)
+    with pytest.raises(StsbenchError, match=r"needs labelled rows of premise, hypothesis and label \(these give anchor"):
+        MethodPlan(SBERT, SBERTOptions()).labelled_roles(("anchor", "positive", "negative"))
 
 
-def test_the_classifier_sees_raw_vectors_in_the_order_of_the_pair(folder):
-    """Swapping the two texts swaps the first two blocks of the features, and nothing else."""
-    method = sbert(folder, "nli", bias=False)
-    width, weight = method.backbone.width, method.classifier.linear.weight
-    there, back = (rows_of(folder, "nli", texts, CLASSES) for texts in (TEXTS, [*TEXTS[6:], *TEXTS[:6]]))
-    first = value_of(method, "nli", there).item()
-    assert abs(value_of(method, "nli", back).item() - first) > 1e-6
-    with torch.no_grad():
-        weight.copy_(torch.cat([weight[:, width : 2 * width], weight[:, :width], weight[:, 2 * width :]], dim=1))
-    assert value_of(method, "nli", back).item() == pytest.approx(first, abs=1e-12)
-    with torch.no_grad():
-        weight.zero_()
-    assert value_of(method, "nli", there).item() == pytest.approx(math.log(3), abs=1e-12)
-
-
-# --- what is trained and tested ---
-
-
-def test_stages():
-    for objective, stages, uses in [
-        ("nli", ("nli",), ["only"]), ("sts", ("sts",), ["none"]), ("nli-sts", ("nli", "sts"), ["only", "none"]),
-        ("triplet", ("triplet",), ["none"]),
-    ]:
-        options = SBERTOptions(objective=objective)
-        assert SBERT.stages_for(options) == stages
-        assert [MethodPlan(SBERT, options).labelled(stage) for stage in stages] == uses
+@pytest.mark.parametrize(("objective", "stages", "uses"), [
+    ("nli", ("nli",), ["only"]), ("sts", ("sts",), ["none"]), ("nli-sts", ("nli", "sts"), ["only", "none"]),
+    ("triplet", ("triplet",), ["none"]),
+])
+def test_which_stages_train_on_labelled_rows(objective, stages, uses):
+    options = SBERTOptions(objective=objective)
+    assert SBERT.stages_for(options) == stages
+    assert [MethodPlan(SBERT, options).labelled(stage) for stage in stages] == uses
 
 
 def test_the_classifier_has_no_part_in_the_second_stage(folder):
@@ -141,47 +117,99 @@ def test_the_classifier_has_no_part_in_the_second_stage(folder):
     assert all(weight.requires_grad for weight in method.backbone.parameters())
 
 
-def test_the_tested_encoder(folder):
-    plain, other = sbert(folder, "nli"), sbert(folder, "nli", test_pooler="first_last:layer1")
-    assert plain.inference().pooler == "mean" == plain.dev_inference().pooler
-    assert (other.inference().pooler, other.dev_inference().pooler) == ("first_last:layer1", "mean")
-    assert plain.inference().model is plain.backbone.model and plain.inference().dense is None
+@pytest.mark.parametrize(("pooler", "test_pooler"), [("max", None), ("mean", "first_last:layer1")])
+def test_the_tested_pooler_is_exported_and_another_one_selected_by(folder, tmp_path, pooler, test_pooler):
+    method = sbert(folder, "nli", pooler, test_pooler=test_pooler).float().eval()
+    assert method.dev_inference().pooler == pooler
+    export_model(method.inference(), tmp_path / "model", card="x", method="sbert", recipe="x")
+    ours = load_encoder(str(tmp_path / "model"))
+    assert ours.spec.pooler == (test_pooler or pooler)
+    theirs = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    assert np.abs(ours.encode(TEXTS) - theirs.encode(TEXTS)).max() < 5e-6
 
 
-# --- mistakes ---
+# Runs ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"objective": "sts", "bias": False}, "options.bias false has no effect with objective sts: it goes with objective nli "
-     "or nli-sts; leave it at true"),
-    ({"objective": "triplet", "features": ["u"]}, "options.features [u] has no effect with objective triplet"),
-    ({"scale": [0, 1]}, "options.scale [0, 1] has no effect with objective nli: it goes with objective sts or nli-sts; "
-     "leave it at [0, 5]"),
-    ({"similarity": "rescaled_cosine"}, "options.similarity rescaled_cosine has no effect with objective nli"),
-    ({"objective": "nli-sts", "margin": 2.0}, "options.margin 2 has no effect with objective nli-sts"),
-    ({"objective": "sts", "scale": [5, 5]}, "options.scale [5, 5]: the least score comes first, then the greatest"),
-], ids=str)
-def test_options_that_do_not_go_together(options, message):
-    with pytest.raises(StsbenchError) as caught:
-        validate(SBERTOptions, options, "recipe", "options.")
-    assert str(caught.value).startswith(f"recipe: {message}") and "\n" not in str(caught.value)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """(a run of both stages that nobody disturbed, the values it was trained with, the cache)."""
+    place = tmp_path_factory.mktemp("runs")
+    model = tiny_models.build(place / "tiny", pooler=False)
+    values = training_runs.settings(
+        model, "stsb/train",
+        **{"labelled.file": str(nli_files.pairs(place)), "training.batch_size": 7, "training.max_steps": 5,
+           "backbone.max_length": 16, "options.objective": "nli-sts", "stages.sts.training": {"epochs": 4}},
+    )
+    return undisturbed(place, values, "sbert", recipe="nli-bert-base")
 
 
-def test_wrong_columns(folder):
-    for objective, given, message in [
-        ("sts", ("sentence",), r"objective sts needs the columns sentence1, sentence2 and score \(the data give sentence\)"),
-        ("nli-sts", ("sentence1", "sentence2"), "needs the columns sentence1, sentence2 and score"),
-        ("triplet", ("anchor", "positive"), "needs the columns anchor, positive and negative"),
-    ]:
-        with pytest.raises(StsbenchError, match=message):
-            MethodPlan(SBERT, SBERTOptions(objective=objective)).roles(given)
-    with pytest.raises(StsbenchError, match=r"needs labelled rows of premise, hypothesis and label \(these give anchor"):
-        MethodPlan(SBERT, SBERTOptions()).labelled_roles(("anchor", "positive", "negative"))
+def test_pairs_of_stsb_are_said_to_be_in_the_tests_of_the_years(whole):
+    """STS-B was drawn from STS12 to STS16: scores there are transductive, those of NLI's stage alone would not be."""
+    assert [line["learning_rate"] for line in log_of(whole[0]) if line["kind"] == "train"][-1] < 1e-3
+    years = ["sts12", "sts13", "sts14", "sts15", "sts16"]
+    data = {item["file"]: item.get("texts_of", []) for item in read_manifest(whole[0]).data.values()}
+    assert data == {"pairs-30.tsv": [], "stsb-train.jsonl": years}
+    assert list(trained_on_of(whole[0] / "best")) == years
 
 
-def test_a_batch_of_equal_pairs_is_no_mistake(folder):
-    """Two texts of a pair may be one and the same: nothing of dropout is checked."""
-    method = sbert(folder, "sts")
-    rows = rows_of(folder, "sts", [TEXTS[0]] * 4, [5.0, 5.0])
-    assert method.view_vectors(batch_of(method, "sts", rows)) is None
-    assert np.allclose(value_of(method, "sts", rows).item(), 0)
+@pytest.mark.parametrize("first", ["nli", "nli-sts"])
+def test_stage_by_stage_is_the_same_run(whole, tmp_path, first):
+    """Also from a run of the NLI objective alone."""
+    folder, values, cache = whole
+    how = {"method": "sbert", "recipe": "nli-bert-base", "cache": cache}
+    alone = {key: value for key, value in values.items() if key not in ("data.file", "stages.sts.training")}
+    before = {**alone, "options.objective": "nli"} if first == "nli" else values
+    assert train(tmp_path / "one", before, stage=1, **how) == (0, None)
+    assert train(tmp_path / "two", values, stage=2, start_from=tmp_path / "one", **how) == (0, None)
+    assert weights_of(tmp_path / "two") == weights_of(folder)
+
+
+def test_a_run_of_scores_is_no_first_stage(whole, tmp_path):
+    _, values, cache = whole
+    how = {"method": "sbert", "recipe": "stsb-bert-base", "cache": cache}
+    alone = {key: value for key, value in values.items() if key not in ("labelled.file", "stages.sts.training")}
+    assert train(tmp_path / "one", {**alone, "options.objective": "sts"}, **how) == (0, None)
+    status, said = train(tmp_path / "two", values, stage=2, start_from=tmp_path / "one", method="sbert", cache=cache,
+                         recipe="nli-bert-base")
+    assert (status, said) == (1, f"--from {tmp_path / 'one'} trained stage sts: name the run that trained stage nli")
+
+
+@pytest.mark.parametrize(("recipe", "settings", "message"), [
+    ("nli-bert-base", {"data.file": "x.tsv"}, "data.file has no effect: sbert trains on labelled rows alone"),
+    ("stsb-bert-base", {"labelled.file": "x.tsv"}, "labelled has no effect"),
+    ("stsb-bert-base", {"data.file": "stsb/dev"}, "data.file stsb/dev: of the catalog's sets stsb/train and sick-r/train"),
+    ("stsb-bert-base", {"data.file": "stsb/trian"}, r"stsb/trian are not here: .*; did you mean stsb/train or"),
+    ("stsb-bert-base", {"options.scale": [1, 5]}, "^stsb-train: its scores go from 0 to 5, and sbert is told that they go"),
+    ("stsb-bert-base", {"data.file": "sick-r/train"}, "^sick-r-train: its scores go from 1 to 5, and sbert is told"),
+])
+def test_wrong_data(whole, tmp_path, monkeypatch, recipe, settings, message):
+    _, values, cache = whole
+    monkeypatch.setenv("STSBENCH_CACHE", str(cache))
+    settings = {"backbone.model": values["backbone.model"], "backbone.max_length": 16, **settings}
+    if recipe == "nli-bert-base":
+        settings["labelled.file"] = values["labelled.file"]
+    with pytest.raises(StsbenchError, match=message) as error:
+        stsbench.train("sbert", output=tmp_path / "run", recipe=recipe, settings=settings, device="cpu", sample=True)
+    assert "\n" not in str(error.value) and not (tmp_path / "run").exists()
+
+
+def test_a_file_of_ones_own(whole, tmp_path, monkeypatch):
+    """A header sentence1, sentence2, score needs no data.columns; scores from 0 to 1 on a scale to 5 are told of."""
+    _, values, cache = whole
+    monkeypatch.setenv("STSBENCH_CACHE", str(cache))
+    texts = tiny_models.sentences(20, longest=9, seed=8)
+    file = tmp_path / "mine.tsv"
+    rows = [f"{texts[i]}\t{texts[10 + i]}\t{i / 10}" for i in range(10)]
+    file.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
+    said = []
+    settings = {"backbone.model": values["backbone.model"], "backbone.max_length": 16, "data.file": str(file),
+                "training.max_steps": 1, "selection.by": "none"}
+    recipe = load_recipe("sbert", "stsb-bert-base", [], settings)
+    run(TrainOptions(recipe, tmp_path / "run", device="cpu", sample=True), said.append)
+    assert [line for line in said if line.startswith("warning") and "warm-up" not in line] == [
+        "warning: mine.tsv: no score is above 0.9, and sbert is told that they go from 0 to 5"
+    ]
+    file.write_text(file.read_text("utf-8").replace("\t0.3", "\thigh"))
+    with pytest.raises(DataError, match=r"mine.tsv:5: the score 'high' is not a number"):
+        run(TrainOptions(recipe, tmp_path / "other", device="cpu", sample=True), said.append)

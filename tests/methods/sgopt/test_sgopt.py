@@ -1,38 +1,135 @@
-"""SG-OPT's losses against loops in float64, with padding and uneven lengths; what each option changes; what is refused."""
+"""SG-OPT written out: every state by transformers, one text at a time; pooling, projection and losses in loops."""
 
 from __future__ import annotations
 
+import json
+import math
+
+import nli_files
+import numpy as np
 import pytest
 import torch
-from method_oracle import tokens, total
-from sgopt_oracle import (
-    TEXTS,
-    batch_for,
-    distance,
-    layer_vectors,
-    move,
-    opt,
-    projected,
-    sentence_vectors,
-    sg,
-    sg_opt,
-    sgopt,
-)
+from method_oracle import MemoryRows, _reference, make, tokens, total
+from safetensors.torch import load_file
 from tiny_models import build
 from torch.nn.functional import cosine_similarity
-from training_runs import one_thread
+from training_runs import make_text, settings
+from transformers import AutoModel
 
-from stsbench.config import validate
-from stsbench.errors import StsbenchError
-from stsbench.methods.sgopt.method import all_layers_term
-from stsbench.methods.sgopt.options import SGOPTOptions
+import stsbench
+from stsbench import losses
+from stsbench.encoders.load import load_encoder
+from stsbench.methods.sgopt.method import SGOPT
 from stsbench.training.api.batch import Shares
 from stsbench.training.engine.optimiser import make_optimiser
 from stsbench.training.modules.backbone import pool_layers
-from stsbench.training.recipes.recipe import TrainingSettings
 from stsbench.training.recipes.sections import TrainingSettings
+from stsbench.training.rows.batches import to_batch
 
-__all__ = ["one_thread"]
+TEXTS = ["the man plays guitar in the park", "a dog", "the big cat sleeps on the red food .", "a woman eats", "blue"]
+INNER = 12  # width of the projection
+
+
+def sgopt(folder, dropout=0.0, moved=True, pooler="cls", **options):
+    """In float64 and train mode. moved: the weights are no longer those at the start, so that nothing is 0 by chance."""
+    method = make(SGOPT, folder, {"projection_width": INNER, **options}, pooler=pooler, dropout=dropout)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for weight in method.projector.parameters():
+            weight.copy_(torch.randn(weight.shape, generator=generator, dtype=weight.dtype) * 0.3)
+    method.start_stage("main")
+    if moved:
+        move(method)
+    return method
+
+
+def move(method):
+    generator = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for weight in method.backbone.parameters():
+            if weight.requires_grad:
+                weight.add_(torch.randn(weight.shape, generator=generator, dtype=weight.dtype) * 0.02)
+
+
+def batch_for(method, folder, more_padding=0, texts=TEXTS):
+    """(a batch, the layers drawn for its texts or None)."""
+    views = method.views(MemoryRows(folder, {"sentence": texts}), np.random.default_rng(0))
+    pad = method.backbone.tokenizer.pad_token_id
+    batch = to_batch(views, Shares((len(texts),)), pad, torch.device("cpu"))
+    if more_padding:
+        batch.ids = torch.nn.functional.pad(batch.ids, (0, more_padding), value=pad)
+        batch.mask = torch.nn.functional.pad(batch.mask, (0, more_padding))
+    drawn = views.by_row.get("layer")
+    return batch, None if drawn is None else [int(layer) for layer in drawn[0]]
+
+
+def layer_vectors(folder, pooling="mean"):
+    """[text][layer] -> numbers, by the checkpoint's own weights; layer 0 is the embedding output."""
+    model, by_text = _reference(AutoModel, folder), []
+    for ids in tokens(folder, TEXTS):
+        with torch.no_grad():
+            states = model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
+        by_text.append([[_pooled(column, pooling) for column in zip(*state[0].tolist(), strict=True)] for state in states])
+    return by_text
+
+
+def _pooled(numbers, pooling):
+    return {"mean": sum(numbers) / len(numbers), "max": max(numbers), "sum": sum(numbers)}[pooling]
+
+
+def sentence_vectors(method, folder):
+    """[text] -> numbers: the first token's, by the weights that are trained."""
+    model = method.backbone.model
+    mode = model.training
+    model.eval()
+    with torch.no_grad():
+        by_text = [model(input_ids=torch.tensor([ids])).last_hidden_state[0, 0].tolist() for ids in tokens(folder, TEXTS)]
+    model.train(mode)
+    return by_text
+
+
+def projected(method, vector):
+    for linear in (method.projector.inner, method.projector.outer):
+        vector = [sum(w * x for w, x in zip(row, vector, strict=True)) + b
+                  for row, b in zip(linear.weight.tolist(), linear.bias.tolist(), strict=True)]
+        vector = [x * (1 + math.erf(x / math.sqrt(2))) / 2 for x in vector]
+    return vector
+
+
+def e(a, b, temperature):
+    dot, norms = sum(x * y for x, y in zip(a, b, strict=True)), [math.sqrt(sum(x * x for x in v)) for v in (a, b)]
+    return math.exp(dot / norms[0] / norms[1] / temperature)
+
+
+def sg(c, h, temperature):
+    """c[i], h[i]: NT-Xent of both as views."""
+    views, losses = [*c, *h], []
+    for i, anchor in enumerate(views):
+        other = (i + len(c)) % len(views)
+        top = e(anchor, views[other], temperature)
+        losses.append(-math.log(top / sum(e(anchor, views[m], temperature) for m in range(len(views)) if m != i)))
+    return sum(losses) / len(losses)
+
+
+def opt(c, h, temperature, with_vectors, skip=False):
+    """opt1 with the other sentences' c among the negatives; opt2 without, and with `skip` without the first other h."""
+    losses = []
+    for i, anchor in enumerate(c):
+        others = [m for m in range(len(c)) if m != i]
+        rest = [e(anchor, h[m], temperature) for m in (others[1:] if skip else others)]
+        if with_vectors:
+            rest += [e(anchor, c[m], temperature) for m in others]
+        top = e(anchor, h[i], temperature)
+        losses.append(-math.log(top / (top + sum(rest))))
+    return sum(losses) / len(losses)
+
+
+def distance(method, folder):
+    """Number by number, of all weights."""
+    start = dict(_reference(AutoModel, folder).named_parameters())
+    trained = dict(method.backbone.model.named_parameters())
+    return math.fsum((a - b) ** 2 for name, weight in trained.items()
+                     for a, b in zip(weight.flatten().tolist(), start[name].flatten().tolist(), strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +143,7 @@ def folder(request, folders):
     return folders[request.param]
 
 
-# --- the losses ---
+# The losses ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ["packed", "padded"])
@@ -63,9 +160,8 @@ def test_sg_opt_is_the_mean_over_sentences_and_layers(folder, engine, pooling, t
     h = [[projected(method, layer) for layer in layers[first:stop]] for layers in every]
     c = [projected(method, vector) for vector in sentence_vectors(method, folder)]
     assert drawn is None and set(terms) == {"contrastive", "regulariser"}
-    assert abs(terms["contrastive"].value.item() - sg_opt(c, h, temperature)) < 1e-8
-
-
+    expected = losses.sgopt(*(torch.tensor(rows, dtype=torch.float64) for rows in (c, h)), temperature=temperature)
+    assert abs(terms["contrastive"].value.item() - expected.item()) < 1e-8  # in loops: tests/losses
 OBJECTIVES = [
     ({"objective": "sg"}, sg), ({"objective": "opt1"}, lambda *given: opt(*given, True)),
     ({"objective": "opt2"}, lambda *given: opt(*given, False)),
@@ -94,12 +190,12 @@ def test_without_a_copy_the_layers_are_of_the_trained_model_and_have_a_gradient(
                   for ids in tokens(folder, TEXTS)]
         vectors = [method.projector(state[-1][0, 0]) for state in states]
         layers = [[method.projector(layer[0].mean(0)) for layer in state] for state in states]
-        losses = []
+        values = []
         for i, anchor in enumerate(vectors):
             scores = [[(cosine_similarity(anchor, layer, dim=0) / 0.05).exp() for layer in row] for row in layers]
             rest = sum(sum(row) for m, row in enumerate(scores) if m != i)
-            losses += [-(top / (top + rest)).log() for top in scores[i]]
-        return torch.stack(losses).mean()
+            values += [-(top / (top + rest)).log() for top in scores[i]]
+        return torch.stack(values).mean()
 
     weights = [weight for weight in method.backbone.parameters() if weight.requires_grad]
     expected = written_out()
@@ -108,16 +204,6 @@ def test_without_a_copy_the_layers_are_of_the_trained_model_and_have_a_gradient(
     assert all((a is None) == (b is None) and (a is None or (a - b).abs().max() < 1e-8)
                for a, b in zip(found, expected, strict=True))
     assert sum(each is not None for each in found) > 20
-
-
-def test_a_copy_is_in_memory_where_something_reads_it(folders):
-    for guide, weight, there in (("trained", 0.0, False), ("trained", 0.1, True), ("frozen", 0.0, True)):
-        method = sgopt(folders["bert"], guide=guide, regulariser_weight=weight)
-        assert (method.reference is not None) == there
-        assert any(name.startswith("reference") for name in method.state_dict()) == there
-    dropped = sgopt(folders["bert"], guide="trained", dropout=0.3, regulariser_weight=0.0)
-    batch, _ = batch_for(dropped, folders["bert"])
-    assert len({dropped(batch)["contrastive"].value.item() for _ in range(3)}) == 3
 
 
 def test_the_regulariser_is_the_sum_of_squared_differences(folder):
@@ -138,20 +224,6 @@ def test_a_layer_of_each_kind_is_drawn_for_each_sentence(folders):
     assert set(drawn) == set(method.layers) == set(range(1, 4)) and min(map(drawn.count, set(drawn))) > 40
 
 
-def test_a_temperature_of_a_hundredth_neither_overflows_nor_loses_digits_in_half_precision(folders):
-    method = sgopt(folders["bert"])
-    batch, _ = batch_for(method, folders["bert"])
-    exact = method(batch)["contrastive"].value
-    x, h = (torch.randn(4, *shape, dtype=torch.bfloat16, requires_grad=True) for shape in ((8,), (3, 8)))
-    with torch.autocast("cpu", torch.bfloat16):
-        value = all_layers_term(x, h, 0.01, Shares((4,)), "exact").value
-    wide = all_layers_term(x.detach().double(), h.detach().double(), 0.01, Shares((4,)), "exact").value
-    assert value.dtype == torch.float32 and abs(value.item() - wide.item()) < 1e-4 and exact.isfinite()
-    alone = all_layers_term(x[:1].float(), h[:1].float(), 0.01, Shares((1,)), "exact").value
-    alone.backward()  # nothing to contrast with: 0, not NaN
-    assert alone.item() == 0 and x.grad.isfinite().all()
-
-
 def test_layers_pooled_over_real_tokens():
     states = [torch.tensor([[[1.0, -2.0], [3.0, -6.0], [9.0, 9.0]]]), torch.zeros(1, 3, 2)]
     mask = torch.tensor([[1, 1, 0]])
@@ -159,37 +231,17 @@ def test_layers_pooled_over_real_tokens():
         assert pool_layers(name, states, mask).tolist() == [[expected, [0, 0]]]
 
 
-# --- options ---
+# The copy --------------------------------------------------------------------------------------------------------
 
 
-CHANGES = [
-    {"objective": "sg"}, {"objective": "opt1"}, {"objective": "opt2"}, {"temperature": 0.1}, {"first_layer": 1},
-    {"last_layer": 1}, {"layer_pooling": "max"}, {"layer_pooling": "sum"}, {"projection_width": 7},
-    {"freeze_embeddings": False}, {"regulariser_weight": 0.0}, {"regulariser_weight": 1.0}, {"guide": "trained"},
-]
-
-
-def loss_and_trained(folder, options):
-    method = sgopt(folder, **options)
-    loss = total(method(batch_for(method, folder)[0]))
-    loss.backward()
-    return loss.item(), {name for name, weight in method.named_parameters() if weight.grad is not None}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_every_option_changes_the_loss_or_what_is_trained(folders, change):
-    assert loss_and_trained(folders["bert"], {}) != loss_and_trained(folders["bert"], change)
-
-
-def test_the_released_opt2_has_a_negative_less(folders):
-    whole, less = (loss_and_trained(folders["bert"], {"objective": "opt2", "temperature": 1.0, "skip_negative": skip})[0]
-                   for skip in (False, True))
-    assert less < whole
-
-
-def test_no_option_is_untested():
-    elsewhere = {"reference_dropout", "skip_negative"}
-    assert set(SGOPTOptions.model_fields) == {*(name for each in CHANGES for name in each), *elsewhere}
+def test_a_copy_is_in_memory_where_something_reads_it(folders):
+    for guide, weight, there in (("trained", 0.0, False), ("trained", 0.1, True), ("frozen", 0.0, True)):
+        method = sgopt(folders["bert"], guide=guide, regulariser_weight=weight)
+        assert (method.reference is not None) == there
+        assert any(name.startswith("reference") for name in method.state_dict()) == there
+    dropped = sgopt(folders["bert"], guide="trained", dropout=0.3, regulariser_weight=0.0)
+    batch, _ = batch_for(dropped, folders["bert"])
+    assert len({dropped(batch)["contrastive"].value.item() for _ in range(3)}) == 3
 
 
 def test_the_copys_dropout_is_its_own_option(folders):
@@ -207,29 +259,6 @@ def test_the_copys_dropout_is_its_own_option(folders):
         assert method.reference.backbone.training == on
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"guide": "trained", "reference_dropout": True},
-     "options.reference_dropout true has no effect with guide trained: it goes with guide frozen; leave it at false"),
-    ({"skip_negative": True}, "options.skip_negative true has no effect with objective sg-opt: it goes with objective opt2"),
-    ({"first_layer": 2, "last_layer": 1}, "options.first_layer 2 is above last_layer 1"),
-])
-def test_options_that_contradict_one_another(options, message):
-    with pytest.raises(StsbenchError) as caught:
-        validate(SGOPTOptions, options, "recipe", "options.")
-    assert str(caught.value).startswith(f"recipe: {message}") and "\n" not in str(caught.value)
-
-
-def test_what_the_model_lacks_is_refused(folders):
-    for options, message in (({"last_layer": 4}, "options.last_layer 4: the model has 3 layers"),
-                             ({"first_layer": 4}, "options.first_layer 4: the model has 3 layers"),
-                             ({"pooler": "mask"}, "those of the pooler mask do not go with it")):
-        with pytest.raises(StsbenchError, match=message):
-            sgopt(folders["bert"], **options)
-
-
-# --- what is trained ---
-
-
 def test_the_copy_is_frozen_apart_and_of_the_weights_that_the_stage_begins_with(folders):
     folder = folders["bert"]
     method = sgopt(folder)
@@ -245,3 +274,32 @@ def test_the_copy_is_frozen_apart_and_of_the_weights_that_the_stage_begins_with(
     assert method.reference.distance(method.backbone).item() == 0
     inference = method.inference()
     assert inference.model is method.backbone.model and inference.pooler == "cls" and inference.dense is None
+
+
+def test_after_labelled_rows_the_copy_is_of_what_they_trained_and_stays_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    values = settings(build(tmp_path / "model", pooler=False), make_text(tmp_path), **{
+        "options.projection_width": 16, "options.temperature": 0.1, "training.max_steps": 2, "backbone.max_length": 12,
+        "selection.by": "none", "semi.procedure": "sup-unsup", "labelled.file": str(nli_files.pairs(tmp_path)),
+        "labelled.batch_size": 8})
+    summary = stsbench.train("sg-opt", output=tmp_path / "run", settings=values, device="cpu")
+    assert list(summary["stages"]) == ["sup", "main"]
+    ends = [load_file(sorted((tmp_path / "run" / "checkpoints").glob(f"{number}-*"))[-1] / "model.safetensors")
+            for number in (0, 1)]
+    for name in load_file(tmp_path / "model" / "model.safetensors"):
+        trained, copied = ends[0][f"backbone.model.{name}"], ends[1][f"reference.backbone.model.{name}"]
+        assert torch.equal(trained, copied)
+        assert torch.equal(copied, ends[1][f"backbone.model.{name}"]) == ("embeddings" in name), name
+    assert not torch.equal(ends[0][f"reference.backbone.model.{name}"], copied)
+
+
+def test_the_sentences_of_stsb_are_seen_ones(tmp_path, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    values = {"backbone.model": str(build(tmp_path / "model", pooler=False)), "training.max_steps": 2,
+              "selection.by": "none", "backbone.max_length": 12, "options.projection_width": 16}
+    summary = stsbench.train("sg-opt", output=tmp_path / "run", settings=values, device="cpu", sample=True)
+    assert summary["data"]["main"]["file"] == "stsb-texts-sample.txt"
+    seen = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb"]
+    assert summary["data"]["main"]["texts_of"] == seen
+    assert json.loads((tmp_path / "run" / "best" / "stsbench.json").read_text("utf-8"))["trained_on"] == seen
+    assert list(load_encoder(str(tmp_path / "run")).traits.trained_on) == seen

@@ -5,7 +5,7 @@ import doctest
 import numpy as np
 import pytest
 from method_oracle import tokens
-from tsdae_oracle import TEXTS, folders, rows_of, tsdae
+from test_tsdae import TEXTS, folders, rows_of, tsdae
 
 from stsbench.methods.tsdae import noise
 from stsbench.methods.tsdae.noise import damaged, damaged_ids, joined, keep, pieces

@@ -1,34 +1,86 @@
-"""WhitenedCSE against a loop over rows, in several processes, and what is refused."""
+"""WhitenedCSE once more: texts one at a time by transformers, a flat list of rows, loops over parts and groups."""
+
+from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.linalg
 import torch
-from method_oracle import MemoryRows, batch_of, masked_lm_folder
+from method_oracle import MemoryRows, batch_of, make
 from shipped_recipes import one_line
-from two_processes import both_find, check_same_as_one, passes_of_two, shares_of
-from whitenedcse_oracle import TEXTS, Naive, batch_for, whitenedcse
+from tiny_models import sentences
+from transformers import AutoModel
 
 from stsbench import losses
-from stsbench.config import validate
-from stsbench.losses.contrastive import info_nce
 from stsbench.methods.whitenedcse.method import WhitenedCSE
-from stsbench.methods.whitenedcse.options import WhitenedCSEOptions
-from stsbench.training.modules.projector import GroupWhitening
 
+TEXTS = sentences(60, longest=9, seed=7)
 N, WIDTH = 11, 32
 REPEAT = {"rate": 0.6}
 EPS = {"groups": 8, "eps": 0.2}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return masked_lm_folder(tmp_path_factory.mktemp("whitenedcse") / "tiny-mlm")
+def whitenedcse(tiny_lm, *, dropout=0.0, pooler="cls", **options):
+    return make(WhitenedCSE, tiny_lm, options, dropout=dropout, pooler=pooler)
 
 
-def rows(folder, count=N, start=0):
-    return MemoryRows(folder, {"sentence": TEXTS[start : start + count]})
+def whitened(rows, groups, order, eps, detach):
+    """A list of (d,) vectors, whitened together. order: which old feature stands at each index."""
+    width, result = len(rows[0]), [[None] * len(rows[0]) for _ in rows]
+    size = width // groups
+    for group in range(groups):
+        features = [int(order[group * size + at]) for at in range(size)]
+        table = torch.stack([torch.stack([row[feature] for feature in features]) for row in rows])
+        mean = sum(table) / len(table)
+        covariance = sum(torch.outer(row - mean, row - mean) for row in table) / len(table) + eps * torch.eye(size).double()
+        if detach:
+            root = torch.from_numpy(scipy.linalg.inv(scipy.linalg.sqrtm(covariance.detach().numpy())).real)
+        else:
+            values, vectors = torch.linalg.eigh(covariance)
+            root = sum(torch.outer(vector, vector) / value.sqrt() for value, vector in zip(values, vectors.T, strict=True))
+        for number, row in enumerate(table):
+            for at, feature in enumerate(features):
+                result[number][feature] = (row - mean) @ root[:, at]
+    return [torch.stack(row) for row in result]
 
 
+class Naive:
+    """The released head sees the flat batch: all views of the first sentence, then all of the second, ..."""
+
+    def __init__(self, tiny_lm, method):
+        self.model = AutoModel.from_pretrained(tiny_lm, dtype=torch.float32).double().eval()
+        self.weight, self.bias = (each.detach().clone().requires_grad_() for each in method.head.dense.parameters())
+        self.options = method.options
+
+    def weights(self):
+        """By the names that the method has for them."""
+        weights = {f"backbone.model.{name}": weight for name, weight in self.model.named_parameters()
+                   if "pooler" not in name}
+        return {**weights, "head.dense.weight": self.weight, "head.dense.bias": self.bias}
+
+    def loss(self, views):
+        """A scalar with a graph. views: the method's, token ids and seeds."""
+        options, v, n = self.options, len(views.tokens), len(views.tokens[0])
+        flat = [self.model(input_ids=torch.tensor([[int(token) for token in views.tokens[k][i]]])).last_hidden_state[0, 0]
+                for i in range(n) for k in range(v)]
+        if options.split == "per_third":
+            parts = [range(part * n, part * n + n) for part in range(v)]
+        else:
+            parts = {"per_view": [range(k, n * v, v) for k in range(v)], "whole": [range(n * v)], "none": []}[options.split]
+        for number, part in enumerate(parts):
+            order = np.arange(len(flat[0]))
+            if views.by_row:
+                order = np.random.default_rng(views.by_row["permutation"][number][0]).permutation(len(order))
+            rows = whitened([flat[row] for row in part], options.groups, order, options.eps, options.detach_matrix)
+            for row, new in zip(part, rows, strict=True):
+                flat[row] = new
+        flat = [torch.tanh(self.weight @ row + self.bias) for row in flat]
+        first, *others = (torch.stack(flat[k::v]) for k in range(v))
+        return losses.whitenedcse(first, torch.cat(others), temperature=options.temperature, reduce=options.reduce)
+
+
+def rows(tiny_lm, count=N, start=0):
+    return MemoryRows(tiny_lm, {"sentence": TEXTS[start : start + count]})
 CASES = [
     {"split": "per_third", **EPS}, {"split": "per_view", **EPS}, {"split": "whole", **EPS}, {"split": "none"},
     {"split": "per_third", "groups": 16, "repeat": REPEAT},  # as released, but for the views: their rows have to differ
@@ -41,13 +93,13 @@ CASES = [
 
 
 @pytest.mark.parametrize("options", CASES)
-def test_the_loss_and_its_gradient_are_those_of_a_loop(folder, options):
+def test_the_loss_and_its_gradient_are_those_of_a_loop(tiny_lm, options):
     """To 1e-8 in float64, with padding that no row needs."""
-    method = whitenedcse(folder, **options)
-    batch = batch_of(method, rows(folder), seed=4, more_padding=3)
+    method = whitenedcse(tiny_lm, **options)
+    batch = batch_of(method, rows(tiny_lm), seed=4, more_padding=3)
     term = method(batch)["contrastive"]
-    naive = Naive(folder, method)
-    expected = naive.loss(method.views(rows(folder), np.random.default_rng(4)))
+    naive = Naive(tiny_lm, method)
+    expected = naive.loss(method.views(rows(tiny_lm), np.random.default_rng(4)))
     assert term.count == N and term.value.item() == pytest.approx(expected.item(), abs=1e-8)
     term.value.backward()
     expected.backward()
@@ -57,25 +109,12 @@ def test_the_loss_and_its_gradient_are_those_of_a_loop(folder, options):
         assert (weights[name].grad - weight.grad).abs().max() < 1e-8, name
 
 
-def test_without_whitening_it_is_the_sum_of_two_losses_of_simcse(folder):
-    method = whitenedcse(folder, split="none", dropout=0.1)
-    batch = batch_of(method, rows(folder))
-    assert not batch.by_row
-    state = torch.random.get_rng_state()
-    value = method(batch)["contrastive"].value
-    torch.random.set_rng_state(state)
-    first, second, third = method._compared(batch)
-    both = losses.simcse(first, second) + losses.simcse(first, third)
-    assert value.item() == pytest.approx(both.item(), abs=1e-12) and not torch.equal(second, third)
-    assert method.head(method.backbone.pooled(batch.ids, batch.mask)).shape == (3 * N, WIDTH)
-
-
-def test_without_dropout_the_released_layer_leaves_the_views_equal(folder):
+def test_without_dropout_the_released_layer_leaves_the_views_equal(tiny_lm):
     """18 sentences, so that no cut divides one; and the loss is next to nothing. As meant, shuffling makes them differ."""
     values = {}
     for split in ("per_third", "per_view"):
-        method = whitenedcse(folder, split=split, groups=16)
-        batch = batch_of(method, rows(folder, 18))
+        method = whitenedcse(tiny_lm, split=split, groups=16)
+        batch = batch_of(method, rows(tiny_lm, 18))
         with torch.no_grad():
             first, second, third = method._compared(batch)
         assert (max(float((first - other).abs().max()) for other in (second, third)) < 1e-10) == (split == "per_third")
@@ -83,21 +122,21 @@ def test_without_dropout_the_released_layer_leaves_the_views_equal(folder):
     assert values["per_third"] < 1e-2 < values["per_view"]
 
 
-def test_views_that_shuffling_distorts_need_no_dropout(folder):
+def test_views_that_shuffling_distorts_need_no_dropout(tiny_lm):
     for options, alone in (({"split": "per_view"}, True), ({"split": "per_third"}, False), ({"split": "none"}, False),
                            ({"split": "per_view", "shuffle": False}, False), ({"split": "whole"}, False)):
         options = {**options, **(EPS if options["split"] != "none" else {})}
         assert WhitenedCSE.needs(WhitenedCSE.Options(**options)).dropout != alone
-        method = whitenedcse(folder, **options)
-        first, second = method.view_vectors(batch_of(method, rows(folder, 17)))
+        method = whitenedcse(tiny_lm, **options)
+        first, second = method.view_vectors(batch_of(method, rows(tiny_lm, 17)))
         assert bool(((first - second).norm(dim=1) > 1e-5).all()) == alone
     assert not WhitenedCSE.needs(WhitenedCSE.Options(repeat=REPEAT)).dropout
 
 
-def test_permutations_are_drawn_with_the_views_and_by_nothing_else(folder):
+def test_permutations_are_drawn_with_the_views_and_by_nothing_else(tiny_lm):
     """So that a run that is resumed has them, and held-out rows the same at every evaluation."""
-    method = whitenedcse(folder, split="per_view", **EPS)
-    one, other, later = (batch_of(method, rows(folder), seed=seed) for seed in (1, 1, 2))
+    method = whitenedcse(tiny_lm, split="per_view", **EPS)
+    one, other, later = (batch_of(method, rows(tiny_lm), seed=seed) for seed in (1, 1, 2))
     torch.manual_seed(5)
     value = method(one)["contrastive"].value
     torch.manual_seed(6)
@@ -109,91 +148,11 @@ def test_permutations_are_drawn_with_the_views_and_by_nothing_else(folder):
     assert torch.equal(drawn.sort(1).values, torch.arange(WIDTH).expand(3, WIDTH))
 
 
-def test_the_tested_encoder_has_neither_head_nor_whitening(folder):
-    method = whitenedcse(folder, **EPS)
-    inference = method.inference()
-    assert (inference.pooler, inference.dense) == ("cls", None)
-    assert {name.partition(".")[0] for name, _ in method.named_parameters()} == {"backbone", "head"}
-    assert not list(method.whitening.state_dict())
-
-
-# Several processes -------------------------------------------------------------------------------------------------
-
-CHOSEN = [{"split": "per_third", **EPS}, {"split": "per_view", "groups": 8, "detach_matrix": False},
-          {"split": "whole", "groups": 4, "eps": 0.1, "reduce": "mean"},
-          {"split": "per_third", "groups": 16, "repeat": REPEAT}]
-SPLITS = [(6, 5), (9, 2)]
-
-
-def made(folder, options, split=None, rank=0):
-    method = whitenedcse(folder, **options)
-    return method, batch_for(method, rows(folder), shares_of(N, split, rank))
-
-
-@pytest.fixture(scope="module")
-def both(folder, tmp_path_factory):
-    return passes_of_two(tmp_path_factory.mktemp("shares"), made, folder, CHOSEN, SPLITS)
-
-
-@pytest.mark.parametrize("number", range(len(CHOSEN)))
-def test_two_processes_have_the_gradient_of_one(folder, both, number):
-    """Statistics of both processes' rows, though the second has fewer rows than a group features."""
-    check_same_as_one(both, number, *made(folder, CHOSEN[number]), rel=1e-8, gradients=1e-7)
-
-
-def value_by(rank, folder, mode):
-    method, batch = made(folder, CHOSEN[0], (6, 5), rank)
-    method.gather_mode = mode
-    term = method(batch)["contrastive"]
-    return term.value.item(), term.count
-
-
-@pytest.mark.parametrize("mode", ["local", "simcse"])
-def test_elsewhere_a_process_whitens_its_rows_alone(folder, tmp_path, mode):
-    """As in the released code, whose keys are gathered and whose statistics are not."""
-    computed = both_find(tmp_path, value_by, folder, mode)
-    shares = []
-    for rank in range(2):
-        method, batch = made(folder, CHOSEN[0], (6, 5), rank)
-        vectors = method.vectors(batch.ids, batch.mask).reshape(3, len(batch), WIDTH)
-        whitening = GroupWhitening(**EPS)
-        shares.append(method.head(whitening(vectors, method._permutations(batch, whitening))))
-    if mode == "simcse":
-        shares = [torch.cat(shares, dim=1)] * 2
-    for (value, count), (first, *others) in zip(computed, shares, strict=True):
-        expected = sum(info_nce(first, other) for other in others)
-        assert value == pytest.approx(expected.item(), abs=1e-10) and count == len(first)
-
-
-# Refused -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("options", "message"), [
-    ({"split": "none", "groups": 8}, "options.groups 8 has no effect with split none: it goes with split per_third"),
-    ({"split": "none", "shuffle": False}, "options.shuffle false has no effect with split none"),
-    ({"split": "none", "eps": 0.1}, "options.eps 0.1 has no effect with split none"),
-    ({"split": "none", "detach_matrix": False}, "options.detach_matrix false has no effect with split none"),
-    ({"groups": 1, "shuffle": False}, "options.shuffle false has no effect with groups 1: it goes with groups above 1"),
-    ({"views": 2, "reduce": "mean", **EPS}, "options.reduce mean has no effect with views 2: it goes with views above 2"),
-])
-def test_what_has_no_effect_is_one_line(options, message):
-    assert one_line(lambda: validate(WhitenedCSEOptions, options, "recipe", "options.")).startswith(f"recipe: {message}")
-
-
-def test_what_does_not_fit_the_width_is_one_line(folder):
-    for options, *parts in (
-        ({"groups": 32, "shuffle": False}, "options.shuffle false has no effect", "32 groups of one feature"),
-        ({"groups": 5}, "options.groups 5 does not divide the 32 features", "a divisor of 32"),
-        ({}, "options.groups 128 does not divide the 32 features"),
-    ):
-        one_line(lambda options=options: whitenedcse(folder, **options), *parts)
-
-
-def test_a_batch_with_too_few_rows_or_equal_ones_is_one_line(folder):
-    method = whitenedcse(folder, groups=4, split="per_view")
-    one_line(lambda: method(batch_of(method, rows(folder, 8))), "groups of 8 features over 8 rows", "training.drop_last")
+def test_a_batch_with_too_few_rows_or_equal_ones_is_one_line(tiny_lm):
+    method = whitenedcse(tiny_lm, groups=4, split="per_view")
+    one_line(lambda: method(batch_of(method, rows(tiny_lm, 8))), "groups of 8 features over 8 rows", "training.drop_last")
     texts = {"sentence": TEXTS[:3] * 4}
-    one_line(lambda: method(batch_of(method, MemoryRows(folder, texts))), "span too few dimensions")
-    method = whitenedcse(folder, groups=4, eps=1e-5, split="per_view")
-    for few in (rows(folder, 8), MemoryRows(folder, texts)):
+    one_line(lambda: method(batch_of(method, MemoryRows(tiny_lm, texts))), "span too few dimensions")
+    method = whitenedcse(tiny_lm, groups=4, eps=1e-5, split="per_view")
+    for few in (rows(tiny_lm, 8), MemoryRows(tiny_lm, texts)):
         assert method(batch_of(method, few))["contrastive"].value.isfinite()

@@ -5,11 +5,21 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from pcl_oracle import Scripted
 
 from stsbench.training.modules.edits import backwards, shuffled, with_deletions, with_repetitions
 
 DRAWS = 4000
+
+
+class Scripted:
+    """A generator whose draws are known. It also says below what each of them had to be."""
+
+    def __init__(self, *draws):
+        self.draws, self.below = list(draws), []
+
+    def integers(self, high):
+        self.below.append(high)
+        return self.draws.pop(0)
 
 
 def rng():

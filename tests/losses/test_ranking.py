@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from stsbench import losses
 from stsbench.losses.ranking import consistency, cosines, listmle, listnet, without_own
 
 N = 5
@@ -17,32 +18,32 @@ def scores(seed, rows=N, columns=N, scale=4.0):
     return (scale * drawn).requires_grad_()
 
 
+def softmax(row):
+    return [each.exp() / sum(other.exp() for other in row) for each in row]
+
+
 def naive_listnet(student, teacher):
-    losses = []
-    for s, t in zip(student, teacher, strict=True):
-        p, q = ([each.exp() / sum(other.exp() for other in row) for each in row] for row in (s, t))
-        losses.append(-sum(b.detach() * a.log() for a, b in zip(p, q, strict=True)))
-    return sum(losses) / len(losses)
+    return -sum(sum(b.detach() * a.log() for a, b in zip(softmax(s), softmax(t), strict=True))
+                for s, t in zip(student, teacher, strict=True)) / len(student)
 
 
 def naive_listmle(student, teacher, eps=0.0, mean=False):
-    losses = []
+    total = 0.0
     for s, t in zip(student, teacher, strict=True):
         order = sorted(range(len(t)), key=lambda column: -t[column].item())
         top = s.max() if eps else 0.0
         parts = [(sum((s[m] - top).exp() for m in order[k:]) + eps).log() - (s[order[k]] - top) for k in range(len(order))]
-        losses.append(sum(parts) / (len(parts) if mean else 1))
-    return sum(losses) / len(losses)
+        total = total + sum(parts) / (len(parts) if mean else 1)
+    return total / len(student)
 
 
 def naive_js(first, second):
-    losses = []
+    total = 0.0
     for s, t in zip(first, second, strict=True):
-        p = [each.exp() / sum(other.exp() for other in s) for each in s]
-        q = [each.exp() / sum(other.exp() for other in t) for each in t]
+        p, q = softmax(s), softmax(t)
         m = [(a + b) / 2 for a, b in zip(p, q, strict=True)]
-        losses.append(sum(a * (a / c).log() + b * (b / c).log() for a, b, c in zip(p, q, m, strict=True)) / 2)
-    return sum(losses) / len(losses)
+        total = total + sum(a * (a / c).log() + b * (b / c).log() for a, b, c in zip(p, q, m, strict=True)) / 2
+    return total / len(first)
 
 
 def community_divergence(first, second):
@@ -63,11 +64,11 @@ def community_divergence(first, second):
 ])
 def test_values_and_gradients_are_those_of_the_definition(value, naive):
     s, t = scores(0), scores(1)
-    got, expected = value(s, t), naive(s, t)
-    assert got.item() == pytest.approx(expected.item(), abs=1e-10)
+    loss, expected = value(s, t), naive(s, t)
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-10)
     of = (s, t) if naive in (naive_js, community_divergence) else (s,)
-    for one, other in zip(torch.autograd.grad(got, of), torch.autograd.grad(expected, of), strict=True):
-        assert torch.allclose(one, other, rtol=0, atol=1e-10) and one.abs().max() > 1e-3
+    for ours, theirs in zip(torch.autograd.grad(loss, of), torch.autograd.grad(expected, of), strict=True):
+        assert torch.allclose(ours, theirs, rtol=0, atol=1e-10) and ours.abs().max() > 1e-3
 
 
 def test_the_probabilities_of_all_orders_add_up_to_one():
@@ -109,12 +110,34 @@ def test_cosines_and_lists_without_a_row_s_own():
     a, b = scores(7, 3, 6).detach(), scores(8, N, 6).detach()
     naive = [[float(x @ y) / math.sqrt(float(x @ x) * float(y @ y)) for y in b] for x in a]
     assert cosines(a, b).numpy() == pytest.approx(torch.tensor(naive, dtype=a.dtype).numpy(), abs=1e-12)
-    numbers = torch.arange(10.0).reshape(2, 5)
-    assert without_own(numbers, 2).tolist() == [[0, 1, 3, 4], [5, 6, 7, 9]]
+    assert without_own(torch.arange(10.0).reshape(2, 5), 2).tolist() == [[0, 1, 3, 4], [5, 6, 7, 9]]
 
 
-def test_no_row_gives_0_and_a_gradient():
-    none, other = scores(9, 0), scores(10, 0)
-    rest = without_own(none, 0)
-    for value in (listnet(none, other), listmle(none, other), consistency(none, other), listnet(rest, rest)):
-        assert value.item() == 0 and value.requires_grad
+def test_a_student_ranks_by_its_cosines_over_its_temperature():
+    first, second, teacher = scores(9, N, 6), scores(10, N, 6), scores(11, scale=0.5).detach()
+    student = cosines(first, second) / 0.3
+    for value, expected in (
+        (losses.rankcse(first, second, teacher, student_temperature=0.3), naive_listmle(student, teacher)),
+        (losses.rankcse(first, second, teacher, student_temperature=0.3, ranks="mean", eps=1e-7),
+         naive_listmle(student, teacher, 1e-7, mean=True)),
+        (losses.rankcse(first, second, teacher, loss="listnet", student_temperature=0.3, teacher_temperature=0.7),
+         naive_listnet(without_own(student, 0), without_own(teacher, 0) / 0.7)),
+    ):
+        assert value.item() == pytest.approx(expected.item(), abs=1e-10)
+
+
+def test_a_student_is_distilled_by_each_loss_of_each_objective():
+    student, vectors, teacher = scores(12, N, 6), scores(13, N, 6).detach(), scores(14, scale=0.5).detach()
+    rows, theirs = without_own(cosines(student, student), 0), without_own(teacher, 0)
+    t = {"student_temperature": 0.3, "teacher_temperature": 0.7}
+    entropy = sum((p * p.log()).sum() for p in (theirs / 0.7).softmax(1)) / N
+    ranks, similarities = {"objective": "ranks", **t}, {"objective": "similarities", **t}
+    for value, expected in (
+        (losses.distil(student, vectors), ((student - vectors) ** 2).mean()),
+        (losses.distil(student, vectors, loss="cosine"), 1 - torch.cosine_similarity(student, vectors).mean()),
+        (losses.distil(student, teacher, loss="mse", **similarities), ((rows - theirs) ** 2).mean()),
+        (losses.distil(student, teacher, loss="kl", **similarities), entropy + naive_listnet(rows / 0.3, theirs / 0.7)),
+        (losses.distil(student, teacher, loss="listmle", **ranks), naive_listmle(rows / 0.3, theirs)),
+        (losses.distil(student, teacher, loss="listnet", **ranks), naive_listnet(rows / 0.3, theirs / 0.7)),
+    ):
+        assert value.item() == pytest.approx(expected.item(), abs=1e-10)

@@ -1,4 +1,4 @@
-"""Replaced-token detection and the projector against loops over single numbers, in float64."""
+"""The projector with batch normalisation against loops over single numbers, in float64."""
 
 from __future__ import annotations
 
@@ -7,116 +7,14 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from stsbench.errors import StsbenchError
-from stsbench.losses.tokens import detections, replaced_tokens
 from stsbench.training.modules.projector import BatchNormProjector
 
 
 def random(*shape, seed=0, grad=False):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_(grad)
-
-
-def places(rows=3, length=5, seed=0):
-    """Logits, labels, and which places count: some rows shorter than the batch, one place of a row left out."""
-    labels = (random(rows, length, seed=seed + 1) > 0).long()
-    counted = torch.arange(length).expand(rows, length) < torch.tensor([length - row for row in range(rows)]).unsqueeze(1)
-    counted[0, 1] = False
-    return random(rows, length, 2, seed=seed, grad=True) * 3, labels, counted
-
-
-# --- the loss ---
-
-
-def naive_loss(logits, labels, counted):
-    """-[1(original) log D + 1(replaced) log(1 - D)], the paper's sum over tokens, over the number of counted tokens."""
-    total, number = logits.sum() * 0, 0
-    for row in range(len(logits)):
-        for place in range(logits.shape[1]):
-            if counted[row, place]:
-                original, replaced = logits[row, place]
-                d = 1 / (1 + torch.exp(replaced - original))
-                total = total - torch.log(1 - d if labels[row, place] else d)
-                number += 1
-    return total / max(number, 1)
-
-
-@pytest.mark.parametrize("everything", [False, True])
-def test_the_loss_is_the_loop(everything):
-    logits, labels, counted = places()
-    counted |= everything
-    value, expected = replaced_tokens(logits, labels, counted), naive_loss(logits, labels, counted)
-    assert value.item() == pytest.approx(expected.item(), abs=1e-12)
-    ours, theirs = (torch.autograd.grad(loss, logits)[0] for loss in (value, expected))
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
-    assert everything or not ours[~counted].any()
-
-
-def test_a_loss_worked_by_hand():
-    logits = torch.tensor([[[math.log(3), 0.0], [0.0, 0.0], [9.0, -9.0]]], dtype=torch.float64)
-    labels, counted = torch.tensor([[1, 0, 1]]), torch.tensor([[True, True, False]])
-    assert replaced_tokens(logits, labels, counted).item() == pytest.approx((math.log(4) + math.log(2)) / 2)
-
-
-def test_padding_that_counts_changes_the_loss_and_padding_that_does_not_changes_nothing():
-    logits, labels, counted = places()
-    longer = torch.cat([logits, random(3, 2, 2, seed=9)], 1), torch.nn.functional.pad(labels, (0, 2))
-    value = replaced_tokens(logits, labels, counted)
-    assert torch.equal(replaced_tokens(*longer, torch.nn.functional.pad(counted, (0, 2))), value)
-    everywhere = torch.ones_like(labels).bool(), torch.ones_like(longer[1]).bool()
-    assert replaced_tokens(logits, labels, everywhere[0]) != replaced_tokens(*longer, everywhere[1])
-
-
-def test_the_loss_against_finite_differences():
-    logits, labels, counted = places()
-    assert torch.autograd.gradcheck(lambda x: replaced_tokens(x, labels, counted), (logits.detach().requires_grad_(),))
-
-
-def test_no_counted_place_is_0_with_a_gradient():
-    logits, labels, counted = places()
-    value = replaced_tokens(logits, labels, counted & False)
-    assert value.item() == 0
-    assert not torch.autograd.grad(value, logits)[0].any()
-
-
-def test_half_precision_logits_are_summed_in_float32():
-    logits, labels, counted = places(rows=4, length=400)
-    half = logits.detach().to(torch.bfloat16)
-    value = replaced_tokens(half, labels, counted)
-    assert value.dtype == torch.float32
-    assert value.item() == pytest.approx(naive_loss(half.double(), labels, counted).item(), rel=1e-6)
-
-
-@settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 1000), parts=st.integers(1, 3))
-def test_means_by_their_counts_add_up_to_the_mean_of_the_whole(seed, parts):
-    logits, labels, counted = places(rows=4, seed=seed)
-    blocks = [(logits[i::parts], labels[i::parts], counted[i::parts]) for i in range(parts)]
-    total = sum(replaced_tokens(*block) * int(block[2].sum()) for block in blocks)
-    assert (total / int(counted.sum())).item() == pytest.approx(replaced_tokens(logits, labels, counted).item())
-
-
-@settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 1000))
-def test_detections_are_counted_one_by_one(seed):
-    logits, labels, real = places(rows=4, seed=seed)
-    logits = logits.round().detach()  # equal logits occur
-    expected = [0, 0, 0, 0]
-    for score, label, is_real in zip(logits.view(-1, 2).tolist(), labels.flatten(), real.flatten(), strict=True):
-        if is_real:
-            says_replaced = score[1] > score[0]
-            at = 0 if label else 2
-            expected[at] += says_replaced == bool(label)
-            expected[at + 1] += 1
-    found = detections(logits, labels, real)
-    assert found.dtype == torch.int64 and found.tolist() == expected
-    assert detections(logits[real], labels[real], real[real]).tolist() == expected
-
-
-# --- the projector ---
 
 
 def numbers(module):

@@ -1,0 +1,170 @@
+"""InfoNCE and NT-Xent, and the methods' losses made of them, against the equations as they are printed, in float64."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from info_nce_oracle import naive_info_nce, naive_nt_xent
+from torch.nn.functional import cross_entropy, normalize
+
+from stsbench import losses
+from stsbench.losses.contrastive import info_nce, nt_xent
+
+SIMILARITIES = ("cosine", "dot")
+
+
+def random(*shape, seed=0):
+    generator = torch.Generator().manual_seed(seed + 97 * len(shape) + sum(shape))
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+def check_same(value, expected, inputs):
+    """Value and gradients."""
+    assert value.item() == pytest.approx(expected.item(), abs=1e-12)
+    for ours, theirs in zip(*(torch.autograd.grad(loss, inputs) for loss in (value, expected)), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+@pytest.mark.parametrize(("n", "size", "start"), [(5, 5, 0), (2, 6, 3), (1, 4, 3), (1, 1, 0)])
+@pytest.mark.parametrize(("blocks", "alpha"), [(0, 3.0), (1, 1.0), (1, 0.5), (2, 2.0)])
+def test_info_nce_is_the_double_loop(similarity, n, size, start, blocks, alpha):
+    options = {
+        "temperature": 0.3, "similarity": similarity, "alpha": alpha, "start": start,
+        "negatives": [random(size, 4, seed=2 + b).detach() for b in range(blocks)],
+    }
+    queries, keys = random(n, 4), random(size, 4, seed=1)
+    check_same(info_nce(queries, keys, **options), naive_info_nce(queries, keys, **options).mean(), (queries, keys))
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("temperature", [0.05, 1.0])
+def test_nt_xent_is_the_double_loop(count, temperature):
+    pair = random(count, 4), random(count, 4, seed=1)
+    check_same(nt_xent(*pair, temperature=temperature), naive_nt_xent(*pair, temperature).mean(), pair)
+
+
+def test_nt_xent_is_half_of_the_released_code_s_sum_of_means():
+    first, second = (normalize(random(6, 4, seed=seed)) for seed in range(2))
+    mask, rows = torch.eye(6, dtype=torch.float64) * 1e9, torch.arange(6)
+    sums = [cross_entropy(torch.cat([a @ b.T / 0.1, a @ a.T / 0.1 - mask], 1), rows)
+            for a, b in ((first, second), (second, first))]
+    assert abs(sum(sums) - 2 * nt_xent(first, second)) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["simcse", "promptbert", "diffaug", "diffcse", "sarcse"])
+def test_methods_of_one_positive_have_info_nce(name):
+    loss = getattr(losses, name)
+    a, p, m, two_blocks = random(5, 8), random(5, 8, seed=1), random(5, 8, seed=2), random(10, 8, seed=3)
+    assert loss(a, p).item() == pytest.approx(naive_info_nce(a, p).mean().item(), abs=1e-9)
+    expected = naive_info_nce(a, p, temperature=0.3, negatives=[m]).mean().item()
+    assert loss(a, p, m, temperature=0.3).item() == pytest.approx(expected, abs=1e-12)
+    expected = naive_info_nce(a, p, similarity="dot", negatives=two_blocks.split(5)).mean().item()
+    assert loss(a, p, two_blocks, similarity="dot").item() == pytest.approx(expected, abs=1e-9)
+
+
+def test_further_losses_of_methods_written_out():
+    first, second, third = (random(5, 8, seed=seed) for seed in range(3))
+
+    def info(a, b, **options):
+        return naive_info_nce(a, b, **options).mean()
+
+    stored = random(3, 8, seed=4)
+    queue = torch.cat([first @ stored.T / (first.norm(dim=1)[:, None] * stored.norm(dim=1))], 1) / 0.2
+    own = torch.stack([torch.cosine_similarity(row, second, dim=-1) for row in first]) / 0.2
+    spans = random(5, 3, 8, seed=5)
+    both = (info(2 * first, second, similarity="dot") + info(2 * second, first, similarity="dot")) / 2
+    across = (info(first, second, temperature=0.5) + info(second, first, temperature=0.5)) / 2
+    for value, expected in (
+        (losses.simcse(first, second, third, alpha=3.0), info(first, second, negatives=[third], alpha=3.0)),
+        (losses.infocse(first, second), info(first, second)),
+        (losses.esimcse(first, second, stored, temperature=0.2),
+         cross_entropy(torch.cat([own, queue], 1), torch.arange(5))),
+        (losses.whitenedcse(first, torch.cat([second, third])), info(first, second) + info(first, third)),
+        (losses.whitenedcse(first, torch.cat([second, third]), reduce="mean"),
+         (info(first, second) + info(first, third)) / 2),
+        (losses.consert(first, second), naive_nt_xent(first, second, 0.1).mean()),
+        (losses.consert(first, second, temperature=0.5, nt_xent="sum"), 2 * naive_nt_xent(first, second, 0.5).mean()),
+        (losses.mirrorbert(first, second), naive_nt_xent(first, second, 0.04).mean()),
+        (losses.declutr(first, spans), naive_nt_xent(first, spans.sum(1) / 3, 0.05).mean()),
+        (losses.declutr(first, second), naive_nt_xent(first, second, 0.05).mean()),
+        (losses.ct_in_batch(first, second, scale=2.0), both),
+        (losses.ct_in_batch(first, second, similarity="cosine", scale=2.0), across),
+    ):
+        assert value.item() == pytest.approx(expected.item(), abs=1e-9)
+
+
+def test_info_nce_on_numbers_worked_by_hand():
+    queries, keys, hard = torch.tensor([[[3.0, 0.0]], [[2.0, 0.0]], [[0.0, 5.0]]], dtype=torch.float64)
+    # own positive: cosine 1; own hard negative: cosine 0, weight 2; temperature 1
+    expected = -math.log(math.e / (math.e + 2))
+    assert info_nce(queries, keys, temperature=1.0, negatives=[hard], alpha=2.0).item() == pytest.approx(expected)
+    assert info_nce(queries, keys, similarity="dot", negatives=[hard]).item() == pytest.approx(math.log1p(math.exp(-6)))
+
+
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+def test_info_nce_against_finite_differences(similarity):
+    def loss(queries, keys, hard):
+        return info_nce(queries, keys, temperature=0.4, similarity=similarity, negatives=[hard], alpha=0.5, start=1)
+
+    assert torch.autograd.gradcheck(loss, (random(2, 3), random(4, 3, seed=1), random(4, 3, seed=2)))
+
+
+@given(seed=st.integers(0, 10**6), n=st.integers(2, 7), alpha=st.floats(0.1, 5), scale=st.floats(0.1, 50))
+def test_info_nce_does_not_depend_on_order_or_on_lengths_and_its_temperature_is_a_scale(seed, n, alpha, scale):
+    queries, keys, hard = (random(n, 5, seed=seed + k).detach() for k in range(3))
+    value = info_nce(queries, keys, negatives=[hard], alpha=alpha).item()
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    shuffled = info_nce(queries[order], keys[order], negatives=[hard[order]], alpha=alpha)
+    scaled = info_nce(queries * scale, keys / scale, negatives=[hard * scale], alpha=alpha)
+    dots = info_nce(normalize(queries) / 0.05, normalize(keys), similarity="dot", negatives=[normalize(hard)], alpha=alpha)
+    assert (shuffled.item(), scaled.item(), dots.item()) == pytest.approx((value, value, value), rel=1e-9)
+
+
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+def test_slices_of_a_batch_add_up_to_the_whole(similarity):
+    first, second, hard = random(6, 4), random(6, 4, seed=1), random(6, 4, seed=2)
+    options = {"similarity": similarity, "negatives": [hard], "alpha": 2.0}
+    parts = info_nce(first[:4], second, **options) * 4 + info_nce(first[4:], second, start=4, **options) * 2
+    assert info_nce(first, second, **options).item() == pytest.approx(parts.item() / 6, rel=1e-12)
+    parts = [nt_xent(first[a:b], second[a:b], all_first=first, all_second=second, start=a) * (b - a)
+             for a, b in ((0, 2), (2, 6))]
+    assert nt_xent(first, second).item() == pytest.approx(sum(parts).item() / 6, rel=1e-12)
+
+
+def test_a_vector_of_zeros_has_cosine_zero_as_in_torch():
+    queries, keys = random(3, 4).detach(), random(3, 4, seed=1)
+    queries[1] = 0
+    queries.requires_grad_(True)
+    value = info_nce(queries, keys)
+    cosines = torch.nn.CosineSimilarity(dim=-1)(queries.unsqueeze(1), keys.unsqueeze(0)) / 0.05
+    assert value.item() == pytest.approx(cross_entropy(cosines, torch.arange(3)).item(), rel=1e-12)
+    value.backward()
+    assert queries.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("loss", [info_nce, nt_xent])
+def test_half_precision_and_autocast_do_not_reach_the_logits(loss):
+    first, second = random(8, 16).detach().bfloat16(), random(8, 16, seed=1).detach().bfloat16()
+    exact = loss(first.double(), second.double()).item()
+    assert loss(first, second).item() == pytest.approx(exact, rel=1e-5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = loss(first.float(), second.float())
+    assert value.dtype == torch.float32 and value.item() == pytest.approx(exact, rel=1e-5)
+
+
+def test_what_does_not_line_up_is_refused():
+    first, second = random(4, 2), random(4, 2, seed=1)
+    with pytest.raises(ValueError):
+        info_nce(first[:3], second, start=2)
+    with pytest.raises(ValueError):
+        info_nce(first, second, negatives=[random(3, 2)])
+    with pytest.raises(ValueError):
+        info_nce(first, second, similarity="cosin")
+    for options in ({"start": 1}, {"all_second": second[:3]}):
+        with pytest.raises(ValueError):
+            nt_xent(first, second, **{"all_first": first, "all_second": second, **options})

@@ -1,0 +1,126 @@
+"""PCL's loss against loops over single elements; its group terms by hand, their bounds, and certainty."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from stsbench import losses
+from stsbench.losses.group import agreement, group_cross_entropy, group_scores
+
+
+def naive_pcl(views, peer, temperature, group_positive, reduce):
+    """The sum of the released code's six terms, without a peer of the two that are left."""
+
+    def scores(x, keys, i):
+        """Of the anchor i of x with the further views of row i in `keys`, then with the other rows' anchors there."""
+        others = [view[i] for view in keys[1:]] + [other for j, other in enumerate(keys[0]) if j != i]
+        return torch.stack([x[0][i] @ key / (x[0][i].norm() * key.norm()) / temperature for key in others])
+
+    def info_nce(x):
+        rows = [torch.stack([a @ b / (a.norm() * b.norm()) for b in x[1]]) / temperature for a in x[0]]
+        return -sum(torch.log(row.exp()[i] / row.exp().sum()) for i, row in enumerate(rows)) / len(rows)
+
+    def group(x):
+        elements = []
+        for i in range(len(x[0])):
+            chances = scores(x, x, i).exp()
+            for k, p in enumerate(chances / chances.sum()):
+                p = 1 / (1 + torch.exp(-p)) if group_positive == "bce_of_softmax" else p
+                elements.append(-torch.log(p) if k < len(x) - 1 else -torch.log(1 - p))
+        return sum(elements) / len(elements)
+
+    def divergence(x, keys, y, others):
+        rows = [[row.exp() / row.exp().sum() for row in (scores(x, keys, i), scores(y, others, i))]
+                for i in range(len(x[0]))]
+        elements = torch.cat([q * (torch.log(q) - torch.log(p)) for p, q in rows])
+        return elements.sum() / (len(elements) if reduce == "element" else len(rows))
+
+    networks = [views] if peer is None else [views, peer]
+    total = sum(info_nce(x) + group(x) for x in networks)
+    return total if peer is None else total + divergence(views, peer, peer, views) + divergence(views, views, peer, peer)
+
+
+@pytest.mark.parametrize("group_positive", ["bce_of_softmax", "bce"])
+@pytest.mark.parametrize("reduce", ["element", "row"])
+@pytest.mark.parametrize(("count", "with_peer"), [(2, True), (4, True), (3, False)])
+def test_value_and_gradients_are_the_loops(group_positive, reduce, count, with_peer):
+    inputs = list(torch.randn(8, 5, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64))
+    inputs = [view.requires_grad_() for view in inputs[: count * (1 + with_peer)]]
+    views, peer = inputs[:count], inputs[count:] or None
+    options = {"temperature": 0.3, "group_positive": group_positive, "reduce": reduce}
+    value, expected = losses.pcl(views, peer, **options), naive_pcl(views, peer, **options)
+    assert value.item() == pytest.approx(expected.item(), abs=1e-12)
+    for ours, theirs in zip(*(torch.autograd.grad(loss, inputs) for loss in (value, expected)), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("further", [0, 1, 8])
+def test_a_row_has_a_column_for_each_further_view_and_each_other_text(further):
+    views = torch.randn(2 + further, 5, 4, dtype=torch.float64)
+    scores = group_scores(views[0], views[1:], views[0], temperature=0.5)
+    assert scores.shape == (5, len(views) + 3)
+    cosines = torch.cosine_similarity(views[0].unsqueeze(1), views[0], dim=2) / 0.5
+    assert torch.allclose(scores[3, 1 + further :], cosines[3, [0, 1, 2, 4]])
+    assert torch.allclose(scores[:, 0], torch.cosine_similarity(views[0], views[1]) / 0.5)
+
+
+def test_group_positives_by_hand():
+    """p = 1/2, 1/4, 1/4."""
+    scores = torch.tensor([[math.log(2.0), 0.0, 0.0]], dtype=torch.float64)
+    plain = -(math.log(1 / 2) + math.log(1 / 4) + math.log(3 / 4)) / 3
+    squashed = [1 / (1 + math.exp(-p)) for p in (1 / 2, 1 / 4, 1 / 4)]
+    twice = -(math.log(squashed[0]) + math.log(squashed[1]) + math.log(1 - squashed[2])) / 3
+    assert group_cross_entropy(scores, 2, "bce").item() == pytest.approx(plain, abs=1e-12)
+    assert group_cross_entropy(scores, 2).item() == pytest.approx(twice, abs=1e-12)
+
+
+def test_the_released_group_term_cannot_leave_a_narrow_band():
+    """However good or bad the vectors: -log sigmoid(1) = .313 at least for an own view, ln 2 for another text."""
+    for scale in (0.0, 1.0, 1e3):
+        scores = scale * torch.randn(8, 17, dtype=torch.float64)
+        assert 8 / 17 * 0.3132 < group_cross_entropy(scores, 9).item() < (9 * 0.6932 + 8 * 1.3133) / 17
+
+
+def test_probabilities_next_to_one_are_kept():
+    scores = torch.tensor([[0.0, -1.0, 90.0]], dtype=torch.float32, requires_grad=True)
+    value = group_cross_entropy(scores, 2, "bce")  # -log(1 - p) of the other text: 90 - log(1 + 1 / e)
+    assert value.item() == pytest.approx((90 + 91 + 90 - math.log(1 + math.exp(-1))) / 3, rel=1e-6)
+    value.backward()
+    assert torch.isfinite(scores.grad).all()
+    alone = torch.zeros(1, 1, requires_grad=True)  # one text of two views: certain
+    group_cross_entropy(alone, 1, "bce").backward()
+    assert alone.grad.item() == 0
+
+
+def test_agreement_is_0_for_equal_networks_alone_and_its_mean_over_elements_the_divergence_over_the_columns():
+    one, other = torch.randn(2, 3, 7, dtype=torch.float64)
+    assert agreement(one, one).item() == 0 < agreement(one, other).item()
+    p, q = one.softmax(1), other.softmax(1)
+    divergence = (q * (q / p).log()).sum().item() / 3
+    assert agreement(one, other, "row").item() == pytest.approx(divergence)
+    assert agreement(one, other).item() == pytest.approx(divergence / 7)
+
+
+def test_products_are_taken_in_float32_under_autocast():
+    first = torch.randn(4, 8).bfloat16()
+    exact = group_scores(first.double(), [first.double()], first.double())
+    for enabled in (True, False):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            scores = group_scores(first, [first.float()], first)
+            terms = [group_cross_entropy(scores, 1), agreement(scores, scores.flip(1))]
+        assert (scores - exact).abs().max() < 1e-4
+        assert [term.item() for term in terms] == pytest.approx(
+            [group_cross_entropy(exact, 1).item(), agreement(exact, exact.flip(1)).item()], rel=1e-4)
+
+
+def test_networks_and_views_that_do_not_line_up_are_refused():
+    z = torch.eye(4)
+    for views, peer in (([z], None), ([z, z], [z]), ([z, z[:2]], None)):
+        with pytest.raises(ValueError):
+            losses.pcl(views, peer)
+    for call in (lambda: group_cross_entropy(z, 1, "ce"), lambda: agreement(z, z, "all"), lambda: agreement(z, z[:2])):
+        with pytest.raises(ValueError):
+            call()

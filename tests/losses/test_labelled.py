@@ -1,0 +1,267 @@
+"""Losses of labelled pairs, and those of margins: against loops, sentence-transformers, and values known beforehand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from graded_oracle import complex_angle, cosine, naive_cosent, naive_in_batch, same, vectors
+from sentence_transformers import util
+from sentence_transformers.sentence_transformer.losses import AnglELoss, CoSENTLoss
+from torch import nn
+
+from stsbench import losses
+from stsbench.losses.labelled import cosent_of_similarities as cosent
+from stsbench.losses.labelled import labelled_in_batch, pair_angles, pair_cosines, sbert_nli, sbert_regression
+from stsbench.losses.margins import bidirectional_margin
+from stsbench.losses.margins import triplet as triplet_hinge
+
+SCORES = torch.tensor([3.0, 0.5, 0.5, 5.0, 1.0, 3.0, 0.0], dtype=torch.float64)
+LABELS = (SCORES > 1).double()
+N, D = len(SCORES), 6
+
+
+def random(*shape, seed=0):
+    return vectors(*shape, seed=seed).requires_grad_()
+
+
+def pairs(d=D, dtype=torch.float64, n=N):
+    return [vectors(n, d, seed=seed, dtype=dtype).requires_grad_() for seed in (1, 2)]
+
+
+# Sentence-BERT and Contrastive Tension -----------------------------------------------------------------------------
+
+# block of features -> one number of it, of one of u and the same one of v
+BLOCKS = {
+    "u": lambda a, b: a, "v": lambda a, b: b, "difference": lambda a, b: a - b if a > b else b - a,
+    "product": lambda a, b: a * b, "max_square": lambda a, b: max(a, b) ** 2,
+}
+
+
+def naive_nli(u, v, labels, weight, bias, features):
+    """The mean over pairs of -log softmax(W f(u, v) + b)[label]."""
+    losses = []
+    for first, second, label in zip(u, v, labels, strict=True):
+        seen = [BLOCKS[name](a, b) for name in features for a, b in zip(first, second, strict=True)]
+        scores = [sum(w * x for w, x in zip(row, seen, strict=True)) + b for row, b in zip(weight, bias, strict=True)]
+        losses.append(math.log(sum(math.exp(score) for score in scores)) - scores[label])
+    return sum(losses) / len(losses)
+
+
+def naive_regression(u, v, scores, scale, rescaled):
+    """The mean over pairs of (cos - score on the scale from 0 to 1)^2."""
+    losses = []
+    for first, second, score in zip(u, v, scores, strict=True):
+        dot = sum(a * b for a, b in zip(first, second, strict=True))
+        cos = dot / math.sqrt(sum(a * a for a in first)) / math.sqrt(sum(b * b for b in second))
+        target = (score - scale[0]) / (scale[1] - scale[0])
+        losses.append(((cos + 1) / 2 - target if rescaled else cos - target) ** 2)
+    return sum(losses) / len(losses)
+
+
+def naive_triplet(anchors, positives, negatives, margin):
+    """The mean over triplets of max(|a - p| - |a - n| + margin, 0)."""
+    losses = [max(math.dist(a, p) - math.dist(a, n) + margin, 0.0)
+              for a, p, n in zip(anchors, positives, negatives, strict=True)]
+    return sum(losses) / len(losses)
+
+
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize("names", [("u", "v", "difference"), ("product", "u"), tuple(BLOCKS)], ids="-".join)
+def test_nli_is_the_loop(with_bias, names):
+    u, v, labels = random(5, 4), random(5, 4, seed=1), [0, 1, 2, 1, 0]
+    weight, bias = random(3, 4 * len(names), seed=2), random(3, seed=3) if with_bias else None
+    numbers = bias.tolist() if with_bias else [0] * 3
+    expected = naive_nli(u.tolist(), v.tolist(), labels, weight.tolist(), numbers, names)
+    value = sbert_nli(u, v, torch.tensor(labels), weight, bias, features=names)
+    assert value.item() == pytest.approx(expected, rel=1e-12)
+    inputs = (u, v, weight) if bias is None else (u, v, weight, bias)
+    assert torch.autograd.gradcheck(
+        lambda u, v, *linear: sbert_nli(u, v, torch.tensor(labels), *linear, features=names), inputs)
+
+
+def test_nli_by_default_reads_both_vectors_and_their_difference():
+    u, v, weight, labels = random(4, 6), random(4, 6, seed=1), random(3, 18, seed=2), torch.tensor([2, 0, 1, 1])
+    logits = torch.cat([u, v, (u - v).abs()], 1) @ weight.T
+    assert sbert_nli(u, v, labels, weight).item() == pytest.approx(nn.functional.cross_entropy(logits, labels).item())
+    with pytest.raises(IndexError):  # torch would leave out a label of -100 without a word
+        sbert_nli(u, v, torch.tensor([0, 1, -100, 2]), weight)
+    same_vectors = random(3, 4)
+    sbert_nli(same_vectors, same_vectors.detach().clone(), labels[:3], random(3, 4), features=("difference",)).backward()
+    assert not same_vectors.grad.any()  # the derivative of |x| at 0 is taken as 0
+
+
+@pytest.mark.parametrize("scale", [(0.0, 5.0), (-1.0, 6.0)])
+@pytest.mark.parametrize("similarity", ["cosine", "rescaled_cosine"])
+def test_regression_is_the_loop(similarity, scale):
+    u, v = pairs()
+    expected = naive_regression(u.tolist(), v.tolist(), SCORES.tolist(), scale, similarity == "rescaled_cosine")
+    options = {"scale": scale, "similarity": similarity}
+    assert sbert_regression(u, v, SCORES, **options).item() == pytest.approx(expected, abs=1e-12)
+    assert torch.autograd.gradcheck(lambda *pair: sbert_regression(*pair, SCORES, **options), (u, v))
+
+
+def test_regression_of_opposite_and_of_equal_vectors_in_their_precision():
+    u, target = torch.tensor([[3.0, 4.0]]), torch.ones(1, dtype=torch.float64)
+    for v, error, rescaled in ((u, 0.0, 0.0), (-2 * u, 4.0, 1.0)):
+        values = [sbert_regression(u, v, target, scale=(0, 1), similarity=name) for name in ("cosine", "rescaled_cosine")]
+        assert [value.item() for value in values] == pytest.approx([error, rescaled])
+        assert {value.dtype for value in values} == {torch.float32}
+
+
+@pytest.mark.parametrize("margin", [0.2, 1.0, 5.0])
+def test_triplets_are_the_loop(margin):
+    rows = [random(6, 5, seed=seed) for seed in range(3)]
+    expected = naive_triplet(*(part.tolist() for part in rows), margin)
+    assert triplet_hinge(*rows, margin=margin).item() == pytest.approx(expected, abs=1e-12)
+    assert torch.autograd.gradcheck(lambda *parts: triplet_hinge(*parts, margin=margin), rows)
+
+
+def test_a_triplet_by_hand():
+    anchor, positive, negative = (torch.tensor([row]) for row in ([0.0, 0.0], [3.0, 4.0], [0.0, 5.5]))
+    assert triplet_hinge(anchor, positive, negative).item() == pytest.approx(5 - 5.5 + 1)
+    assert triplet_hinge(anchor, positive, negative, margin=0.4).item() == 0
+    anchor.requires_grad_()
+    triplet_hinge(anchor, anchor.detach().clone(), negative, margin=6.0).backward()
+    assert anchor.grad.isfinite().all() and anchor.grad.norm().item() == pytest.approx(math.hypot(0, 1))
+
+
+def test_contrastive_tension_is_the_loop():
+    x, y, labels = random(6, 8), random(6, 8, seed=1), [1, 0, 0, 1, 0, 0]
+    chances = [1 / (1 + math.exp(-float(a @ b))) for a, b in zip(x, y, strict=True)]
+    values = [-math.log(p if label else 1 - p) for p, label in zip(chances, labels, strict=True)]
+    assert losses.ct(x, y, torch.tensor(labels)).item() == pytest.approx(sum(values) / 6, abs=1e-12)
+    assert losses.ct(x, y, torch.tensor(labels), reduction="sum").item() == pytest.approx(sum(values), abs=1e-12)
+
+
+# SNCSE's margins ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("d", "alpha", "expected"), [
+    (0.05, 0.1, (0.15, -1, 1)), (-0.5, 0.1, (0.2, 1, -1)), (-0.2, 0.1, (0, 0, 0)), (-0.2, 0.25, (0.05, -1, 1)),
+])
+def test_the_bidirectional_margin_by_hand(d, alpha, expected):
+    """One sentence, whose cosines differ by d: the value, and the gradient of each cosine."""
+    cosines = [torch.tensor(each, dtype=torch.float64, requires_grad=True) for each in (0.2, 0.2 + d)]
+    rows = [torch.stack([each, (1 - each**2).sqrt()]).unsqueeze(0) for each in cosines]
+    value = bidirectional_margin(torch.tensor([[1.0, 0.0]], dtype=torch.float64), *rows, alpha=alpha, beta=0.3)
+    value.backward()
+    assert (value.item(), *(each.grad.item() for each in cosines)) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_margin_knows_no_lengths_and_no_half_precision_and_is_a_mean():
+    a, p, m = (random(6, 4, seed=seed) for seed in range(3))
+    value = bidirectional_margin(a, p, m, alpha=0.1, beta=0.3).item()
+    scaled = bidirectional_margin(7 * a, p / 3, m * torch.arange(1, 7).unsqueeze(1), alpha=0.1, beta=0.3)
+    each = [bidirectional_margin(a[i : i + 1], p[i : i + 1], m[i : i + 1], alpha=0.1, beta=0.3).item() for i in range(6)]
+    assert value > 0.05 and (scaled.item(), sum(each) / 6) == pytest.approx((value, value), abs=1e-12)
+    low = [rows.detach().bfloat16() for rows in (a, p, m)]
+    with torch.autocast("cpu", torch.bfloat16):
+        narrow = bidirectional_margin(*low, alpha=0.1, beta=0.3)
+    exact = bidirectional_margin(*(rows.double() for rows in low), alpha=0.1, beta=0.3)
+    assert narrow.dtype == torch.float32 and narrow.item() == pytest.approx(exact.item(), abs=1e-6)
+
+
+# CoSENT and AnglE --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [0.05, 1.0, 20.0])
+@pytest.mark.parametrize("d", [6, 7])
+def test_both_similarities_ranked_equal_loops(scale, d):
+    u, v = pairs(d)
+    for similarity, naive in ((pair_cosines, cosine), (pair_angles, complex_angle)):
+        expected = naive_cosent([naive(a, b) for a, b in zip(u, v, strict=True)], SCORES.tolist(), scale)
+        same(cosent(similarity(u, v), SCORES, scale=scale), expected, (u, v), 1e-8)
+
+
+@pytest.mark.parametrize("scale", [1.0, 20.0])
+def test_labelled_in_batch_negatives_equal_a_loop_in_shares_too(scale):
+    u, v = pairs()
+    expected = naive_in_batch(u, v, LABELS.tolist(), scale)
+    same(labelled_in_batch(u, v, LABELS, scale=scale), expected, (u, v), 1e-8)
+    parts = [(n, labelled_in_batch(u[at : at + n], v[at : at + n], LABELS[at : at + n], scale=scale, all_first=u,
+                                   all_second=v, start=at)) for at, n in ((0, 3), (3, 4))]
+    same(sum(n * value for n, value in parts) / N, expected, (u, v), 1e-8)
+
+
+class Features(nn.Module):
+    """A "model" whose vectors are the features themselves."""
+
+    def forward(self, features):
+        return features
+
+
+@pytest.mark.parametrize(("kind", "similarity"), [(CoSENTLoss, pair_cosines), (AnglELoss, pair_angles)])
+@pytest.mark.parametrize("d", [6, 7])
+@pytest.mark.parametrize("scores", [SCORES, LABELS])
+def test_values_and_gradients_are_sentence_transformers(kind, similarity, d, scores):
+    # float32: a cosine's last digit times 20
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
+        u, v = pairs(d, dtype)
+        theirs = kind(Features())([{"sentence_embedding": u}, {"sentence_embedding": v}], scores.to(dtype))
+        same(cosent(similarity(u, v), scores), theirs, (u, v), tolerance)
+    assert (pair_angles(u, v) - util.pairwise_angle_sim(u, v)).abs().max() < 1e-12
+
+
+def test_what_the_angle_does_not_tell_apart():
+    u, v = (each.detach() for each in pairs())
+    ones = torch.ones(N, dtype=torch.float64)
+    assert torch.allclose(pair_angles(u, u), ones, atol=1e-15) and torch.allclose(pair_angles(u, -u), ones, atol=1e-15)
+    assert (pair_angles(u, v) - pair_angles(v, u)).abs().max() > 0.1
+    turned = torch.cat([-v[:, 3:], v[:, :3]], dim=1)  # J (c; d) = (-d; c)
+    assert torch.allclose(pair_angles(u, v), (pair_cosines(u, v) + pair_cosines(u, turned)).abs(), atol=1e-15)
+    assert pair_angles(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, -1.0]])).item() == pytest.approx(math.sqrt(2))
+    zero = torch.zeros(2, 4, requires_grad=True)
+    pair_angles(zero, zero).sum().backward()
+    assert zero.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("similarity", [pair_cosines, pair_angles])
+def test_cosent_knows_the_order_of_labels_alone_and_not_that_of_pairs(similarity):
+    u, v = pairs()
+    value = cosent(similarity(u, v), SCORES)
+    for scores in (SCORES.exp(), SCORES * 7 - 3, SCORES.unique(return_inverse=True)[1]):
+        same(cosent(similarity(u, v), scores), value, (u, v), 1e-12)
+    order = torch.randperm(N, generator=torch.Generator().manual_seed(5))
+    same(cosent(similarity(u[order], v[order]), SCORES[order]), value, (u, v), 1e-12)
+    tied = cosent(similarity(u, v), torch.full((N,), 2.5))
+    assert tied.item() == 0 and all(not grad.any() for grad in torch.autograd.grad(tied, (u, v)))
+    ordered = sum(a < b for a in SCORES for b in SCORES)
+    assert cosent(similarity(u, v), SCORES, scale=1e-9).item() == pytest.approx(math.log(1 + ordered), abs=1e-7)
+
+
+def test_angle_adds_its_terms_up_by_their_weights_and_scales():
+    (u, v), n = pairs(), random(N, D, seed=3)
+    weights = {"cosine_weight": 2.0, "angle_weight": 3.0, "ibn_scale": 10.0, "cosine_scale": 5.0, "angle_scale": 7.0}
+
+    def ranked(first, second, scores):
+        return (2 * cosent(pair_cosines(first, second), scores, scale=5.0)
+                + 3 * cosent(pair_angles(first, second), scores, scale=7.0))
+
+    value = losses.angle(u, v, LABELS, ibn_weight=0.5, **weights)
+    same(value, 0.5 * labelled_in_batch(u, v, LABELS, scale=10.0) + ranked(u, v, LABELS), (u, v), 1e-12)
+    value = losses.angle_triplets(u, v, n, ibn_weight=0.5, cln_weight=0.25, **weights)
+    both = ranked(torch.cat([u, u]), torch.cat([v, n]), torch.tensor([1.0] * N + [0.0] * N))
+    in_batch = losses.simcse(u, v, temperature=0.1) / 4 + losses.simcse(u, v, n, temperature=0.1) / 8
+    same(value, in_batch + both, (u, v, n), 1e-12)
+
+
+def test_cosent_does_not_overflow():
+    assert cosent(torch.tensor([1.0, 0.0]), torch.tensor([1.0, 3.0]), scale=500.0).item() == 500.0
+
+
+@pytest.mark.parametrize("autocast", [torch.bfloat16, torch.float16])
+def test_low_precision_is_finite_and_near(autocast):
+    u, v = pairs(dtype=torch.float32)
+
+    def values(u, v):
+        return [cosent(pair_cosines(u, v), SCORES), cosent(pair_angles(u, v), SCORES), labelled_in_batch(u, v, LABELS)]
+
+    whole = values(u, v)
+    with torch.autocast("cpu", dtype=autocast):
+        assert [value.item() for value in values(u, v)] == [value.item() for value in whole]  # float32 within
+        halved = values(u.to(autocast), v.to(autocast))
+    for value, near in zip(whole, halved, strict=True):
+        assert near.dtype != autocast and near.item() == pytest.approx(value.item(), rel=0.02)
+        assert all(grad.isfinite().all() for grad in torch.autograd.grad(near, (u, v), retain_graph=True))

@@ -1,0 +1,216 @@
+"""What every public loss keeps: examples, defaults, arguments without a meaning refused, and 0 of no row."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import math
+import pkgutil
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+import torch
+
+from stsbench import losses, registry
+from stsbench.losses.arguments import check_weights
+from stsbench.losses.contrastive import info_nce, nt_xent, simcse
+from stsbench.losses.group import agreement, group_cross_entropy, group_scores
+from stsbench.losses.labelled import cosent_of_similarities, labelled_in_batch, pair_angles, pair_cosines, sbert_regression
+from stsbench.losses.mutual_information import jensen_shannon
+from stsbench.losses.ranking import consistency, distil, listmle, listnet
+from stsbench.losses.tokens import corrective_lm, masked_lm, reconstruction, replaced_tokens, token_errors
+from stsbench.training.recipes.methods import GROUP, find_method, options_of
+
+FOLDERS = {find_method(name).folder.name: name for name in registry.names(GROUP)}
+OF_METHODS = {name: "sbert" if name == "triplet" else name.partition("_")[0]
+              for name in losses.__all__ if name != "cosent_of_similarities"}
+OF_METHODS = {name: folder for name, folder in OF_METHODS.items() if folder in FOLDERS}
+
+
+# What there is -----------------------------------------------------------------------------------------------------
+
+
+def test_what_there_is_is_listed():
+    assert {*losses.__all__} == {word for word in dir(losses) if not word.startswith("_")}
+    modules = {module.name for module in pkgutil.iter_modules(losses.__path__)}
+    assert not modules & {*losses.__all__}  # an imported module would hide a function of its name
+    assert {*FOLDERS} - {*OF_METHODS.values()} == {"cmlm", "mlm", "tsdae"}  # guess words: masked_lm
+    with pytest.raises(AttributeError, match=r"^module 'stsbench\.losses' has no attribute 'simsce'$"):
+        _ = losses.simsce
+
+
+@pytest.mark.parametrize("name", OF_METHODS)
+def test_defaults_are_those_of_the_options(name):
+    fields = options_of(FOLDERS[OF_METHODS[name]]).model_fields
+    parameters = inspect.signature(getattr(losses, name)).parameters.values()
+    named = {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+    assert {key: fields[key].default for key in named if key in fields} == {
+        key: value for key, value in named.items() if key in fields
+    }
+    assert set(named) - set(fields) <= {"all_layers", "start"}
+
+
+@pytest.mark.parametrize("module", sorted({getattr(losses, name).__module__ for name in OF_METHODS}))
+def test_the_examples_of_the_docstrings_run(module):
+    results = doctest.testmod(import_module(module))
+    assert (results.failed, results.attempted > 3) == (0, True)
+
+
+@pytest.mark.parametrize("name", OF_METHODS)
+def test_a_method_s_loss_has_a_formula_an_example_and_a_source(name):
+    text = inspect.getdoc(getattr(losses, name))
+    assert text.startswith("Return ") and "\n\n    " in text and f"losses.{name}(" in text and "Source" in text
+
+
+def test_a_loss_loads_torch_and_no_model_code():
+    code = (
+        "import sys; from stsbench import losses\n"
+        "print('torch' in sys.modules); losses.simcse; losses.triplet\n"
+        "print('torch' in sys.modules, 'transformers' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "False\nTrue False\n", done.stderr
+
+
+# Arguments without a meaning ---------------------------------------------------------------------------------------
+
+
+def vectors(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).requires_grad_()
+
+
+def arguments(loss, n):
+    """Tensors of n rows for a public loss, by the names of its parameters."""
+    shapes = {"tokens": (n, 4, 6), "weight": (3, 18), "bias": (3,), "layers": (n, 3, 6)}
+    chosen = {}
+    for seed, (name, parameter) in enumerate(inspect.signature(loss).parameters.items()):
+        if parameter.default is not inspect.Parameter.empty:
+            continue
+        if name in ("scores", "labels"):
+            chosen[name] = torch.arange(n) % 2 if name == "labels" else (torch.arange(n) % 2).double()
+        elif name == "views":
+            chosen[name] = [vectors(n, 6, seed=seed + at) for at in range(3)]
+        elif name == "real":
+            chosen[name] = torch.ones(n, 4)
+        elif name == "teacher" and loss is losses.rankcse:
+            chosen[name] = vectors(n, n, seed=seed)
+        else:
+            chosen[name] = vectors(*shapes.get(name, (n, 6)), seed=seed)
+    return chosen
+
+
+@pytest.mark.parametrize("call", [
+    lambda z: losses.simcse(z[:3], z), lambda z: losses.promptbert(z, z[:1]), lambda z: losses.infocse(z[:3], z),
+    lambda z: losses.diffaug(z[:3], z), lambda z: losses.ct(z, z[:1], torch.ones(5)), lambda z: losses.esimcse(z[:3], z),
+    lambda z: losses.diffcse(z[:3], z), lambda z: losses.sarcse(z[0], z[0]), lambda z: losses.whitenedcse(z[:3], z),
+    lambda z: losses.simcse(z, z, z[:3]), lambda z: losses.triplet(z, z, z[:1]), lambda z: losses.sncse(z, z, z[:1]),
+    lambda z: losses.sbert_regression(z, z, torch.rand(5, 1)), lambda z: losses.sbert_regression(z, z[:1], torch.rand(5)),
+    lambda z: losses.sbert_nli(z, z[:1], torch.zeros(5, dtype=torch.long), torch.rand(3, 12)),
+    lambda z: losses.cosent(z, z[:1], torch.rand(5)), lambda z: losses.angle(z, z, torch.rand(4)),
+    lambda z: losses.angle_triplets(z, z, z[:1]), lambda z: losses.distil(z, z[:1]), lambda z: losses.rankcse(z, z[:1], z),
+    lambda z: losses.rankcse(z, z, z), lambda z: losses.distil(z, z, objective="ranks", loss="listmle"),
+    lambda z: losses.isbert(z[:, None], torch.ones(5, 2), z), lambda z: losses.isbert(z[:, None], torch.ones(4, 1), z),
+    lambda z: losses.isbert(z[:, None], torch.ones(5, 1), z[:1]),
+    lambda z: losses.distil(z, z, loss="kl"), lambda z: losses.angle(z, z, torch.rand(5)),  # other reasons than the shapes
+    lambda z: losses.angle(z, z, torch.ones(5), ibn_weight=0.0, angle_weight=0.0),
+    lambda z: losses.sbert_regression(z, z, torch.rand(5), scale=(1.0, 1.0)),
+])
+def test_what_does_not_belong_together_is_refused(call):
+    """torch would stretch one row over the others, and give a number."""
+    with pytest.raises(ValueError):
+        call(torch.eye(5, 4))
+
+
+@pytest.mark.parametrize("name", OF_METHODS)
+def test_a_public_loss_refuses_numbers_without_a_meaning(name):
+    """What is divided by is above 0; a weight may be 0; whatever is compared, and not added up, is finite."""
+    loss = getattr(losses, name)
+    for number, parameter in inspect.signature(loss).parameters.items():
+        if isinstance(parameter.default, float):
+            may_be_0 = number.endswith("weight") or number == "eps" or loss is losses.sncse
+            below = [] if loss is losses.sncse and number in ("alpha", "beta") else [-1.0]
+            for value in (math.nan, math.inf, -math.inf, *below, *([] if may_be_0 and number != "temperature" else [0.0])):
+                with pytest.raises(ValueError, match=number):
+                    loss(**arguments(loss, 4), **{number: value})
+    for number in {"scores", "labels", "teacher"} & arguments(loss, 4).keys():
+        for value in (math.nan, math.inf):
+            chosen = arguments(loss, 4)
+            chosen[number] = chosen[number].detach().double()
+            chosen[number].view(-1)[1] = value
+            with pytest.raises(ValueError, match=number):
+                loss(**chosen)
+
+
+def test_a_weight_of_0_has_a_meaning():
+    check_weights(weight=0.0)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+@pytest.mark.parametrize("name", OF_METHODS)
+def test_a_public_loss_of_no_row_or_of_one_is_a_number_with_a_gradient(name, n):
+    loss = getattr(losses, name)
+    chosen = arguments(loss, n)
+    value = loss(**chosen)
+    assert value.shape == () and math.isfinite(value.item()) and (n > 0 or value.item() == 0)
+    value.backward()
+    tensors = [tensor for each in chosen.values() for tensor in (each if isinstance(each, list) else [each])]
+    assert all(tensor.grad is None or torch.isfinite(tensor.grad).all() for tensor in tensors)
+    assert any(tensor.grad is not None for tensor in tensors)
+
+
+def test_where_a_gpu_is_not_waited_for_the_loss_is_nan():
+    """Compiling stands in for it: nothing is looked at, and the comparison with NaN does not pass for an answer."""
+    for scores in ([0.0, math.nan, 1.0], [0.0, math.inf, 1.0]):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch.compiler, "is_compiling", lambda: True)
+            assert losses.cosent(vectors(3, 6), vectors(3, 6, seed=1), torch.tensor(scores)).isnan()
+            teacher = torch.tensor([scores] * 3)
+            assert losses.rankcse(vectors(3, 6), vectors(3, 6, seed=1), teacher).isnan()
+
+
+# No row ------------------------------------------------------------------------------------------------------------
+
+D = 4
+NO_IDS, NO_NUMBERS, NO_TOKENS = torch.empty(0, dtype=torch.long), torch.empty(0), torch.empty(0, 1)
+ALL_ROWS = {"all_first": torch.ones(3, D), "all_second": torch.ones(3, D)}
+GENERAL = [
+    lambda x: info_nce(x, x, negatives=[x, x], alpha=2.0),
+    lambda x: info_nce(x, torch.ones(3, D), negatives=[torch.ones(3, D)], start=1),
+    lambda x: simcse(x, x, x, temperature=0.1, similarity="dot"), lambda x: nt_xent(x, x, start=2, **ALL_ROWS),
+    lambda x: group_cross_entropy(x, 2), lambda x: group_cross_entropy(x, 2, "bce"), lambda x: agreement(x, x),
+    lambda x: agreement(x, x, "row"), lambda x: group_scores(x, [x, x], torch.ones(3, D)).sum(),
+    lambda x: cosent_of_similarities(pair_cosines(x, x), NO_NUMBERS),
+    lambda x: cosent_of_similarities(pair_angles(x, x), NO_NUMBERS),
+    lambda x: labelled_in_batch(x, x, NO_NUMBERS, **ALL_ROWS),
+    lambda x: losses.angle(x, x, NO_NUMBERS, cosine_weight=1.0), lambda x: losses.angle_triplets(x, x, x, cosine_weight=1.0),
+    lambda x: sbert_regression(x, x, NO_NUMBERS, similarity="rescaled_cosine"),
+    lambda x: sum(jensen_shannon(x, NO_IDS, x)), lambda x: sum(jensen_shannon(x, NO_IDS, torch.ones(2, D))),
+    lambda x: distil(x, torch.empty(0, 0), objective="ranks", loss="listmle"),
+    lambda x: distil(x, torch.empty(0, 0), objective="similarities", loss="kl"), lambda x: distil(x, x, loss="cosine"),
+    lambda x: listnet(x, x.detach()), lambda x: listmle(x, x.detach()), lambda x: listmle(x, x.detach(), ranks="mean"),
+    lambda x: listnet(x[:, :0] + x.sum(), x.detach()[:, :0]), lambda x: consistency(x, x),
+    lambda x: consistency(x, x, "entropy"),
+    lambda x: masked_lm(x, NO_IDS), lambda x: sum(corrective_lm(x, x[:, 0], NO_IDS, NO_IDS)),
+    lambda x: replaced_tokens(x[:, None, :2], NO_TOKENS.long(), NO_TOKENS.bool()),
+    lambda x: reconstruction(token_errors(x[:, None], x[:, None]), NO_TOKENS, NO_TOKENS.bool()),
+]
+
+
+@pytest.mark.parametrize("number", range(len(GENERAL)))
+def test_no_row_no_token_and_no_pair_give_0_with_a_gradient(number):
+    """As a process without any takes part in a sum."""
+    x = torch.empty(0, D, requires_grad=True)
+    value = GENERAL[number](x)
+    assert value.shape == () and value.item() == 0.0
+    value.backward()
+    assert x.grad is not None and x.grad.shape == (0, D)
+
+
+def test_every_public_loss_is_here():
+    general = {word for case in GENERAL for word in case.__code__.co_names}
+    # guided: tests/losses/test_guided.py; no losses: weights, margins as a term
+    assert {*losses.__all__} - general - {*OF_METHODS} == {
+        "GuideCosines", "GuideRule", "guided_info_nce", "guided_nt_xent", "token_weights", "bidirectional_margin"
+    }
