@@ -39,7 +39,9 @@ from stsbench.wording import counted
 LABELS = "labels"  # the key of their classes among what a run reads
 _OF_TRIPLETS = ("contradiction", "entailment")  # what classes 0 and 1 of triplets are
 _ONE_DOCUMENT = 1000  # lines without a blank one between them that make one wonder
-_OF_DATA = re.compile(r"(?<![\w/.])data\.(columns|where|format|lines_per_row|min_characters)\b")
+_OF_DATA = re.compile(  # settings in an error, not a file of such a name
+    r"(?<![\w/.])data\.(columns|where|format|lines_per_row|min_characters)\b(?!\.(?:csv|tsv|jsonl|txt)\b)"
+)
 _TOKENISED_FIRST = 100_000  # texts, at most: some seconds' work, done once for all runs and epochs
 _AT_ONCE = 10_000  # rows whose texts are compared at a time
 _ROWS = 1000  # looked at, evenly spread

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import light_process
 import numpy as np
 import pytest
 import tiny_models
 import torch
 from transformers import AutoModel, AutoTokenizer
 
+import stsbench.training
+import stsbench.training.api
 from stsbench.errors import StsbenchError
 from stsbench.training.api import Backbone, Batch, Inference, Method, Needs, Options, Term, Views
 from stsbench.training.api.checks import (
@@ -58,31 +61,28 @@ def test_tokenise_cuts_does_not_pad_and_leaves_the_tokenizer_as_it_was(backbone)
 def wrong_views(backbone):
     ids = backbone.tokenise(TEXTS)
     padded = backbone.tokenizer(TEXTS, padding=True)["input_ids"]
-    return {
-        "padded": (Views([ids, padded]), f"^Plain.views {AT}: view 1 is padded: give each text's own token ids"),
-        "list": ([ids], f"Plain.views {AT} must return Views, not list"),
-        "none": (None, "must return Views, not NoneType"),
-        "no view": (Views([]), "gave no view"),
-        "rows": (Views([ids[:1]]), "view 0 has 1 texts for 2 rows"),
-        "texts": (Views([TEXTS]), "view 0 has a text that is not a list of token ids but str"),
-        "tensor": (Views([[torch.tensor([each]) for each in ids]]), r"a list of token ids but a tensor of shape \(1, \d+\)"),
-        "empty": (Views([[[], ids[1]]]), "not a list of token ids but an empty list"),
-        "unknown": (Views([[ids[0], [9_999_999]]]), r"has the token id 9999999, and the model knows 0 to \d+"),
-        "negative": (Views([[ids[0], [5, -1]]]), "has the token id -1"),
-        "long": (Views([[ids[0], [5] * 65]]), "has a text of 65 tokens, and the model has 64 positions"),
-        "extra": (Views([ids], {"mlm_labels": [[[1], [1]]]}), "extra 'mlm_labels' is not aligned with a view"),
-        "few labels": (Views([ids], labels=[1]), "gave 1 labels for 2 rows"),
-        "label": (Views([ids], labels=[0, -1]), "gave the label -1: labels are class numbers from 0"),
-        "scores": (Views([ids], scores=[0.5]), "gave 1 scores for 2 rows"),
-    }
+    return [
+        (Views([ids, padded]), f"^Plain.views {AT}: view 1 is padded: give each text's own token ids"),
+        ([ids], f"Plain.views {AT} must return Views, not list"),
+        (Views([]), "gave no view"),
+        (Views([ids[:1]]), "view 0 has 1 texts for 2 rows"),
+        (Views([TEXTS]), "view 0 has a text that is not a list of token ids but str"),
+        (Views([[torch.tensor([each]) for each in ids]]), r"a list of token ids but a tensor of shape \(1, \d+\)"),
+        (Views([[[], ids[1]]]), "not a list of token ids but an empty list"),
+        (Views([[ids[0], [9_999_999]]]), r"has the token id 9999999, and the model knows 0 to \d+"),
+        (Views([[ids[0], [5, -1]]]), "has the token id -1"),
+        (Views([[ids[0], [5] * 65]]), "has a text of 65 tokens, and the model has 64 positions"),
+        (Views([ids], {"mlm_labels": [[[1], [1]]]}), "extra 'mlm_labels' is not aligned with a view"),
+        (Views([ids], labels=[1]), "gave 1 labels for 2 rows"),
+        (Views([ids], labels=[0, -1]), "gave the label -1: labels are class numbers from 0"),
+        (Views([ids], scores=[0.5]), "gave 1 scores for 2 rows"),
+    ]
 
 
-@pytest.mark.parametrize("name", ["padded", "list", "none", "no view", "rows", "texts", "tensor", "empty", "unknown",
-                                  "negative", "long", "extra", "few labels", "label", "scores"])
-def test_wrong_views(method, backbone, name):
-    views, message = wrong_views(backbone)[name]
-    with pytest.raises(StsbenchError, match=message):
-        check_views(method, views, range(2), "views")
+def test_wrong_views(method, backbone):
+    for views, message in wrong_views(backbone):
+        with pytest.raises(StsbenchError, match=message):
+            check_views(method, views, range(2), "views")
 
 
 def test_right_views_pass(method, backbone):
@@ -203,3 +203,20 @@ def test_only_methods_are_offered(tmp_path):
     )
     with pytest.raises(StsbenchError, match=r"has no class MirrorBart; did you mean MirrorBERT\?"):
         load_method(f"{file}:MirrorBart")
+
+
+# --- the packages' doors ---
+
+
+@pytest.mark.parametrize("room", [stsbench.training, stsbench.training.api])
+def test_every_public_name_loads_and_no_other(room):
+    for name in room.__all__:
+        value = getattr(room, name)
+        assert not hasattr(value, "__path__") and type(value).__name__ != "module", name
+    with pytest.raises(AttributeError, match="has no attribute 'Metod'"):
+        room.Metod  # noqa: B018
+
+
+def test_options_come_without_torch():
+    done = light_process.run("import sys; from stsbench.training.api import Options; assert 'torch' not in sys.modules")
+    assert done.returncode == 0, done.stderr

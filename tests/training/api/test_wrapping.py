@@ -62,42 +62,30 @@ def differ(one, other, vectors):
     return max(float((a - b).abs().max()) for a, b in pairs)
 
 
-@pytest.mark.parametrize("blocks", [0, 1, 2])
-def test_matryoshka_is_the_library_s_around_its_own_loss(tmp_path, blocks):
-    vectors = drawn(1, 2 + blocks)
-    model = guided_oracle.Vectors(D, guided_oracle.tokenizer(tmp_path))
-    dims, weights = zip(*DIMS, strict=True)
-    loss = MatryoshkaLoss(model, MultipleNegativesRankingLoss(model, scale=20.0), list(dims), list(weights))
-    theirs = loss([{"vectors": block} for block in vectors], None)
-    ours = term(Wrapping(DIMS), vectors, temperature=0.05)
-    assert ours.count == N and abs(ours.value - theirs) < 1e-9
-    assert differ(ours.value, theirs, vectors) < 1e-9
+GRADED = torch.tensor([0.0, 3.0, 1.0, 3.0, 2.0, 0.0])
+GIST = GuideRule(margin=0.2, diagonals="by_guide")
+RANKED = {"cosent": (pair_cosines, CoSENTLoss), "angle": (pair_angles, AnglELoss)}
 
 
-def test_matryoshka_around_gist_is_the_library_s(tmp_path):
-    vectors, (guides, cosines) = drawn(2, 3), guide_of(3, 3)
+@pytest.mark.parametrize(("name", "blocks"), [("plain", 0), ("plain", 1), ("plain", 2), ("gist", 1), ("cosent", 0),
+                                              ("angle", 0)])
+def test_matryoshka_is_the_librarys_around_its_own_losses(tmp_path, name, blocks):
+    vectors, (guides, cosines) = drawn(1, 2 + blocks), guide_of(3, 2 + blocks)
     tokens = guided_oracle.tokenizer(tmp_path)
     model = guided_oracle.Vectors(D, tokens)
-    gist = GISTEmbedLoss(model, guided_oracle.GuideVectors(4, tokens), temperature=0.1, margin=0.2)
+    if name == "plain":
+        inner, ours = MultipleNegativesRankingLoss(model, scale=20.0), term(Wrapping(DIMS), vectors, temperature=0.05)
+    elif name == "gist":
+        inner = GISTEmbedLoss(model, guided_oracle.GuideVectors(4, tokens), temperature=0.1, margin=0.2)
+        ours = term(Wrapping(DIMS, GIST, cosines), vectors, temperature=0.1)
+    else:
+        similarity, library = RANKED[name]
+        inner = library(model, scale=20.0)
+        with wrapped(Wrapping(DIMS)):
+            ours = rank_pairs([tuple(vectors)], similarity, GRADED, Shares((N,)))
     dims, weights = zip(*DIMS, strict=True)
     features = [{"vectors": block, "guide": guide} for block, guide in zip(vectors, guides, strict=True)]
-    theirs = MatryoshkaLoss(model, gist, list(dims), list(weights))(features, None)
-    ours = term(Wrapping(DIMS, GuideRule(margin=0.2, diagonals="by_guide"), cosines), vectors, temperature=0.1)
-    assert abs(ours.value - theirs) < 1e-9 and differ(ours.value, theirs, vectors) < 1e-9
-
-
-GRADED = torch.tensor([0.0, 3.0, 1.0, 3.0, 2.0, 0.0])
-
-
-@pytest.mark.parametrize(("similarity", "library"), [(pair_cosines, CoSENTLoss), (pair_angles, AnglELoss)])
-def test_matryoshka_around_ranked_pairs_is_the_library_s(tmp_path, similarity, library):
-    vectors = drawn(14, 2)
-    model = guided_oracle.Vectors(D, guided_oracle.tokenizer(tmp_path))
-    dims, weights = zip(*DIMS, strict=True)
-    loss = MatryoshkaLoss(model, library(model, scale=20.0), list(dims), list(weights))
-    theirs = loss([{"vectors": block} for block in vectors], GRADED)
-    with wrapped(Wrapping(DIMS)):
-        ours = rank_pairs([tuple(vectors)], similarity, GRADED, Shares((N,)))
+    theirs = MatryoshkaLoss(model, inner, list(dims), list(weights))(features, GRADED if name in RANKED else None)
     assert ours.count == N and abs(ours.value - theirs) < 1e-9
     assert differ(ours.value, theirs, vectors) < 1e-9
 

@@ -1,115 +1,187 @@
-"""AdamW with either epsilon and without bias correction, against plain transcriptions in float64."""
+"""The optimisers against plain transcriptions in float64, and the learning rate of each step against the libraries'."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
+from transformers import get_constant_schedule_with_warmup, get_linear_schedule_with_warmup
 
-from stsbench.training.engine.optimiser import make_optimiser, set_step, steps_taken
+from stsbench.training.engine.optimiser import learning_rate, make_optimiser, set_step, shortened_warmup, steps_taken
 from stsbench.training.recipes.sections import TrainingSettings
 
-SHAPE = (3, 4)
+SHAPE, STEPS = (3, 4), 50
 RNG = np.random.default_rng(5)
 # from 1e-9 to 1: beside small gradients epsilon is large
-GRADIENTS = RNG.standard_normal((50, *SHAPE)) * 10.0 ** RNG.integers(-9, 1, SHAPE)
+GRADIENTS = RNG.standard_normal((STEPS, *SHAPE)) * 10.0 ** RNG.integers(-9, 1, SHAPE)
+RATES = np.linspace(1e-2, 1e-4, STEPS)
 
 
-def transformers_4(weight, gradients, rates, settings):
-    """transformers 4.2.1, optimization.py, AdamW.step with correct_bias."""
-    (beta1, beta2), mean, square = settings.betas, np.zeros(SHAPE), np.zeros(SHAPE)
-    for number, (gradient, rate) in enumerate(zip(gradients, rates, strict=True), start=1):
-        mean = mean * beta1 + (1 - beta1) * gradient
-        square = square * beta2 + (1 - beta2) * gradient**2
-        denominator = np.sqrt(square) + settings.epsilon
-        step_size = rate * math.sqrt(1 - beta2**number) / (1 - beta1**number)
-        weight = weight - step_size * mean / denominator
-    return weight
+def adam(direction):
+    """The weights after all steps, decayed before each step, as torch does."""
+
+    def after(weight, settings):
+        (beta1, beta2), mean, square = settings.betas, np.zeros(SHAPE), np.zeros(SHAPE)
+        for number, (gradient, rate) in enumerate(zip(GRADIENTS, RATES, strict=True), start=1):
+            weight = weight - rate * settings.weight_decay * weight
+            mean = mean * beta1 + (1 - beta1) * gradient
+            square = square * beta2 + (1 - beta2) * gradient**2
+            weight = weight - rate * direction(mean, square, number, beta1, beta2, settings.epsilon)
+        return weight
+
+    return after
 
 
-def kingma_and_ba(weight, gradients, rates, settings):
+@adam
+def kingma_and_ba(mean, square, number, beta1, beta2, epsilon):
     """Algorithm 1: epsilon is added to the root of the corrected second moment."""
-    (beta1, beta2), mean, square = settings.betas, np.zeros(SHAPE), np.zeros(SHAPE)
-    for number, (gradient, rate) in enumerate(zip(gradients, rates, strict=True), start=1):
-        mean = mean * beta1 + (1 - beta1) * gradient
-        square = square * beta2 + (1 - beta2) * gradient**2
-        corrected = np.sqrt(square / (1 - beta2**number)) + settings.epsilon
-        weight = weight - rate * mean / (1 - beta1**number) / corrected
+    return mean / (1 - beta1**number) / (np.sqrt(square / (1 - beta2**number)) + epsilon)
+
+
+@adam
+def transformers_4(mean, square, number, beta1, beta2, epsilon):
+    """transformers 4.2.1, optimization.py, AdamW.step with correct_bias."""
+    return math.sqrt(1 - beta2**number) / (1 - beta1**number) * mean / (np.sqrt(square) + epsilon)
+
+
+@adam
+def first_bert(mean, square, number, beta1, beta2, epsilon):
+    """google-research/bert, optimization.py, AdamWeightDecayOptimizer."""
+    return mean / (np.sqrt(square) + epsilon)
+
+
+def rmsprop(weight, settings):
+    """torch/optim/rmsprop.py and keras/optimizer_v2/rmsprop.py without momentum; torch adds the decay to the gradient."""
+    square = np.zeros(SHAPE)
+    for gradient, rate in zip(GRADIENTS, RATES, strict=True):
+        gradient = gradient + settings.weight_decay * weight
+        square = settings.rho * square + (1 - settings.rho) * gradient * gradient
+        weight = weight - rate * gradient / (np.sqrt(square) + settings.epsilon)
     return weight
 
 
-def first_bert(weight, gradients, rates, settings):
-    """google-research/bert, optimization.py, AdamWeightDecayOptimizer; its decay moved before the step, as torch's is."""
-    (beta1, beta2), mean, square = settings.betas, np.zeros(SHAPE), np.zeros(SHAPE)
-    for gradient, rate in zip(gradients, rates, strict=True):
-        weight = weight - rate * settings.weight_decay * weight
-        mean = mean * beta1 + (1 - beta1) * gradient
-        square = square * beta2 + (1 - beta2) * gradient**2
-        weight = weight - rate * mean / (np.sqrt(square) + settings.epsilon)
-    return weight
+def make(settings):
+    torch.manual_seed(1)
+    module = torch.nn.Linear(SHAPE[1], SHAPE[0], bias=False).double()
+    return module, make_optimiser(module, settings)
 
 
-def stepped(module, optimiser, settings, gradients, rates):
-    for gradient, rate in zip(gradients, rates, strict=True):
+def take_steps(module, optimiser, settings, steps=slice(None)):
+    for gradient, rate in zip(GRADIENTS[steps], RATES[steps], strict=True):
         set_step(optimiser, rate, steps_taken(optimiser), settings)
         module.weight.grad = torch.from_numpy(gradient)
         optimiser.step()
     return module.weight.detach().numpy()
 
 
-def made(settings):
-    torch.manual_seed(1)
-    module = torch.nn.Linear(SHAPE[1], SHAPE[0], bias=False).double()
-    return module, make_optimiser(module, settings)
+RMSPROP = {"optimizer": "rmsprop", "rho": 0.99, "epsilon": 1e-8}
+UNCORRECTED = {"adam": "uncorrected", "epsilon": 1e-6}
+CASES = [
+    ({"adam": "torch"}, kingma_and_ba), ({"adam": "transformers"}, transformers_4), (UNCORRECTED, first_bert),
+    ({**UNCORRECTED, "weight_decay": 0.1}, first_bert), (RMSPROP, rmsprop), ({**RMSPROP, "weight_decay": 0.3}, rmsprop),
+    ({"optimizer": "rmsprop", "rho": 0.9, "epsilon": 1e-7}, rmsprop),  # TensorFlow's defaults
+]
 
 
-RATES = np.linspace(1e-2, 1e-4, 50)
+@pytest.mark.parametrize(("values", "oracle"), CASES)
+def test_fifty_steps_are_those_of_the_transcription_and_of_no_other(values, oracle):
+    settings = TrainingSettings(learning_rate=1e-2, **values)
+    module, optimiser = make(settings)
+    start = module.weight.detach().numpy().copy()
+    expected = oracle(start, settings)
+    np.testing.assert_allclose(take_steps(module, optimiser, settings), expected, rtol=1e-12, atol=1e-12)
+    for different in {kingma_and_ba, transformers_4, first_bert} - {oracle}:
+        assert np.abs(different(start, settings) - expected).max() > 1e-3
 
 
-@pytest.mark.parametrize(("adam", "oracle"), [("transformers", transformers_4), ("torch", kingma_and_ba)])
-def test_fifty_steps(adam, oracle):
-    settings = TrainingSettings(adam=adam, learning_rate=1e-2)
-    module, optimiser = made(settings)
-    want = oracle(module.weight.detach().numpy().copy(), GRADIENTS, RATES, settings)
-    got = stepped(module, optimiser, settings, GRADIENTS, RATES)
-    np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-14)
-    other = {transformers_4: kingma_and_ba, kingma_and_ba: transformers_4}[oracle]
-    module, _ = made(settings)
-    assert np.abs(other(module.weight.detach().numpy(), GRADIENTS, RATES, settings) - want).max() > 1e-3
-
-
-@pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_fifty_steps_without_bias_correction(decay):
-    settings = TrainingSettings(adam="uncorrected", epsilon=1e-6, weight_decay=decay, learning_rate=1e-2)
-    module, optimiser = made(settings)
-    want = first_bert(module.weight.detach().numpy().copy(), GRADIENTS, RATES, settings)
-    np.testing.assert_allclose(stepped(module, optimiser, settings, GRADIENTS, RATES), want, rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.parametrize("adam", ["transformers", "uncorrected"])
-def test_a_resumed_optimiser_counts_on(adam):
-    settings = TrainingSettings(adam=adam, weight_decay=0.1, learning_rate=1e-2)
-    module, optimiser = made(settings)
+@pytest.mark.parametrize("values", [{"adam": "transformers"}, UNCORRECTED, RMSPROP])
+def test_a_resumed_optimiser_counts_on(values):
+    settings = TrainingSettings(weight_decay=0.1, learning_rate=1e-2, **values)
+    module, optimiser = make(settings)
     assert steps_taken(optimiser) == 0
-    whole = stepped(module, optimiser, settings, GRADIENTS, RATES).copy()
-    module, optimiser = made(settings)
-    stepped(module, optimiser, settings, GRADIENTS[:20], RATES[:20])
-    again, resumed = made(settings)
+    whole = take_steps(module, optimiser, settings).copy()
+    module, optimiser = make(settings)
+    take_steps(module, optimiser, settings, slice(20))
+    again, resumed = make(settings)
     again.load_state_dict(module.state_dict())
     resumed.load_state_dict(optimiser.state_dict())
     assert steps_taken(resumed) == 20
-    assert (stepped(again, resumed, settings, GRADIENTS[20:], RATES[20:]) == whole).all()
+    assert (take_steps(again, resumed, settings, slice(20, None)) == whole).all()
 
 
-def test_recipes_of_papers_and_new_ones():
-    assert TrainingSettings().adam == "torch"
-
-
-def test_which_weights_decay():
-    module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.LayerNorm(2))
+def test_decay_spares_biases_and_norms_and_rates_are_multiples_by_name():
+    module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.LayerNorm(2), torch.nn.Linear(2, 2))
+    module[2].requires_grad_(False)
     decays = {}
     for which in ("matrices", "all"):
-        optimiser = make_optimiser(module, TrainingSettings(weight_decay=0.1, weight_decay_on=which))
-        of = {id(weight): group["weight_decay"] for group in optimiser.param_groups for weight in group["params"]}
-        decays[which] = [of[id(weight)] for weight in module.parameters()]
+        settings = TrainingSettings(weight_decay=0.1, weight_decay_on=which)
+        optimiser = make_optimiser(module, settings, {"0.": 0.5})
+        set_step(optimiser, 2.0, 0, settings)
+        groups = {id(weight): group for group in optimiser.param_groups for weight in group["params"]}
+        decays[which] = [groups[id(weight)]["weight_decay"] for weight in module[:2].parameters()]
+        assert [groups[id(weight)]["lr"] for weight in module[:2].parameters()] == [1.0, 1.0, 2.0, 2.0]
+        assert len(groups) == 4  # nothing that is frozen
     assert decays == {"matrices": [0.1, 0, 0, 0], "all": [0.1] * 4}
+
+
+@pytest.mark.parametrize(("schedule", "warmup"), [
+    ("linear", 0), ("linear", 7), ("linear", 0.25), ("constant", 0), ("constant", 7),
+])
+def test_linear_and_constant_rates_are_those_of_transformers(schedule, warmup):
+    steps, weight = 40, torch.nn.Parameter(torch.zeros(1))
+    optimiser = torch.optim.SGD([weight], lr=3e-5)
+    theirs = (
+        get_linear_schedule_with_warmup(optimiser, int(warmup * steps) if warmup < 1 else warmup, steps)
+        if schedule == "linear" else get_constant_schedule_with_warmup(optimiser, warmup)
+    )
+    chosen = TrainingSettings(schedule=schedule, warmup=warmup, learning_rate=3e-5)
+    for step in range(steps):
+        assert learning_rate(step, steps, chosen) == pytest.approx(theirs.get_last_lr()[0], abs=1e-15)
+        optimiser.step()
+        theirs.step()
+
+
+def test_piecewise_rates_are_those_of_tensorflow():
+    """Contrastive Tension's: PiecewiseConstantDecay holds a value up to and with its boundary, counted from 0."""
+    boundaries, values = (500, 1000, 1500, 2000), (1e-5, 8e-6, 6e-6, 4e-6, 2e-6)
+    settings = TrainingSettings(
+        learning_rate=values[0], schedule="piecewise", milestones=[each + 1 for each in boundaries], rates=values[1:]
+    )
+    for step in range(5000):
+        expected = next((rate for end, rate in zip(boundaries, values, strict=False) if step <= end), values[-1])
+        assert learning_rate(step, 10, settings) == expected  # steps are absolute
+    warmed = TrainingSettings(learning_rate=8.0, schedule="piecewise", warmup=4, milestones=(5,), rates=(1.0,))
+    assert [learning_rate(step, 9, warmed) for step in range(7)] == [0, 2, 4, 6, 8, 1, 1]
+
+
+@pytest.mark.parametrize("steps", [1, 7, 10, 99, 1000])
+@pytest.mark.parametrize("share", [0, 0.1, 0.25])
+def test_slanted_rates_are_those_of_ulmfit(steps, share):
+    """Eq. 3: cut = floor(T share), p = t / cut, then 1 - (t - cut) / (T - cut); rate (1 + p 31) / 32; t from 1, as AllenNLP
+    counts."""
+    cut, settings = int(steps * share), TrainingSettings(learning_rate=5e-5, schedule="slanted", warmup=share)
+    for step in range(steps):
+        t = step + 1
+        p = t / cut if t < cut else 1 - (t - cut) / (steps - cut)
+        assert learning_rate(step, steps, settings) == pytest.approx(5e-5 * (1 + p * 31) / 32, rel=1e-12)
+    in_steps = settings.model_copy(update={"warmup": cut})
+    assert learning_rate(cut, steps, in_steps) == learning_rate(cut, steps, settings)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "constant", "slanted", "piecewise"])
+@pytest.mark.parametrize(("warmup", "meant", "steps", "epochs", "expected"), [
+    (1000, "epochs", 4, 10_000, 1), (1000, "epochs", 2000, 10_000, 200), (1000, 5000, 500, 10_000, 100),
+    (1000, 5000, 500, 2500, 200),  # the epochs ended before the recipe's max_steps
+    (1000, None, 500, 10_000, 1000), (1000, "epochs", 10_000, 10_000, 1000), (0.1, "epochs", 40, 400, 0.1),
+    (0, "epochs", 40, 400, 0),
+])
+def test_a_warm_up_is_shortened_by_the_same_proportion_as_the_run(schedule, warmup, meant, steps, epochs, expected):
+    more = {"milestones": (20_000,), "rates": (1e-6,)} if schedule == "piecewise" else {}
+    more |= {"warmup": warmup, "warmup_of": meant, "schedule": schedule, "learning_rate": 5e-5}
+    settings = TrainingSettings().model_copy(update=more)  # piecewise, too, where a share is refused
+    effective = shortened_warmup(settings, steps, epochs)
+    assert effective == expected
+    if expected < steps:
+        rates = [learning_rate(step, steps, settings.model_copy(update={"warmup": effective})) for step in range(steps)]
+        assert max(rates) == pytest.approx(5e-5, rel=0.05)
+        assert math.isclose(rates.index(max(rates)), effective if effective >= 1 else effective * steps, abs_tol=1)

@@ -1,103 +1,335 @@
-"""Development scores during training are those of the exported encoder under the protocols."""
+"""Development scores during training are those of the exported encoder; one that is undefined counts as the worst."""
 
 from __future__ import annotations
 
 import json
+import math
+import shutil
 
 import numpy as np
 import pytest
 import training_runs
+from clirun import SAMPLE
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import spearmanr
+from sklearn.metrics import average_precision_score
+from torch import nn, tensor
 from training_runs import cache, one_thread, place
 
 import stsbench
 from stsbench.data.fetch import sources
-from stsbench.errors import StsbenchError
-from stsbench.training.engine.selection import Selection
+from stsbench.errors import DataError, DegenerateError, StsbenchError
+from stsbench.methods.simcse.method import SimCSE
+from stsbench.training.api import Method, Term
+from stsbench.training.engine import selection
+from stsbench.training.engine.selection import Selection, held_out_score
+from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.runs.finish import trained_as
+from stsbench.training.runs.report import best_dev, curve, read_log, summarise_seeds
 
 __all__ = ["cache", "one_thread", "place"]
+FIRST = ["a cat runs .", "a dog eats food", "a man sleeps", "the woman sleeps", "the red park", "a big dog"]
+SECOND = ["the cat runs .", "the man plays a guitar", "food", "a man sleeps", "a blue park", "small food"]
+GOLD = {"sts": [4.5, 0.5, 3.0, 2.0, 0.0, 1.0], "pairs": [0, 1, 0, 1, 1, 0]}
 
 
-def run(place, name, **values):
+def run(place, output, method="simcse", resume=False, evaluate=(), data_dir=None, **values):
     values = training_runs.settings(place / "tiny", place / "text.txt", **values)
-    return stsbench.train("simcse", output=place / name, settings=values, sample=True, device="cpu")
+    return stsbench.train(method, output=output, settings=values, sample=data_dir is None, data_dir=data_dir, device="cpu",
+                          resume=resume, evaluate=evaluate)
 
 
-def lines(folder, kind):
+def lines(folder, kind="dev"):
     return [line for line in map(json.loads, (folder / "log.jsonl").read_text().splitlines()) if line["kind"] == kind]
 
 
+def write(path, kind, first=FIRST, second=SECOND, gold=None):
+    """A file of scored or labelled pairs."""
+    rows = zip(first, second, GOLD[kind] if gold is None else gold, strict=True)
+    table = ["\t".join(map(str, row)) for row in (("sentence1", "sentence2", {"sts": "score"}.get(kind, "label")), *rows)]
+    path.write_text("\n".join(table) + "\n", "utf-8")
+    return path
+
+
+def cosines(folder, first, second, **options):
+    """Of each pair, by the encoder in a folder."""
+    encoder = stsbench.load_encoder(str(folder), **options)
+    u, v = (encoder.encode(list(texts)).astype(float) for texts in (first, second))
+    return (u * v).sum(1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1)
+
+
+def correlation_on(folder, name, **options):
+    """Spearman x 100 on a set of the sample."""
+    data = sources.load(name, sample=True)
+    return 100 * spearmanr(cosines(folder, data.first, data.second, **options), data.gold).statistic
+
+
 @pytest.mark.parametrize("head", ["mlp_train_only", "mlp"])
-def test_sts_b_dev_is_the_exported_encoders_own(place, head):
-    summary = run(place, head, **{"options.head": head})
-    encoder = stsbench.load_encoder(str(place / head))
-    assert encoder.spec.pooler == ("cls+dense" if head == "mlp" else "cls")
-    data = sources.load("stsb/dev", sample=True)
-    u, v = (np.asarray(encoder.encode(list(texts)), np.float64) for texts in (data.first, data.second))
-    cosines = (u * v).sum(1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1)
-    assert summary["best"]["score"] == pytest.approx(100 * spearmanr(cosines, data.gold).statistic, abs=1e-3)
-    assert summary["dev_data"] == {"stsb/dev": data.digest}
-    best = [line for line in lines(place / head, "dev") if line["best"]][-1]
-    assert (best["step"], best["score"]) == (summary["best"]["step"], summary["best"]["score"])
-
-
-def test_the_score_before_training_is_the_backbones(place):
-    dev = lines(place / "mlp_train_only", "dev")[0]
-    result = stsbench.load_encoder(str(place / "tiny"), pooler="cls")
-    data = sources.load("stsb/dev", sample=True)
-    u, v = (np.asarray(result.encode(list(texts)), np.float64) for texts in (data.first, data.second))
-    cosines = (u * v).sum(1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1)
-    assert dev["step"] == 0 and dev["score"] == pytest.approx(100 * spearmanr(cosines, data.gold).statistic, abs=1e-3)
+def test_sts_b_dev_is_the_exported_encoders_own_and_before_training_the_backbones(place, head):
+    summary = run(place, place / head, **{"options.head": head})
+    assert stsbench.load_encoder(str(place / head)).spec.pooler == ("cls+dense" if head == "mlp" else "cls")
+    assert summary["best"]["score"] == pytest.approx(correlation_on(place / head, "stsb/dev"), abs=1e-3)
+    assert summary["dev_data"] == {"stsb/dev": sources.load("stsb/dev", sample=True).digest}
+    dev = lines(place / head)
+    best = [line for line in dev if line["best"]][-1]
+    assert (best["step"], best["score"]) == (summary["best"]["step"], summary["best"]["score"]) and dev[0]["step"] == 0
+    if head != "mlp":
+        assert dev[0]["score"] == pytest.approx(correlation_on(place / "tiny", "stsb/dev", pooler="cls"), abs=1e-3)
 
 
 def test_avg_sts_is_the_mean_of_two_development_sets_and_says_so(place):
-    summary = run(place, "avg", **{"selection.by": "avg_sts", "training.max_steps": 4})
-    result, scores = stsbench.load_encoder(str(place / "avg"), pooler="cls"), []
-    for name in ("stsb/dev", "sick-r/trial"):
-        data = sources.load(name, sample=True)
-        u, v = (np.asarray(result.encode(list(texts)), np.float64) for texts in (data.first, data.second))
-        cosines = (u * v).sum(1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1)
-        scores.append(100 * spearmanr(cosines, data.gold).statistic)
-        assert summary["dev_data"][name] == data.digest
-    assert summary["best"]["score"] == pytest.approx(np.mean(scores), abs=1e-3) and len(summary["dev_data"]) == 2
+    summary = run(place, place / "avg", **{"selection.by": "avg_sts", "training.max_steps": 4})
+    names = ("stsb/dev", "sick-r/trial")
+    scores = [correlation_on(place / "avg", name, pooler="cls") for name in names]
+    assert summary["best"]["score"] == pytest.approx(np.mean(scores), abs=1e-3)
+    assert summary["dev_data"] == {name: sources.load(name, sample=True).digest for name in names}
     assert summary["selected_by"] == "avg_sts (sample)"
 
 
 def test_transfer_dev_is_the_protocols_mean(place):
-    summary = run(place, "transfer", **{"selection.by": "transfer dev", "training.max_steps": 4})
+    summary = run(place, place / "transfer", **{"selection.by": "transfer dev", "training.max_steps": 4})
     result = stsbench.evaluate(str(place / "transfer"), output=place / "eval", protocols=["transfer"], sample=True)
-    found = [row.value for row in result.rows if row.metric == "dev accuracy"]
-    assert len(found) == 7 and summary["best"]["score"] == pytest.approx(np.mean(found), abs=0.5)
+    accuracies = [row.value for row in result.rows if row.metric == "dev accuracy"]
+    assert len(accuracies) == 7 and summary["best"]["score"] == pytest.approx(np.mean(accuracies), abs=0.5)
     assert len(summary["dev_data"]) == 7
 
 
-def test_held_out_rows_are_not_trained_on(place, monkeypatch):
-    from stsbench.methods.simcse.method import SimCSE
+@pytest.mark.parametrize("kind", ["sts", "pairs"])
+def test_pairs_of_ones_own_choose_by_scipys_correlation_or_sklearns_average_precision(place, tmp_path, kind):
+    by = {"selection.by": f"{kind}:{write(tmp_path / 'pairs.tsv', kind)}"}
+    summary = run(place, tmp_path / "run", **by)
+    similarities = cosines(tmp_path / "run" / "best", FIRST, SECOND)
+    expected = (spearmanr(similarities, GOLD[kind])[0] if kind == "sts"
+                else average_precision_score(GOLD[kind], similarities))
+    assert summary["best"]["score"] == pytest.approx(100 * expected, abs=1e-9) and 0 < abs(expected) < 1
+    assert summary["selected_by"] == summary["best"]["name"] == f"{kind}:pairs.tsv" and not summary["sample"]
+    write(tmp_path / "pairs.tsv", kind, FIRST[1:], SECOND[1:], GOLD[kind][1:])
+    (tmp_path / "run" / "train.json").unlink()  # as if it had been stopped
+    with pytest.raises(StsbenchError, match="the dev data is not what"):
+        run(place, tmp_path / "run", resume=True, **by)
 
-    seen = {True: set(), False: set()}
+
+def test_the_folder_of_the_pairs_makes_no_other_training_and_their_kind_does():
+    digests = [trained_as(load_recipe("simcse", None, [f"selection.by={by}"]))["settings"] for by in (
+        "sts:/a/dev.tsv", "sts:/b/dev.tsv", "pairs:/a/dev.tsv", "pairs:dev.tsv", "sts:/a/other.tsv")]
+    assert digests[0] == digests[1] and digests[2] == digests[3] and len(set(digests)) == 3
+
+
+@pytest.mark.parametrize("kind", ["pairs", "sts"])
+def test_pairs_of_a_test_set_choose_no_weights(kind, place, tmp_path):
+    """Whatever their scores and order, and either way round; some of them alone are a warning. The user's own, too."""
+    test = sources.load("stsb/test", sample=True)
+    rows = [*zip(test.second, test.first, (int(gold > 2) for gold in test.gold), strict=True)]
+
+    def chosen(pairs):
+        return Selection(f"{kind}:{write(tmp_path / 'pairs.tsv', kind, *zip(*pairs, strict=True))}", sample=True)
+
+    with pytest.raises(DataError, match="holds the pairs of stsb/test, a test set"):
+        chosen(rows[::-1])
+    own = [*zip(FIRST, SECOND, GOLD["pairs"], strict=True)]
+    holds = f"selection.by {kind}:pairs.tsv: it holds 9 of the {len(set(rows))} pairs of stsb/test, a test set"
+    assert [line for line in chosen([*rows[:9], *own]).warnings if line.startswith(holds)]
+    assert not any("test set" in line for line in chosen(own).warnings)
+    by = f"{kind}:{tmp_path / 'pairs.tsv'}"
+    with pytest.raises(DataError, match=r"holds the pairs of own:pairs\.tsv, a test set"):
+        run(place, tmp_path / "run", evaluate=[by], **{"selection.by": by})
+    assert not (tmp_path / "run" / "recipe.yaml").exists()
+
+
+def test_held_out_rows_are_not_trained_on(place, monkeypatch):
+    rows_seen = {True: set(), False: set()}
     real = SimCSE.views
 
     def views(self, rows, rng):
-        seen[self.training] |= set(rows.rows)
+        rows_seen[self.training] |= set(rows.rows)
         return real(self, rows, rng)
 
     monkeypatch.setattr(SimCSE, "views", views)
-    summary = run(place, "held", **{"selection.by": "held-out", "data.held_out": 20, "training.batch_size": 8})
-    assert len(seen[False]) == 20 and len(seen[True]) == 40 and not seen[True] & seen[False]
+    summary = run(place, place / "held", **{"selection.by": "held-out", "data.held_out": 20, "training.batch_size": 8})
+    assert len(rows_seen[False]) == 20 and len(rows_seen[True]) == 40 and not rows_seen[True] & rows_seen[False]
     assert summary["data"]["main"] == {**summary["data"]["main"], "rows": 40, "held_out": 20}
-    scores = [line["score"] for line in lines(place / "held", "dev")]
+    dev = lines(place / "held")
+    scores = [line["score"] for line in dev]
     assert all(score < 0 for score in scores)  # the loss, negated: more is better
-    assert summary["best"]["score"] == max(scores[1:-1] if lines(place / "held", "dev")[-1]["step"] % 4 else scores[1:])
+    assert summary["best"]["score"] == max(scores[1:-1] if dev[-1]["step"] % 4 else scores[1:])
 
 
 def test_scoring_changes_nothing(place):
-    """With and without dev evaluations between the steps, the same weights come out."""
-    run(place, "often", **{"selection.every": 1, "training.max_steps": 6})
-    run(place, "never", **{"selection.by": "none", "training.max_steps": 6})
+    """With and without development scores between the steps, the same weights come out."""
+    run(place, place / "often", **{"selection.every": 1, "training.max_steps": 6})
+    run(place, place / "never", **{"selection.by": "none", "training.max_steps": 6})
     newest = [sorted((place / name).glob("checkpoints/[0-9]*"))[-1] / "model.safetensors" for name in ("often", "never")]
     assert newest[0].read_bytes() == newest[1].read_bytes()
 
 
-def test_held_out_without_rows():
-    with pytest.raises(StsbenchError, match=r"data\.held_out"):
-        Selection("held-out")
+# --- vectors that no score can be made of ---
+
+REAL = selection.correlation
+
+
+def collapsed(similarity, gold, metric):
+    return REAL(np.zeros_like(similarity), gold, metric)
+
+
+def infinite(similarity, gold, metric):
+    return REAL(np.full_like(similarity, np.inf), gold, metric)
+
+
+def degenerate(similarity, gold, metric):
+    raise DegenerateError("dev returned NaN or infinity for 2 of 80 texts, the first: 'a cat'")
+
+
+def nan(similarity, gold, metric):
+    return math.nan
+
+
+def break_scores(monkeypatch, faults):
+    """faults: number of a development score (0 is before training) -> what happens in its place."""
+    calls = []
+
+    def correlate(*arguments):
+        calls.append(None)
+        return faults.get(len(calls) - 1, REAL)(*arguments)
+
+    monkeypatch.setattr(selection, "correlation", correlate)
+
+
+def test_an_undefined_score_counts_as_the_worst_and_is_read_and_resumed(place, tmp_path, monkeypatch):
+    """All vectors one, infinite, refused by the encoder, NaN; also the score before training."""
+    break_scores(monkeypatch, {0: collapsed, 1: collapsed, 2: infinite, 3: degenerate, 4: nan, 6: collapsed})
+    values = {"selection.every": 2}
+    summary = run(place, tmp_path / "out", **values)
+    undefined = [line["step"] for line in lines(tmp_path / "out") if line["score"] is None and line["undefined"]]
+    assert undefined == [0, 2, 4, 6, 8, 12] and summary["best"]["step"] == 10
+    assert summary["undefined"] == [{"stage": "main", "step": step} for step in undefined]
+    assert summary["exported"] == "step 10" and (tmp_path / "out" / "best" / "config.json").is_file()
+    log = read_log(tmp_path / "out" / "log.jsonl")
+    assert curve(log, "main", "score")[0] == [10] and best_dev(log)["step"] == 10
+    assert summarise_seeds([tmp_path / "out"])["dev_last"] is None
+    (tmp_path / "out" / "train.json").unlink()
+    again = run(place, tmp_path / "out", resume=True, **values)
+    assert again["best"] == summary["best"] and again["undefined"] == summary["undefined"]
+
+
+def test_without_any_score_the_last_step_is_kept(place, tmp_path, monkeypatch):
+    break_scores(monkeypatch, dict.fromkeys(range(100), collapsed))
+    summary = run(place, tmp_path / "out", **{"training.max_steps": 4})
+    last = "the last step, as no development score is defined"
+    assert summary["best"] is None and summary["exported"] == last
+    assert f"the weights of {last}" in (tmp_path / "out" / "best" / "README.md").read_text()
+    assert stsbench.load_encoder(str(tmp_path / "out")).encode(["a cat"]).shape[0] == 1
+
+
+def test_of_candidates_the_one_with_a_score_is_chosen(place, tmp_path, monkeypatch):
+    """CT's two encoders; the first of each evaluation after training has none."""
+    break_scores(monkeypatch, {2: collapsed, 4: collapsed})
+    run(place, tmp_path / "out", method="ct", **{
+        "training.milestones": [5], "training.rates": [1e-5], "options.keep": "best", "training.max_steps": 6,
+        "training.batch_size": 15, "training.epochs": 9, "backbone.max_length": 16, "selection.every": 3,
+    })
+    dev = lines(tmp_path / "out")[1:]
+    assert [(line["encoder"], line["encoders"]["model2"]) for line in dev] == [("model1", None)] * 2
+
+
+def test_a_backbone_that_gives_nan_is_an_error_before_the_first_step(place, tmp_path, monkeypatch):
+    break_scores(monkeypatch, {0: degenerate})
+    with pytest.raises(StsbenchError, match="NaN or infinity"):
+        run(place, tmp_path / "out")
+
+
+@pytest.mark.parametrize("changed", [{4: "3.0"}, {5: "a cat", 6: "a dog"}])
+def test_dev_data_that_give_no_encoder_a_score_are_an_error(place, tmp_path, changed):
+    shutil.copytree(SAMPLE, tmp_path / "data")
+    path = next((tmp_path / "data").rglob("sts-dev.csv"))
+    rows = [line.split("\t") for line in path.read_text("utf-8").splitlines()]
+    path.write_text("\n".join("\t".join(changed.get(at, cell) for at, cell in enumerate(row)) for row in rows), "utf-8")
+    with pytest.raises(StsbenchError, match="all gold scores or all pairs are one"):
+        run(place, tmp_path / "out", data_dir=tmp_path / "data")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_held_out_loss_that_is_nan_is_not_the_best(place, tmp_path, monkeypatch):
+    real, calls = selection.held_out_score, []
+
+    def score(*arguments):
+        calls.append(None)
+        return math.nan if len(calls) == 2 else real(*arguments)
+
+    monkeypatch.setattr(selection, "held_out_score", score)
+    summary = run(place, tmp_path / "out", **{"selection.by": "held-out", "data.held_out": 20, "selection.every": 3})
+    assert lines(tmp_path / "out")[1]["score"] is None and summary["best"]["step"] > 3
+
+
+# --- the loss on held-out rows: the mean of each term over its own items, whatever batches they lie in ---
+
+WEIGHTS = {"tokens": 0.5, "rows": 2.0, "pairs": 1.0}
+
+
+class Counted(Method):
+    """A batch is its terms: name -> (value, items), and maybe a weight."""
+
+    def __init__(self):
+        nn.Module.__init__(self)
+
+    def forward(self, batch):
+        return {name: Term(tensor(value), items, *(weight or [WEIGHTS[name]]))
+                for name, (value, items, *weight) in batch.items()}
+
+
+def score(batches):
+    return held_out_score(Counted(), iter(batches))
+
+
+def test_a_weight_that_is_the_size_of_the_batch_does_not_weigh_its_items():
+    """As that of a loss that is a sum over the batch: the rows of a last, small batch count as much as the others."""
+    pairs = (1.19, 0.0), (1.0, 4.0)
+    better, worse = ([{"pairs": (large, 60, 60.0)}, {"pairs": (small, 3, 3.0)}] for large, small in pairs)
+    assert score(better) == pytest.approx(-(1.19 * 60 / 63) * (3600 + 9) / 63)
+    assert score(better) > score(worse)
+
+
+ITEMS = st.lists(st.floats(-8, 8, width=32), max_size=6)
+
+
+@given(st.lists(st.fixed_dictionaries({name: ITEMS for name in WEIGHTS}), min_size=1, max_size=5))
+def test_it_is_the_mean_over_items_however_they_are_batched(batches):
+    """The items of each term, in batches and as one; a term without an item in a batch, or in any, changes nothing."""
+    together = {name: [value for batch in batches for value in batch[name]] for name in WEIGHTS}
+    if not any(together.values()):
+        return
+    expected = -sum(WEIGHTS[name] * np.mean(values) for name, values in together.items() if values)
+    for parts in (batches, [together]):
+        terms = [{name: (float(np.mean(values)) if values else 0.0, len(values)) for name, values in part.items()}
+                 for part in parts]
+        assert score(terms) == pytest.approx(expected, abs=1e-4)
+
+
+LOGGED = """
+from stsbench.training.api import Method, Term, Views
+
+class Toy(Method):
+    steps = 0
+
+    def views(self, rows, rng):
+        return Views([rows.ids("sentence")])
+
+    def forward(self, batch):
+        self.steps += 1
+        zero = self.vectors(batch.ids, batch.mask).sum() * 0
+        rare = Term(zero + 4, 2) if self.steps % 2 else Term(zero, 0)
+        terms = {"main": Term(zero + 1, len(batch)), "rare": rare, "never": Term(zero, 0)}
+        return {**terms, "drawn": Term(zero + 3, len(batch))} if self.steps % 2 else terms
+"""
+
+
+def test_a_step_without_an_item_of_a_term_has_no_mean_of_it_in_the_log(place, tmp_path):
+    """Its zeros would halve the mean; the step's loss stays their sum."""
+    (tmp_path / "toy.py").write_text(LOGGED, "utf-8")
+    (tmp_path / "toy.yaml").write_text("backbone: {model: x}\n", "utf-8")
+    values = {"backbone.model": str(place / "tiny"), "data.file": str(place / "text.txt"), "selection.by": "none",
+              "training.batch_size": 8, "training.max_steps": 4, "training.epochs": 9}
+    stsbench.train(f"{tmp_path / 'toy.py'}:Toy", output=tmp_path / "out", recipe=tmp_path / "toy.yaml", settings=values,
+                   device="cpu")
+    (line,) = lines(tmp_path / "out", "train")
+    assert line["terms"] == {"main": 1.0, "rare": 4.0, "drawn": 3.0} and line["loss"] == (8 + 1) / 2

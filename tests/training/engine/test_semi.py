@@ -1,19 +1,18 @@
-"""Semi-supervised training of any method: its losses against loops, its stages, batches and resumption."""
+"""Semi-supervised training of any method: losses against loops, stages, batches and labels, in two processes, too."""
 
 from __future__ import annotations
 
-import json
 import math
 
-import diffcse_oracle
 import nli_files
 import numpy as np
 import pytest
 import tiny_models
 import torch
 import training_runs
-from method_oracle import MemoryRows, make, states, tokens
-from training_runs import log_of, one_thread, weights_of
+from method_oracle import MemoryRows, make, masked_lm_folder, states, tokens
+from training_runs import log_of, one_thread
+from two_processes import check_same_as_one, passes_of_two
 
 import stsbench
 from stsbench.errors import StsbenchError
@@ -22,12 +21,12 @@ from stsbench.training.engine.loop import Loop
 from stsbench.training.engine.objective import make_objective
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipes import load_recipe
-from stsbench.training.rows.batches import to_batch
+from stsbench.training.rows.batches import shares_of, to_batch
 from stsbench.training.runs.finish import load_trained
 
 __all__ = ["one_thread"]
-CPU = torch.device("cpu")
-TEXTS = tiny_models.sentences(40, longest=9, seed=5)
+TEXTS = tiny_models.sentences(60, longest=9, seed=5)
+TRIPLETS = {role: TEXTS[start : start + 5] for role, start in (("anchor", 10), ("positive", 20), ("negative", 30))}
 METHODS = {
     "simcse": {}, "diffcse": {}, "mlm": {"backbone.max_length": 16, "data.held_out": 6, "selection.by": "held-out"},
     "sarcse": {"backbone.pooler": "text_cnn", "backbone.text_cnn": {"kernels": [2, 3], "channels": 6, "fusion_channels": 2}},
@@ -37,8 +36,7 @@ METHODS = {
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("semi")
-    diffcse_oracle.masked_lm(folder / "tiny", num_hidden_layers=2)
-    diffcse_oracle.masked_lm(folder / "generator", seed=12, copies=True, num_hidden_layers=1)
+    masked_lm_folder(folder / "tiny")
     training_runs.make_text(folder)
     nli_files.triplets(folder)
     nli_files.pairs(folder)
@@ -51,16 +49,37 @@ def cache(place, monkeypatch):
 
 
 def values_of(place, method="simcse", procedure="joint", labelled="triplets-30.csv", **more):
-    own = {"options.generator": str(place / "generator")} if method == "diffcse" else METHODS[method]
+    own = {"options.generator": str(place / "tiny")} if method == "diffcse" else METHODS[method]
     return nli_files.settings(place / "tiny", place / "text.txt", place / labelled, procedure, **{**own, **more})
+
+
+def without_labels(values):
+    return {key: value for key, value in values.items() if not key.startswith(("semi", "labelled"))}
+
+
+def train(output, values, method="simcse", **more):
+    return stsbench.train(method, output=output, settings=values, device="cpu", **more)
 
 
 def plan_for(place, method="simcse", procedure="joint", **more):
     return plan_of(load_recipe(method, None, [], values_of(place, method, procedure, **more)))
 
 
-def objective_of(plan, folder, options):
-    return make_objective(plan, make(plan.kind, folder, options))
+def objective_of(place, plan, **options):
+    """In float64, its classifier made by the triplets."""
+    objective = make_objective(plan, make(plan.kind, place / "tiny", options or plan.options.model_dump()))
+    objective.prepare_labelled(MemoryRows(place / "tiny", TRIPLETS))
+    objective.method.double()
+    return objective
+
+
+def batch_of(objective, rows, split=None, rank=0):
+    """Of labelled rows where they have several texts; of two processes that of `rank`."""
+    method, count = objective.method, len(next(iter(rows.values())))
+    make_views = method.views if "sentence" in rows else objective.labelled_views
+    views = make_views(MemoryRows(method.backbone.folder, rows), np.random.default_rng(0))
+    shares = Shares((count,)) if split is None else shares_of(count, 2, rank)
+    return to_batch(views, shares, method.backbone.tokenizer.pad_token_id, torch.device("cpu"))
 
 
 def naive_nli(first, second, labels, linear):
@@ -73,35 +92,25 @@ def naive_nli(first, second, labels, linear):
     return sum(losses) / len(losses)
 
 
-def naive_contrastive(queries, keys, temperature):
+def naive_contrastive(vectors, temperature):
     def cosine(a, b):
         return sum(x * y for x, y in zip(a, b, strict=True)) / math.hypot(*a) / math.hypot(*b)
 
     losses = []
-    for i, query in enumerate(queries):
-        scores = [cosine(query, key) / temperature for key in keys]
+    for i, query in enumerate(vectors):
+        scores = [cosine(query, key) / temperature for key in vectors]
         losses.append(math.log(sum(map(math.exp, scores))) - scores[i])
     return sum(losses) / len(losses)
-
-
-def batch(objective, folder, rows, labelled):
-    method = objective.method
-    make_views = objective.labelled_views if labelled else method.views
-    views = make_views(MemoryRows(folder, rows), np.random.default_rng(0))
-    return to_batch(views, Shares((5,)), method.backbone.tokenizer.pad_token_id, CPU)
 
 
 def test_the_joint_loss_of_simcse_is_that_of_loops(place):
     """Contrastive of plain sentences + alpha * Eq. 4 of triplets, both through the MLP head, texts encoded one at a time."""
     folder, alpha = place / "tiny", 0.3
-    objective = objective_of(plan_for(place, **{"semi.alpha": alpha}), folder, {})
+    objective = objective_of(place, plan_for(place, **{"semi.alpha": alpha}))
     method = objective.method
-    triplets = {"anchor": TEXTS[5:10], "positive": TEXTS[10:15], "negative": TEXTS[15:20]}
-    objective.prepare_labelled(MemoryRows(folder, triplets))
-    method.double()
-    plain = batch(objective, folder, {"sentence": TEXTS[:5]}, False)
-    plain.labelled = batch(objective, folder, triplets, True)
-    terms = objective(plain)
+    batch = batch_of(objective, {"sentence": TEXTS[:5]})
+    batch.labelled = batch_of(objective, TRIPLETS)
+    terms = objective(batch)
     dense = method.head.dense
 
     def vectors(texts):
@@ -110,8 +119,8 @@ def test_the_joint_loss_of_simcse_is_that_of_loops(place):
                  for row, b in zip(dense.weight.tolist(), dense.bias.tolist(), strict=True)]
                 for first in firsts]
 
-    sentences, anchors, positives, negatives = (vectors(TEXTS[start : start + 5]) for start in (0, 5, 10, 15))
-    contrastive = naive_contrastive(sentences, sentences, 0.05)
+    contrastive = naive_contrastive(vectors(TEXTS[:5]), 0.05)
+    anchors, positives, negatives = map(vectors, TRIPLETS.values())
     nli = naive_nli(anchors * 2, positives + negatives, [1] * 5 + [0] * 5, method.nli_classifier.linear)
     loss = sum(term.weight * term.value for term in terms.values())
     assert loss.item() == pytest.approx(contrastive + alpha * nli, abs=1e-6)
@@ -119,63 +128,49 @@ def test_the_joint_loss_of_simcse_is_that_of_loops(place):
     assert terms["nli"].value.item() == pytest.approx(nli, abs=1e-6)
 
 
-def test_labelled_pairs_have_a_class_a_label(place, tmp_path):
-    stsbench.train("simcse", output=tmp_path / "run", device="cpu",
-                   settings=values_of(place, procedure="sup-joint", labelled="pairs-30.tsv"))
-    assert load_trained(tmp_path / "run").nli_classifier.linear.weight.shape == (3, 96)
-
-
-@pytest.mark.parametrize(("method", "procedure"), [
-    ("simcse", "joint"), ("simcse", "sup-unsup"), *((method, "sup-joint") for method in METHODS)
+@pytest.mark.parametrize(("method", "procedure", "labelled"), [
+    ("simcse", "sup-unsup", "pairs-30.tsv"), ("diffcse", "sup-joint", "triplets-30.csv"),
+    ("mlm", "sup-joint", "triplets-30.csv"), ("sarcse", "sup-joint", "pairs-30.tsv"),
 ])
-def test_every_procedure_trains_every_method(place, tmp_path, method, procedure):
-    run = tmp_path / "run"
-    summary = stsbench.train(method, output=run, settings=values_of(place, method, procedure), device="cpu")
-    assert summary["stages"] == ({} if procedure == "joint" else {"sup": 3}) | {"main": 3}
-    terms = {line["stage"]: set(line["terms"]) for line in log_of(run) if line["kind"] == "train"}
+def test_stages_terms_and_classes_of_a_run(place, tmp_path, method, procedure, labelled):
+    values = values_of(place, method, procedure, labelled, **{"stages.sup.training.batch_size": 5})
+    assert train(tmp_path / "run", values, method)["stages"] == {"sup": 3, "main": 3}
+    log = log_of(tmp_path / "run")
+    assert {line["stage"]: line["batch_size"] for line in log if line["kind"] == "start"} == {"sup": 5, "main": 10}
+    terms = {line["stage"]: set(line["terms"]) for line in log if line["kind"] == "train"}
     plain = {"simcse": {"contrastive"}, "diffcse": {"contrastive", "rtd"}, "mlm": {"mlm"},
              "sarcse": {"contrastive", "reconstruction", "reconstruction_positive"}}[method]
-    assert terms.pop("main") == (plain if procedure == "sup-unsup" else {*plain, "nli"})
-    assert all(found == {"nli"} for found in terms.values())
-    again = load_trained(run)
-    assert again.nli_classifier.linear.weight.shape[0] == 2 and again.backbone.model is not None
-    assert not list((run / "best").glob("*nli*"))
+    assert terms == {"sup": {"nli"}, "main": plain if procedure == "sup-unsup" else {*plain, "nli"}}
+    classes = load_trained(tmp_path / "run").nli_classifier.linear.weight.shape[0]
+    assert classes == (3 if labelled.startswith("pairs") else 2)
+    assert not list((tmp_path / "run" / "best").glob("*nli*"))
 
 
-def losses(monkeypatch, run, settings, method="simcse"):
-    """The token ids of every batch of a run's main stage, and its log."""
-    seen, real = [], Loop._batch
-
-    def kept(self, rows, step, number):
-        found = real(self, rows, step, number)
-        if self.stage.name == "main":
-            seen.append(found.ids.tolist())
-        return found
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Loop, "_batch", kept)
-        stsbench.train(method, output=run, settings=settings, device="cpu")
-    return seen, [line for line in log_of(run) if line["kind"] == "train" and line["stage"] == "main"]
-
-
-@pytest.mark.parametrize("procedure", ["joint", "sup-unsup", "sup-joint"])
-def test_the_method_s_batches_are_those_of_the_plain_method(place, tmp_path, monkeypatch, procedure):
+def test_the_methods_batches_are_those_of_the_plain_method(place, tmp_path, monkeypatch):
     """And with alpha next to 0, without dropout, so is all of the training."""
     more = {"backbone.dropout": 0.0, "training.accumulate": 2, "training.epochs": 3, "training.max_steps": 7}
-    semi = values_of(place, procedure=procedure, **more, **({} if procedure == "sup-unsup" else {"semi.alpha": 1e-12}))
-    plain = {key: value for key, value in semi.items() if not key.startswith(("semi", "labelled"))}
-    batches, log = losses(monkeypatch, tmp_path / "semi", semi)
-    expected, reference = losses(monkeypatch, tmp_path / "plain", plain)
-    assert batches == expected and len({str(ids) for ids in batches}) == len(batches)
-    if procedure == "joint":
-        for mine, theirs in zip(log, reference, strict=True):
-            assert mine["terms"]["contrastive"] == pytest.approx(theirs["terms"]["contrastive"], abs=1e-5)
+    joint = values_of(place, **more, **{"semi.alpha": 1e-12})
+    runs = {"plain": without_labels(joint), "joint": joint, "sup-unsup": values_of(place, procedure="sup-unsup", **more)}
+    ids, losses, real = {name: [] for name in runs}, {}, Loop._batch
+    for name, values in runs.items():
+        def kept(self, rows, step, number, name=name):
+            batch = real(self, rows, step, number)
+            if self.stage.name == "main":
+                ids[name].append(batch.ids.tolist())
+            return batch
+
+        monkeypatch.setattr(Loop, "_batch", kept)
+        train(tmp_path / name, values)
+        log = [line for line in log_of(tmp_path / name) if line["kind"] == "train" and line["stage"] == "main"]
+        losses[name] = [line["terms"]["contrastive"] for line in log]
+    assert ids["plain"] == ids["joint"] == ids["sup-unsup"]
+    assert len({str(each) for each in ids["plain"]}) == len(ids["plain"])
+    assert losses["joint"] == pytest.approx(losses["plain"], abs=1e-5)
 
 
-def test_the_plan_is_the_method_s_but_for_stages_and_batches(place):
-    plain, semi = (plan_of(load_recipe("diffcse", None, [], each)) for each in (
-        {key: value for key, value in values_of(place, "diffcse").items() if not key.startswith(("semi", "labelled"))},
-        values_of(place, "diffcse", "sup-joint")))
+def test_the_plan_is_the_methods_but_for_stages_and_batches(place):
+    values = values_of(place, "diffcse", "sup-joint")
+    plain, semi = (plan_of(load_recipe("diffcse", None, [], each)) for each in (without_labels(values), values))
     assert semi.kind is plain.kind and semi.name == plain.name and semi.options == plain.options
     assert semi.stages == ("sup", "main") and semi.method_stages == plain.stages == ("main",)
     assert [semi.stream_of(stage) for stage in ("main", "sup")] == [plain.stream_of("main"), 1] == [0, 1]
@@ -183,9 +178,8 @@ def test_the_plan_is_the_method_s_but_for_stages_and_batches(place):
     assert plain.labelled("main") == "none" and plan_for(place, "diffcse", "sup-joint") == semi
 
 
-def test_the_classifier_is_a_part_of_the_method(place):
-    """So that weights, checkpoints and learning rates have the names that the method gives them."""
-    objective = objective_of(plan_for(place), place / "tiny", {})
+def test_the_classifier_is_a_part_of_the_method_that_a_method_may_not_have_itself(place):
+    objective = objective_of(place, plan_for(place))
     assert objective.classifier is objective.method.nli_classifier
     method = make(objective.method.__class__, place / "tiny", {})
     assert make_objective(plan_of(load_recipe("simcse")), method) is method
@@ -195,95 +189,71 @@ def test_the_classifier_is_a_part_of_the_method(place):
 
 
 def test_stage_sup_freezes_what_has_no_gradient_and_main_trains_it(place):
-    folder = place / "tiny"
     plan = plan_for(place, "diffcse", "sup-unsup")
-    method = make(plan.kind, folder, {"generator": str(place / "generator")})
-    triplets = {"anchor": TEXTS[:5], "positive": TEXTS[5:10], "negative": TEXTS[10:15]}
+    objective = objective_of(place, plan, generator=str(place / "tiny"))
+    method, state = objective.method, torch.get_rng_state()
     before = {name for name, weight in method.named_parameters() if weight.requires_grad}
-    objective = make_objective(plan, method)
-    objective.prepare_labelled(MemoryRows(folder, triplets))
-    method.double()
-    state = torch.get_rng_state()
     objective.start_stage("sup")
     assert torch.equal(torch.get_rng_state(), state) and method.training
     trained = {name for name, weight in method.named_parameters() if weight.requires_grad}
     assert not any(name.startswith("auxiliary") for name in trained)
     assert {"nli_classifier.linear.weight", "projector.inner.weight"} <= trained
-    whole = batch(objective, folder, triplets, True)
-    whole.labelled_only = True
-    objective(whole)["nli"].value.backward()
+    batch = batch_of(objective, TRIPLETS)
+    batch.labelled_only = True
+    objective(batch)["nli"].value.backward()
     assert all((weight.grad is not None) == (name in trained) for name, weight in method.named_parameters())
     objective.start_stage("main")
-    assert {name for name, weight in method.named_parameters() if weight.requires_grad} == before
-
-
-def stopped(monkeypatch, run, values, after):
-    """A run that is broken off in the step after so many, counted over its stages."""
-    seen, real = [], Loop._step
-
-    def last(self, step):
-        seen.append(step)
-        if len(seen) > after:
-            raise KeyboardInterrupt
-        real(self, step)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Loop, "_step", last)
-        with pytest.raises(KeyboardInterrupt):
-            stsbench.train("simcse", output=run, settings=values, device="cpu", sample=True)
-
-
-def test_stopped_and_resumed_in_either_stage_is_the_same_run(place, tmp_path, monkeypatch):
-    more = {"training.max_steps": 6, "selection.by": "sts-b dev", "backbone.dropout": 0.1}
-    values, whole = values_of(place, procedure="sup-joint", **more), tmp_path / "whole"
-    stsbench.train("simcse", output=whole, settings=values, device="cpu", sample=True)
-    assert [line["stage"] for line in log_of(whole) if line["kind"] == "start"] == ["sup", "main"]
-    for after, checkpoint in ((4, "0-sup-00000003"), (10, "1-main-00000003")):
-        run = tmp_path / f"run-{after}"
-        stopped(monkeypatch, run, values, after)
-        assert max(path.name for path in run.glob("checkpoints/[0-9]*")) == checkpoint
-        stsbench.train("simcse", output=run, settings=values, device="cpu", sample=True, resume=True)
-        assert log_of(run) == log_of(whole) and weights_of(run) == weights_of(whole)
+    after = {name for name, weight in method.named_parameters() if weight.requires_grad}
+    assert after == {name for name in before if not name.startswith("nli_classifier")}  # nothing trains it there
 
 
 def test_resume_refuses_other_labelled_rows(place, tmp_path):
     labelled = nli_files.triplets(tmp_path)
-    values = values_of(place, procedure="sup-unsup", **{"labelled.file": str(labelled)})
-    run = tmp_path / "run"
-    stsbench.train("simcse", output=run, settings=values, device="cpu")
+    values, run = values_of(place, procedure="sup-unsup", **{"labelled.file": str(labelled)}), tmp_path / "run"
+    train(run, values)
     (run / "train.json").unlink()
     with pytest.raises(StsbenchError, match=r"^--resume: labelled\.share was 1\.0 "):
-        stsbench.train("simcse", output=run, settings={**values, "labelled.share": 0.5}, device="cpu", resume=True)
+        train(run, {**values, "labelled.share": 0.5}, resume=True)
     labelled.write_text(labelled.read_text().replace("cat", "dog"))
     with pytest.raises(StsbenchError, match=r"^--resume: the labelled data is not what "):
-        stsbench.train("simcse", output=run, settings=values, device="cpu", resume=True)
+        train(run, values, resume=True)
 
 
-def test_rows_held_out_of_the_method_s_data_are_scored_by_its_own_loss(place, tmp_path):
+def test_rows_held_out_of_the_methods_data_are_scored_by_its_own_loss(place, tmp_path):
     """Without the labelled rows, so that the score is that of the plain method."""
-    values = values_of(place, procedure="joint", **{"data.held_out": 10, "selection.by": "held-out", "selection.every": 1,
-                                                    "training.max_steps": 1})
-    stsbench.train("simcse", output=tmp_path / "semi", settings=values, device="cpu")
-    plain = {key: value for key, value in values.items() if not key.startswith(("semi", "labelled"))}
-    stsbench.train("simcse", output=tmp_path / "plain", settings=plain, device="cpu")
+    values = values_of(place, **{"data.held_out": 10, "selection.by": "held-out", "selection.every": 1,
+                                 "training.max_steps": 1})
+    for name, chosen in (("semi", values), ("plain", without_labels(values))):
+        train(tmp_path / name, chosen)
     first, second = ([line for line in log_of(tmp_path / name) if line["kind"] == "dev"] for name in ("semi", "plain"))
     assert first[0]["score"] == second[0]["score"] and len(first) == 2
 
 
-def test_what_is_refused(place):
-    diffaug = pytest.importorskip("stsbench.methods.diffaug.method").DiffAug.Options().model_dump(mode="json")
-    recipe = load_recipe("simcse", None, [], values_of(place)).model_copy(update={"method": "diffaug", "options": diffaug})
-    with pytest.raises(StsbenchError, match=r"^semi: the method diffaug uses labelled rows itself: set semi to null$"):
-        plan_of(recipe)
-    with pytest.raises(StsbenchError, match=r"semi\.alpha 0.1 has no effect with procedure sup-unsup: it goes with proc"):
-        load_recipe("simcse", None, [], {**values_of(place), "semi.procedure": "sup-unsup", "semi.alpha": 0.1})
+CHOSEN = [(name, stage) for name in ("simcse", "diffcse") for stage in ("sup", "main")]
 
 
-def test_the_recipe_says_so(place, tmp_path):
-    values = values_of(place, procedure="sup-joint", **{"training.max_steps": 1, "stages.sup.training.batch_size": 5})
-    stsbench.train("simcse", output=tmp_path / "run", settings=values, device="cpu")
-    starts = {line["stage"]: line["batch_size"] for line in log_of(tmp_path / "run") if line["kind"] == "start"}
-    assert starts == {"sup": 5, "main": 10}
-    stored = load_recipe("simcse", str(tmp_path / "run" / "recipe.yaml"))
-    assert (stored.semi.procedure, stored.semi.alpha) == ("sup-joint", 1e-3)
-    assert json.loads((tmp_path / "run" / "train.json").read_text())["stages"] == {"sup": 1, "main": 1}
+def started(place, chosen, split, rank):
+    """The objective of sup-joint at the beginning of a stage, without dropout, and its batch; of two processes a share:
+    of five labelled rows three and two."""
+    name, stage = chosen
+    options = {"options.generator_mode": "eval"} if name == "diffcse" else {}
+    objective = objective_of(place, plan_for(place, name, "sup-joint", **options, **{"semi.alpha": 0.5}))
+    objective.start_stage(stage)
+    labelled = batch_of(objective, TRIPLETS, split, rank)
+    if stage == "sup":
+        labelled.labelled_only = True
+        return objective, labelled
+    batch = batch_of(objective, {"sentence": TEXTS[:6]}, split, rank)
+    batch.labelled = labelled
+    return objective, batch
+
+
+@pytest.fixture(scope="module")
+def computed(place, tmp_path_factory):
+    return passes_of_two(tmp_path_factory.mktemp("processes"), started, place, CHOSEN, [(3, 2)])
+
+
+@pytest.mark.parametrize("number", range(len(CHOSEN)))
+def test_two_processes_have_the_loss_and_gradient_of_one(place, computed, number):
+    """Also the batch statistics: a second pass would show a first that was another."""
+    check_same_as_one(computed, number, *started(place, CHOSEN[number], None, 0), gradients=1e-7)

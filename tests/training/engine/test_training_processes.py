@@ -11,7 +11,6 @@ import pytest
 import tiny_models
 import torch
 import training_runs
-from clirun import cli  # noqa: F401 - a fixture
 from job_server import JobServer
 from safetensors.torch import load_file
 
@@ -89,14 +88,6 @@ def test_two_ranks_equal_one(place, values):
     distance = max(float((first[name] - second[name]).abs().max()) for name in first)
     # the large epsilon keeps Adam from blowing up the rounding of gradients that are 0 by mathematics (key biases)
     assert distance < 2e-3 * moved, (distance, moved)
-
-
-def test_several_processes_need_one_folder(cli, monkeypatch, tmp_path):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.chdir(tmp_path)
-    code, _, err = cli("train", "simcse")
-    assert code == 2 and "several processes need --output" in err
 
 
 def test_two_ranks_train_several_seeds(place, values):

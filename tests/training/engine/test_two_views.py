@@ -57,6 +57,7 @@ def settings(place, model="modernbert", dropout=None, **more):
 
 
 def trained(place, tmp_path, method="simcse", recipe=None, **more):
+    """The loss of the first line of the log."""
     stsbench.train(method, output=tmp_path / "out", recipe=recipe, settings=settings(place, **more), device="cpu")
     log = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text("utf-8").splitlines()]
     return next(line["loss"] for line in log if line["kind"] == "train")
@@ -70,39 +71,33 @@ def refused(place, tmp_path, *parts, **more):
     return text
 
 
-def test_a_model_whose_rates_are_all_zero(place, tmp_path):
+def test_a_model_whose_rates_are_all_zero_is_refused_with_advice_that_helps(place, tmp_path):
     line = refused(place, tmp_path, "two views of simcse differ by dropout alone", "embedding_dropout, mlp_dropout",
                    "--set backbone.dropout=0.1")
     assert "null" not in line and not (tmp_path / "out").exists()
     assert trained(place, tmp_path, dropout=0.1) > 0.01
 
 
-@pytest.fixture
-def toy(place, tmp_path):
+def test_a_method_that_does_not_say_so_is_stopped_at_its_first_step_unless_the_recipe_asks_for_none(place, tmp_path):
     (tmp_path / "toy.yaml").write_text("backbone: {model: x}\n", "utf-8")
-    return {"method": f"{place / 'toy.py'}:Toy", "recipe": tmp_path / "toy.yaml"}
-
-
-def test_a_method_that_does_not_say_so_is_stopped_at_its_first_step(place, tmp_path, toy):
+    toy = {"method": f"{place / 'toy.py'}:Toy", "recipe": tmp_path / "toy.yaml"}
     refused(place, tmp_path, "the two views of a sentence are one vector at step 1 of stage main", "has no dropout",
             "--set backbone.dropout=0.1", **toy)
     assert not list((tmp_path / "out").glob("checkpoints/*"))
+    (tmp_path / "none").mkdir()
+    assert trained(place, tmp_path / "none", dropout=0.0, **toy) > 0
 
 
-def test_a_recipe_that_asks_for_no_dropout_has_none(place, tmp_path, toy):
-    assert trained(place, tmp_path, dropout=0.0, **toy) > 0
-    for folder in (tmp_path / "one", tmp_path / "two"):
-        folder.mkdir()
-    assert trained(place, tmp_path / "one", recipe="unsup-bert-base-dropout-0.0", dropout=0.0) > 0
-    assert trained(place, tmp_path / "two", recipe="unsup-bert-base-fixed-dropout") > 0
+@pytest.mark.parametrize(("recipe", "dropout"), [("dropout-0.0", 0.0), ("fixed-dropout", None)])
+def test_recipes_of_simcse_that_want_one_vector_have_it(place, tmp_path, recipe, dropout):
+    assert trained(place, tmp_path, recipe=f"unsup-bert-base-{recipe}", dropout=dropout) > 0
 
 
 def test_dropout_that_cannot_be_set(place, tmp_path, monkeypatch):
     monkeypatch.setattr("stsbench.encoders.forward.model._SETTINGS", ("no_such_setting",))
     line = refused(place, tmp_path, "backbone.dropout 0.1 cannot be set", "choose another backbone", dropout=0.1)
     assert "null" not in line
-    line = refused(place, tmp_path, "no dropout setting", "choose another backbone")
-    assert "null" not in line
+    assert "null" not in refused(place, tmp_path, "no dropout setting", "choose another backbone")
     refused(place, tmp_path, "choose another backbone, or set backbone.dropout to null", dropout=0.1, method="mlm")
 
 
@@ -164,16 +159,16 @@ def test_views_that_differ_otherwise_pass_without_dropout(place):
     assert not one_vector(recipe, made, batch)
 
 
-def test_which_recipes_need_dropout():
-    needs = {}
-    for method in ("simcse", "diffcse", "sarcse", "promptbert", "diffaug", "mlm"):
-        for name in recipe_names(method):
-            plan = plan_of(load_recipe(method, name))
-            needs[f"{method}/{name}"] = plan.needs.dropout
-    assert not any(needed for name, needed in needs.items() if "/sup-" in name or name.startswith("mlm/"))
-    assert needs["sarcse/roberta-base"] and needs["diffcse/bert-base-sts"] and not needs["diffcse/no-contrastive"]
-    assert needs["simcse/unsup-bert-base-two-encoders"] and not needs["simcse/unsup-bert-base-fixed-dropout"]
-    assert not needs["simcse/unsup-bert-base-delete-one-word-no-dropout"]
-    assert needs["promptbert/unsup-promptbert-base-same-template"] and not needs["promptbert/unsup-promptbert-base"]
-    assert needs["diffaug/prefix-same"] and not needs["diffaug/bert-base-semi"]
+def test_recipes_whose_views_differ_otherwise_need_no_dropout():
+    def need(method, name):
+        return plan_of(load_recipe(method, name)).needs.dropout
+
+    assert not any(need("simcse", name) for name in recipe_names("simcse") if name.startswith("sup-"))
+    for method, needed, others in (
+        ("simcse", "unsup-bert-base-two-encoders",
+         ("unsup-bert-base-fixed-dropout", "unsup-bert-base-delete-one-word-no-dropout")),
+        ("diffcse", "bert-base-sts", ("no-contrastive",)), ("diffaug", "prefix-same", ("bert-base-semi",)),
+        ("promptbert", "unsup-promptbert-base-same-template", ("unsup-promptbert-base",)), ("sarcse", "roberta-base", ()),
+    ):
+        assert need(method, needed) and not any(need(method, name) for name in others), method
     assert Method.needs(None).dropout is False

@@ -42,8 +42,7 @@ def library(folder):
 
 def close(vectors, want):
     """To 1e-6 of a vector's length."""
-    gap = np.linalg.norm(np.asarray(vectors) - want, axis=1) / np.linalg.norm(want, axis=1)
-    assert gap.max() < 1e-6, gap.max()
+    assert (np.linalg.norm(np.asarray(vectors) - want, axis=1) / np.linalg.norm(want, axis=1)).max() < 1e-6
 
 
 def transformers_vectors(card, folder):
@@ -183,12 +182,10 @@ def test_a_folder_that_another_program_wrote_over_is_read_as_that_program_reads_
     encoder = load_encoder(str(tmp_path / "out"))
     assert encoder.spec.pooler == "mean"
     close(encoder.encode(TEXTS), library(tmp_path / "out").encode(TEXTS))
-    (tmp_path / "out" / "stsbench.json").write_text('{"format": 4}')
-    with pytest.raises(EncoderError, match="newer stsbench"):
-        load_encoder(str(tmp_path / "out"))
-    (tmp_path / "out" / "stsbench.json").write_text("[")
-    with pytest.raises(EncoderError, match=r"stsbench\.json is not valid JSON"):
-        load_encoder(str(tmp_path / "out"))
+    for text in ('{"format": 4}', "["):  # of a newer stsbench; damaged
+        (tmp_path / "out" / "stsbench.json").write_text(text)
+        with pytest.raises(EncoderError):
+            load_encoder(str(tmp_path / "out"))
 
 
 def test_a_head_that_is_gone_is_not_replaced(tmp_path):
@@ -207,17 +204,21 @@ def files(folder):
 @pytest.mark.parametrize("step", ["write_tokenizer", "write_layout", "write_exported"])
 def test_a_full_disk_leaves_nothing_and_the_earlier_model_as_it_was(tmp_path, monkeypatch, step):
     made, out = inference(tmp_path / "model"), tmp_path / "run" / "best"
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
     with monkeypatch.context() as broken:
-        broken.setattr(export, step, lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+        broken.setattr(export, step, full)
         with pytest.raises(StsbenchError, match=r"cannot write .*best: No space left on device$"):
             export_model(made, out, card="")
         assert not list(out.parent.iterdir())
-    export_model(made, out, card="first")
-    before = files(out)
-    with pytest.raises(StsbenchError, match="already there"):
-        export_model(made, out, card="second")
-    with monkeypatch.context() as broken:
-        broken.setattr(export, step, lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+        broken.undo()
+        export_model(made, out, card="first")
+        before = files(out)
+        with pytest.raises(StsbenchError, match="already there"):
+            export_model(made, out, card="second")
+        broken.setattr(export, step, full)
         with pytest.raises(StsbenchError, match="cannot write"):
             export_model(made, out, card="second", replace=True)
     assert files(out) == before and list(out.parent.iterdir()) == [out]
@@ -288,14 +289,10 @@ def test_the_card_says_what_was_trained_and_keeps_folders_to_itself(tmp_path):
 SAID = {"pooler": "cls", "max_length": None, "auto_pooler": ""}
 
 
-@pytest.mark.parametrize(
-    ("name", "score", "words"),
-    [
-        ("held-out", 45.678, "on held-out: 45.68 |"), ("held-out", -2.345678, "on held-out: -2.35 |"),
-        ("held-out", -0.012345, "on held-out: -0.0123 |"), ("sts-b dev", 80.0, "on sts-b dev: 80.00 |"),
-        ("sts-b dev (sample)", 80.0, "on sts-b dev: 80.00 (sample data: not comparable with published numbers) |"),
-    ],
-)
+@pytest.mark.parametrize(("name", "score", "words"), [
+    ("held-out", -2.345678, "on held-out: -2.35 |"), ("held-out", -0.012345, "on held-out: -0.0123 |"),
+    ("sts-b dev (sample)", 80.0, "on sts-b dev: 80.00 (sample data: not comparable with published numbers) |"),
+])
 def test_the_score_that_chose_the_weights(name, score, words):
     best = {"name": name, "score": score, "stage": "main", "step": 5}
     card = model_card(RECIPE, {**SAID, "best": best, "sample": True})

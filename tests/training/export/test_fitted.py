@@ -5,7 +5,9 @@ import re
 
 import numpy as np
 import pytest
-from clirun import cli, fails, place  # noqa: F401
+from clirun import cli, place  # noqa: F401
+from live_models import inference
+from prompted import MORE, models, with_prompt  # noqa: F401
 from tiny_models import add_modules, build, sentences
 
 from stsbench.encoders.base import EncoderOptions
@@ -17,6 +19,7 @@ from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.evaluation.api import evaluate
 from stsbench.training.export import fitted
+from stsbench.training.export.export import export_model
 from stsbench.training.export.fitted import fit_model
 
 TEXTS = sentences(12, seed=3)
@@ -165,18 +168,39 @@ def test_an_interrupted_fit_leaves_nothing(tmp_path, data, monkeypatch, where):
     assert {path.name for path in set(tmp_path.iterdir()) - before} <= {"cache"}
 
 
-def test_what_no_folder_can_hold_is_refused_by_name(tmp_path, data):
+@pytest.mark.parametrize("options", [
+    {"template": "It means {} ."}, {"prompt": "query: "}, {"truncate_dim": 8}, {"dtype": "bfloat16"}, {"full_stop": True},
+    {"layer": 1},
+])
+def test_what_no_folder_can_hold_is_not_fitted(tmp_path, data, options):
     build(tmp_path / "model")
-    for options, said in (
-        ({"template": "It means {} ."}, "--template"), ({"prompt": "query: "}, "a prompt before each text"),
-        ({"truncate_dim": 8}, "--truncate-dim"), ({"dtype": "bfloat16"}, "--dtype"), ({"full_stop": True}, "--full-stop"),
-        ({"layer": 1}, "--layer"),
-    ):
-        with pytest.raises(StsbenchError, match=f"with {said} cannot be written"):
-            fit(tmp_path, data, "standardise", pooler="mean", **options)
-    with pytest.raises(StsbenchError, match="run by lexical"):
-        fit_model("lexical:token-set", EncoderOptions(), "standardise", data, tmp_path / "out", log=print)
-    add_modules(tmp_path / "model", {"pooling_mode": "mean"}, extra=("LayerNorm",))
+    with pytest.raises(StsbenchError, match="cannot be written"):
+        fit(tmp_path, data, "standardise", pooler="mean", **options)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", ["a prompt with prefixes", "a prompt without", "a training run"])
+def test_other_kinds_of_model_keep_what_they_have(tmp_path, data, models, kind):
+    """Whitening to 4 dimensions: stsbench's vectors are the base's through the map, the library's are those in float32."""
+    if kind == "a training run":
+        export_model(inference(tmp_path / "tiny", "bert", "cls"), tmp_path / "model" / "best", card="", method="simcse")
+        (tmp_path / "model" / "recipe.yaml").write_text("name: mine\n")
+    else:
+        export_model(with_prompt(models, *MORE[0 if "with " in kind else 3]), tmp_path / "model", card="")
+    base = load_encoder(str(tmp_path / "model"))
+    folder = fit(tmp_path, data, "whitening:dimensions=4")
+    encoder, (chain, _) = load_encoder(str(folder)), read_post(folder)
+    vectors = encoder.encode(TEXTS)
+    np.testing.assert_allclose(vectors, chain.transform(base.encode(TEXTS)), atol=1e-4)
+    np.testing.assert_allclose(library(folder, trust_remote_code=True).encode(TEXTS), vectors, atol=1e-4)
+    assert (encoder.spec.pooler, encoder.spec.template, encoder.spec.max_length) == (
+        base.spec.pooler, base.spec.template, base.spec.max_length)
+
+
+def test_modules_of_another_library_are_refused_and_a_folder_in_the_way_is_kept(tmp_path, data):
+    add_modules(build(tmp_path / "model"), {"pooling_mode": ["mean", "max"]}, extra=())
+    with pytest.raises(StsbenchError, match="run by sentence-transformers"):
+        fit(tmp_path, data, "standardise")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").write_text("kept")
     with pytest.raises(StsbenchError, match="is already there"):
@@ -184,7 +208,7 @@ def test_what_no_folder_can_hold_is_refused_by_name(tmp_path, data):
     assert (tmp_path / "out" / "mine").read_text() == "kept"
 
 
-def test_through_the_command_line(tmp_path, data, cli):
+def test_the_command_fits_and_says_on_what(tmp_path, data, cli):
     build(tmp_path / "model")
     given = ("--model", tmp_path / "model", "--pooler", "mean", "--data", data)
     code, out, err = cli("fit", "whitening", "--set", "dimensions=7", *given, "--output", tmp_path / "out")
@@ -192,10 +216,6 @@ def test_through_the_command_line(tmp_path, data, cli):
     assert re.search(r"fitted on texts\.txt@[0-9a-f]{12}\n", err)
     assert json.loads((tmp_path / "out" / "post.json").read_text())["fitted_on"].startswith("texts.txt@")
     assert "# whitening of model" in (tmp_path / "out" / "README.md").read_text()
-    fails(cli("fit", "whitening", *given, "--output", tmp_path / "out"), "is already there")
-    fails(cli("fit", "whitening", "--set", "dimension=7", *given, "--output", tmp_path / "x"), "did you mean dimensions")
-    code, _, err = cli("fit", "standardise+whitening", "--set", "dimensions=7", *given, "--output", tmp_path / "x")
-    assert code == 2 and "write the settings into the chain" in err and not (tmp_path / "x").exists()
 
 
 def test_bfloat16_vectors_are_fitted_in_float64(tmp_path, data):

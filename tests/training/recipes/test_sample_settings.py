@@ -1,4 +1,5 @@
-"""`train --sample`: every shipped recipe finds texts of its form in the package, and every method trains on them."""
+"""Runs shorter than their recipe. `train --sample`: every shipped recipe finds texts of its form in the package, and every
+method trains on them. A warm-up in steps shrinks with the run, and what else is in steps and not reached is said."""
 
 from __future__ import annotations
 
@@ -12,8 +13,10 @@ from training_runs import one_thread
 from stsbench.data.fetch.sources import NAMED
 from stsbench.errors import StsbenchError
 from stsbench.registry import names
+from stsbench.training.recipes.recipe import resolved_yaml
 from stsbench.training.recipes.recipes import load_recipe, recipe_names
 from stsbench.training.recipes.sample import BACKBONE, BATCH, STEPS, TEXTS, is_of_sample, sample_settings
+from stsbench.training.runs.finish import trained_as
 
 __all__ = ["cli", "one_thread", "place"]
 METHODS = names("stsbench.methods")
@@ -86,3 +89,69 @@ def test_texts_of_the_users_own_are_trained_on_in_full(cli, model):
     code, _, err = cli("train", "simcse", "--sample", "--data", "text.txt", "--backbone", model, "--device", "cpu",
                        "--dtype", "float32", "--set", "training.batch_size=8", "--output", "out")
     assert code == 0 and "5 steps of 8 of 40 rows" in err and "prove nothing" not in err, err
+
+
+# --- a warm-up in steps ---
+
+CT = ("ct", "bert-base-in-batch")  # one epoch, 1,000 steps of warm-up
+
+
+def meant(recipe, stage="main"):
+    return recipe.stage_training(stage).warmup_of
+
+
+@pytest.fixture
+def longer(tmp_path):
+    """A recipe with a length in steps of its own."""
+    path = tmp_path / "longer.yaml"
+    path.write_text("extends: bert-base-in-batch\ntraining: {max_steps: 5000, epochs: 1000}\n"
+                    "stages: {main: {training: {max_steps: 4000}}}\n", "utf-8")
+    return "ct", str(path)
+
+
+@pytest.mark.parametrize(("sets", "overrides", "expected"), [
+    ([], {}, None), (["seed=3"], {}, None), (["training.max_steps=40"], {}, "epochs"),
+    ([], {"training.max_steps": 40}, "epochs"),
+    (["stages.main.training.max_steps=40"], {}, "epochs"), (["training.max_steps=40", "training.warmup=7"], {}, None),
+    (["training.max_steps=40", "training.warmup=0.1"], {}, None),
+    (["training.max_steps=40", "stages.main.training.warmup=0.5"], {}, None),
+])
+def test_what_the_warm_up_was_meant_for(sets, overrides, expected):
+    assert meant(load_recipe(*CT, sets, overrides)) == expected
+
+
+@pytest.mark.parametrize(("sets", "expected"), [
+    ([], None), (["stages.main.training.max_steps=9000"], None), (["stages.main.training.max_steps=400"], 4000),
+    (["training.max_steps=400"], None),  # the stage's own number holds
+])
+def test_a_recipe_with_a_length_of_its_own(longer, sets, expected):
+    assert meant(load_recipe(*longer, sets)) == expected
+
+
+def test_it_is_kept_with_the_recipe_and_is_no_setting_of_its_own(tmp_path):
+    recipe = load_recipe(*CT, ["training.max_steps=40"])
+    assert "max_steps" in recipe.description and "warmup_of" not in recipe.description
+    path = tmp_path / "recipe.yaml"
+    path.write_text(resolved_yaml(recipe), "utf-8")
+    assert load_recipe("ct", str(path)) == recipe == load_recipe("ct", str(path), ["training.max_steps=40"])
+    assert meant(load_recipe("ct", str(path), ["training.max_steps=20"])) == "epochs"
+    plain = load_recipe(*CT)
+    assert trained_as(plain) == trained_as(plain.model_copy(update={"training": plain.training.model_copy()}))
+
+
+def test_steps_that_are_not_reached_are_said(cli, model):
+    quick = ("--sample", "--backbone", str(model), "--set", "backbone.max_length=16", "--device", "cpu",
+             "--dtype", "float32", "--set", "selection.by=none")
+
+    def lines(*words):
+        code, _, err = cli("train", *words, *quick)
+        assert code == 0, err
+        return err
+
+    shortened = lines("ct", "--recipe", CT[1], "--max-steps", "4", "--output", "a")
+    assert "the warm-up of 1000 steps is shortened as the run is: 1 of 4 steps" in shortened
+    longer = lines("simcse", "--max-steps", "4", "--set", "training.warmup=9", "--output", "b")
+    assert "its warm-up is 9 steps, and it has 4" in longer
+    unreached = lines("ct", "--max-steps", "2", "--set", "options.keep=model1", "--output", "c")
+    assert "training.milestones 501, 1001, 1501, 2001 are not reached: stage main has 2 steps" in unreached
+    assert "warm-up" not in unreached

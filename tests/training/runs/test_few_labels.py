@@ -16,7 +16,6 @@ from clirun import cli
 from scipy.stats import binomtest, chisquare
 from training_runs import one_thread
 
-import stsbench
 from stsbench.errors import DataError, StsbenchError
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipes import load_recipe
@@ -141,22 +140,6 @@ def test_one_file_in_two_spellings_is_one_file(place, tmp_path, monkeypatch, spe
             "labelled.sample_seed": 1, "data.sample_seed": 2})), 7)
 
 
-@pytest.mark.parametrize("what", [LABELLED, "data"])
-def test_an_error_names_the_settings_of_its_own_section(parts, tmp_path, what):
-    path = tmp_path / "data.columns.csv"
-    path.write_text("one,two\na,b\n")
-    for settings, wanted in [
-        ({}, "--set 'X.columns={sentence: ...}' or --set 'X.columns={anchor: ..."),
-        ({"columns": {"label": "one"}}, "X.columns names no text"),
-        ({"columns": {"anchor": "one"}, "where": {"one": "a", "three": "c"}}, "--set 'X.where={}'"),
-        ({"format": "text", "columns": {"anchor": "one"}}, "leave out X.columns and X.where"),
-    ]:
-        with pytest.raises(DataError) as error:
-            drawn(parts, what, **{"columns": {}, "file": str(path), **settings})
-        assert wanted.replace("X", what) in str(error.value) and str(error.value).startswith(str(path))
-        assert what == "data" or "data." not in str(error.value).replace(str(path), "")
-
-
 def lines_of(parts, path, share, **settings):
     """The lines of the file on which the rows that are kept start."""
     recipe, plan, backbone = parts
@@ -225,9 +208,3 @@ def test_subsets_times_seeds(place, tmp_path, cli):
     assert json.loads((tmp_path / "few" / "subsets.json").read_text())["dev"] == dev
     code, _, err = cli(*command, "--subsets", "2")
     assert code == 1 and "--resume continues it" in err
-
-
-def test_subsets_of_nothing_sampled(place, tmp_path):
-    with pytest.raises(StsbenchError, match=r"^--subsets: nothing is sampled"):
-        stsbench.train("simcse", output=tmp_path / "few", settings=values_of(place), subsets=2, device="cpu")
-    assert not (tmp_path / "few").exists()

@@ -15,7 +15,7 @@ from training_runs import one_thread
 import stsbench
 from stsbench.data.text import cache
 from stsbench.errors import StsbenchError
-from stsbench.files import clear_leftovers, leftover, machine, new_folder
+from stsbench.files import clear_leftovers, leftover, machine
 
 __all__ = ["one_thread"]
 FILES, FOLDERS = (".recipe.yaml.abc123.tmp", ".begun.json.a_1b2c3d.tmp", ".train.json.x.tmp"), ("checkpoints", "best")
@@ -106,14 +106,6 @@ def test_leftovers_by_name(tmp_path):
         (tmp_path / name).touch()
     clear_leftovers(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"a.tmp", ".tmp", ".a", "a.part"}
-
-
-def test_a_killed_fit_leaves_nothing_after_the_next(tmp_path):
-    """Whatever the next one is called."""
-    (tmp_path / f".one.abcdefgh.{machine()}.part").mkdir()
-    with new_folder(tmp_path / "two") as building:
-        (building / "file").touch()
-    assert [path.name for path in tmp_path.iterdir()] == ["two"]
 
 
 @pytest.mark.parametrize("command", ["train", "fit"])

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tiny_models
 import torch
-import training_runs
 from click.testing import CliRunner
 from safetensors.torch import load_file
 from stage_runs import one, place, recipe_of, refused, run, summary, two, whole
@@ -20,6 +19,7 @@ import stsbench
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.run_file import load_records
 from stsbench.files import sha256_file
+from stsbench.training.engine import loop
 from stsbench.training.engine.loop import Loop
 from stsbench.training.runs.finish import load_trained
 
@@ -90,20 +90,24 @@ def test_each_run_can_be_used(place, one, two):
     assert all(len(record.provenance["backbone"]) == 64 for record in records)
 
 
-@pytest.mark.parametrize("steps", [0, 2, 4])
-def test_a_stopped_second_stage_resumes_without_from(place, one, two, monkeypatch, tmp_path, steps):
-    real, seen = Loop._step, []
+def stop_before(monkeypatch, number, place, name, **options):
+    """A run that is broken off before it takes its `number`-th step, counted from 0."""
+    real, steps = Loop._step, []
 
     def stop(self, step):
-        if len(seen) == steps:
+        if len(steps) == number:
             raise KeyboardInterrupt
-        seen.append(step)
+        steps.append(step)
         real(self, step)
 
-    monkeypatch.setattr(Loop, "_step", stop)
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, "run", recipe_of(place), stage=2, start_from=one)
-    monkeypatch.setattr(Loop, "_step", real)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Loop, "_step", stop)
+        run(place, name, **options)
+
+
+@pytest.mark.parametrize("steps", [0, 4])
+def test_a_stopped_second_stage_resumes_without_from(place, one, two, monkeypatch, tmp_path, steps):
+    stop_before(monkeypatch, steps, tmp_path, "run", recipe=recipe_of(place), stage=2, start_from=one)
     for wrong, why in (({"stage": 1}, "began with stage second alone: leave out --stage"),
                        ({"start_from": two}, f"began from {one}: leave out --from")):
         with pytest.raises(StsbenchError, match=why):
@@ -113,36 +117,26 @@ def test_a_stopped_second_stage_resumes_without_from(place, one, two, monkeypatc
     assert summary(tmp_path / "run")["from"] == summary(two)["from"]
 
 
-def test_a_stopped_whole_run_resumes_in_either_stage(place, whole, monkeypatch, tmp_path):
-    real, seen = Loop._step, []
+def test_a_stopped_whole_run_resumes_in_either_stage_and_counts_the_seconds_of_all(place, whole, monkeypatch, tmp_path):
+    """By a clock on which each step takes a hundred; those that are taken again count once."""
+    now, real = [5000.0], Loop._step
 
-    def stop(self, step):
-        seen.append(step)
-        if len(seen) in (8, 19):  # in stage first; then, resumed at step 6, in the fifth step of stage second
-            raise KeyboardInterrupt
+    def timed(self, step):
+        now[0] += 100
         real(self, step)
 
-    monkeypatch.setattr(Loop, "_step", stop)
-    for resume in (False, True):
-        with pytest.raises(KeyboardInterrupt):
-            run(tmp_path, "run", recipe_of(place), resume=resume)
+    monkeypatch.setattr(Loop, "_step", timed)
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    stop_before(monkeypatch, 7, tmp_path, "run", recipe=recipe_of(place))  # in stage first
+    stop_before(monkeypatch, 10, tmp_path, "run", recipe=recipe_of(place), resume=True)  # from step 6 on: in stage second
     run(tmp_path, "run", recipe_of(place), resume=True)
     assert weights_of(tmp_path / "run") == weights_of(whole) and log_of(tmp_path / "run") == log_of(whole)
+    assert summary(tmp_path / "run")["seconds"] == 100 * (12 + 6)
 
 
 def test_a_lost_origin_is_needed_only_until_there_is_a_checkpoint(place, one, two, monkeypatch, tmp_path):
     shutil.copytree(one, tmp_path / "one")
-    real = Loop._step
-
-    def stop(self, step):
-        if step == 4:
-            raise KeyboardInterrupt
-        real(self, step)
-
-    monkeypatch.setattr(Loop, "_step", stop)
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, "run", recipe_of(place), stage=2, start_from=tmp_path / "one")
-    monkeypatch.setattr(Loop, "_step", real)
+    stop_before(monkeypatch, 4, tmp_path, "run", recipe=recipe_of(place), stage=2, start_from=tmp_path / "one")
     shutil.rmtree(tmp_path / "one")
     run(tmp_path, "run", recipe_of(place), resume=True)
     assert weights_of(tmp_path / "run") == weights_of(two)
@@ -186,17 +180,7 @@ def test_a_run_that_does_not_fit(place, one, tmp_path):
 
 
 def test_a_stage_that_has_not_finished(place, one, monkeypatch, tmp_path):
-    real = Loop._step
-
-    def stop(self, step):
-        if step == 10:
-            raise KeyboardInterrupt
-        real(self, step)
-
-    monkeypatch.setattr(Loop, "_step", stop)
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, "run", recipe_of(place), stage=1)
-    monkeypatch.setattr(Loop, "_step", real)
+    stop_before(monkeypatch, 10, tmp_path, "run", recipe=recipe_of(place), stage=1)
     assert "it has not finished stage first" in refused(place, stage=2, start_from=tmp_path / "run")
     shutil.copytree(one, tmp_path / "damaged")
     weights = tmp_path / "damaged" / "checkpoints" / "0-first-00000012" / "model.safetensors"
@@ -209,8 +193,6 @@ def test_another_seed_has_its_own_randomness_and_says_so(place, one, two):
     assert any("random states are not taken over: seed 42, 1 process(es) there, seed 7, 1 process(es) here" in line
                for line in said)
     assert found["from"]["seed"] == 42 and weights_of(place / "seed") != weights_of(two)
-    again, _ = run(place, "again", recipe_of(place, seed=7), stage=2, start_from=one)
-    assert weights_of(place / "again") == weights_of(place / "seed") and again["best"] == found["best"]
 
 
 def test_settings_of_the_stage_that_is_over_are_said_to_differ(place, one):
@@ -236,12 +218,3 @@ def test_the_command_line(place, one, two, tmp_path):
     assert weights_of(tmp_path / "run") == weights_of(two)
     done = call("--resume", "--output", tmp_path / "run")
     assert done.exit_code == 0 and "is finished: nothing to resume" in done.output
-
-
-def test_a_plain_method_has_one_stage(place, tmp_path):
-    text = Path(training_runs.make_text(tmp_path))
-    settings = training_runs.settings(place / "tiny", text, **{"training.max_steps": 2, "selection.by": "none"})
-    found = stsbench.train("simcse", output=tmp_path / "run", settings=settings, stage=1, device="cpu")
-    assert found["stages"] == {"main": 2}
-    with pytest.raises(StsbenchError, match="simcse has 1 of them: main"):
-        stsbench.train("simcse", output=tmp_path / "other", settings=settings, stage=2, device="cpu")

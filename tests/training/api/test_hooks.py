@@ -49,33 +49,27 @@ def trained(place, folder, code):
                    device="cpu", sample=True)
 
 
-@pytest.mark.parametrize("hook", HOOKS)
-def test_a_hook_that_fails(place, tmp_path, hook):
+def failing(hook):
     decorator = "    @classmethod\n" if HOOKS[hook].startswith("cls") else ""
-    code = f"{decorator}    def {hook}({HOOKS[hook]}):\n        return {{}}['what is not there']\n"
-    with pytest.raises(StsbenchError, match=rf"^Toy\.{hook} failed .*\(toy\.py:\d+\): KeyError: 'what is not there'$"):
+    return f"{decorator}    def {hook}({HOOKS[hook]}):\n        return {{}}['what is not there']\n"
+
+
+def needing(field):
+    body = f'from stsbench.training.api import Needs; return Needs({field}=lambda *rows: {{}}["what is not there"])'
+    return f"    @classmethod\n    def needs(cls, options):\n        {body}\n"
+
+
+@pytest.mark.parametrize(("hook", "code"), [
+    *((rf"\.{hook} failed .*", failing(hook)) for hook in HOOKS),
+    *((rf"\.needs\(\)\.{field} failed ", needing(field)) for field in ("roles", "usable")),
+])
+def test_a_hook_or_a_choice_that_fails_is_named(place, tmp_path, hook, code):
+    with pytest.raises(StsbenchError, match=rf"^Toy{hook}\(toy\.py:\d+\): KeyError: 'what is not there'$"):
         trained(place, tmp_path, code)
 
 
-@pytest.mark.parametrize("field", ["roles", "usable"])
-def test_a_choice_that_fails(place, tmp_path, field):
-    code = f"""    @classmethod
-    def needs(cls, options):
-        from stsbench.training.api import Needs
-        return Needs({field}=lambda *rows: {{}}["what is not there"])
-"""
-    message = rf"^Toy\.needs\(\)\.{field} failed \(toy\.py:\d+\): KeyError: 'what is not there'$"
-    with pytest.raises(StsbenchError, match=message):
-        trained(place, tmp_path, code)
-
-
-def test_hooks_that_do_nothing(place, tmp_path):
-    trained(place, tmp_path, "")
-    assert (tmp_path / "out" / "train.json").is_file()
-
-
-@pytest.mark.parametrize("said", ["()", '("main", "more")'])
-def test_stages_that_there_are_not(place, tmp_path, said):
-    code = f"    @classmethod\n    def stages_for(cls, options):\n        return {said}\n"
+@pytest.mark.parametrize("stages", ["()", '("main", "more")'])
+def test_stages_that_there_are_not(place, tmp_path, stages):
+    code = f"    @classmethod\n    def stages_for(cls, options):\n        return {stages}\n"
     with pytest.raises(StsbenchError, match=r"stages_for .* must give a tuple of stages \(main\)"):
         trained(place, tmp_path, code)

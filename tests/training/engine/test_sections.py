@@ -1,0 +1,321 @@
+"""What a recipe puts around a method, training.chunk, matryoshka, guide and ranking: every method takes it or refuses it."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+
+import pytest
+import torch
+from method_options import effect
+from method_runs import RUNS, StopAt, Stopped, cached_place, recipe_of, train
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.functional import normalize
+
+from stsbench.encoders.load import load_encoder
+from stsbench.errors import StsbenchError
+from stsbench.losses.contrastive import info_nce
+from stsbench.training.modules.backbone import load_backbone, set_chunk
+from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.runs.finish import trained_as
+
+GUIDE = {"guide": {"model": "lexical:token-set", "margin": 0.7}}
+RANKING = {"ranking.teachers": [{"model": "lexical:token-set"}]}
+WIDTHS = {"sarcse": 15, "is-bert": 8}  # of learned poolers; all others: 32
+NO_HEAD, NO_PROJECTOR = {"options.head": "none"}, {"options.projector": "none"}
+ALL = ("matryoshka", "guide", "ranking")
+# name in RUNS -> what it needs beside the sections, those that it takes
+TAKEN = {
+    **dict.fromkeys(("simcse", "simcse-semi", "esimcse", "promptbert"), (NO_HEAD, ALL)),
+    **dict.fromkeys(("diffcse", "diffcse-rtd"), (NO_PROJECTOR, ALL)),
+    **dict.fromkeys(("simcse-given", "sarcse", "mirror-bert"), ({}, ALL)),
+    **dict.fromkeys(("diffaug", "infocse", "pcl", "whitenedcse", "sncse"), ({}, ("guide", "ranking"))),
+    "rankcse": (NO_HEAD, ("matryoshka", "guide")), "consert": ({}, ("matryoshka", "ranking")),
+    "ct-in-batch": ({}, ("ranking",)), **dict.fromkeys(("promptbert-words", "declutr"), ({}, ("matryoshka",))),
+    **dict.fromkeys(("cosent", "angle", "angle-triplets"), ({}, ("matryoshka",))),
+}
+# why a section is refused -> section -> names in RUNS
+REFUSED = {
+    "compares no two views by the shared contrastive term": {
+        "matryoshka": "mlm sbert cmlm is-bert ct tsdae distil",
+        "guide": "mlm sbert cmlm is-bert sg-opt tsdae distil cosent angle",
+        "ranking": "mlm sbert cmlm is-bert sg-opt tsdae distil cosent angle",
+    },
+    "contrasts what its head makes of a vector": {"matryoshka": "simcse pcl whitenedcse sncse"},
+    "contrasts what its projector makes": {"matryoshka": "diffcse infocse"},
+    "take a method without one": {"matryoshka": "sg-opt diffaug infocse"},
+    "set options.projector to one that is kept": {"matryoshka": "diffcse"},
+    "takes dot products": {"matryoshka": "ct-in-batch"},
+    "makes other texts of them": {"guide": "ct", "ranking": "ct"},
+    "contrastive term compares other texts": {"guide": "declutr"},
+    "contrasts other texts than the rows": {"ranking": "declutr"},
+    "set guide.contrast_anchors and": {"guide": "ct-in-batch"},
+    "labelled rows are contrasted": {"guide": "consert"},
+    "ranks by its own options": {"ranking": "rankcse"},
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    yield from cached_place(tmp_path_factory.mktemp("sections"))
+
+
+@pytest.fixture(scope="module")
+def started(place):
+    """(name, changes) -> what a run of them begins with, or the error that refuses it; each computed once."""
+    results = {}
+
+    def start(name, changes=(), **more):
+        changes = {**dict(changes), **more}
+        key = name, json.dumps(changes, sort_keys=True)
+        if key not in results:
+            try:
+                results[key] = effect(place, place / "run", name, changes)
+            except StsbenchError as error:  # before there is a run: the plan refuses it
+                results[key] = error
+        return results[key]
+
+    return start
+
+
+def section(name, which):
+    if which == "guide" and name == "simcse-given":  # whose rows are triplets: a larger margin masks every text
+        return {"guide": {**GUIDE["guide"], "margin": 0.1}}
+    return {"matryoshka": {"matryoshka": {"dims": [WIDTHS.get(name, 32), 6]}}, "guide": GUIDE, "ranking": RANKING}[which]
+
+
+def terms_of(first_steps):
+    """(stage, term) -> (weight, value, count)."""
+    assert isinstance(first_steps, str), first_steps
+    parts = ast.literal_eval(first_steps)
+    return {(parts[at][0], term): values for at in range(0, len(parts) - 2, 4) for term, values in parts[at + 1].items()}
+
+
+def refusals(which):
+    return [(name, why) for why, sections in REFUSED.items() for name in sections.get(which, "").split()]
+
+
+@pytest.mark.parametrize("which", ALL)
+def test_every_method_takes_a_section_or_refuses_it(which):
+    names = [name for name, (_, taken) in TAKEN.items() if which in taken] + [name for name, _ in refusals(which)]
+    assert {RUNS[name][0] for name in names} == {method for method, _ in RUNS.values()}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_shorter_vectors_and_a_guide_change_the_contrastive_term_and_teachers_add_theirs(started, name):
+    """The method's other terms are what they were, to the last bit; so is its contrastive one with teachers alone."""
+    needs, taken = TAKEN[name]
+    first = [which for which in taken if which != "matryoshka"]
+    steps = [needs]
+    for sections in ([first] if first else []) + ([taken] if "matryoshka" in taken else []):
+        steps.append({**needs, **{key: value for which in sections for key, value in section(name, which).items()}})
+    results = [terms_of(started(name, changes)) for changes in steps]
+    contrastive = {key for key in results[0] if key[1].startswith("contrastive")}
+    if first:
+        plain, around = results[:2]
+        added = {"ranking", "consistency"} if "ranking" in first else set()
+        added |= {"masked"} if "guide" in first else set()
+        assert around.keys() >= plain.keys() and {term for _, term in around.keys() - plain.keys()} == added
+        compare(plain, around, contrastive if "guide" in first else set())
+        for weight, share, count in (values for (_, term), values in around.items() if term == "masked"):
+            assert weight == 0 and 0 < share <= 1  # in the log, and no part of the loss
+            assert count in {count for *_, count in plain.values()}
+    if "matryoshka" in taken:
+        before, nested = results[-2:]
+        assert before.keys() == nested.keys()
+        compare(before, nested, contrastive or {*before})  # of labelled pairs every term is shortened, whatever its name
+
+
+def compare(before, after, changed):
+    """The terms of two runs: values that differ are those of `changed`, weights and counts are the same."""
+    for key, (weight, value, count) in before.items():
+        assert after[key][::2] == (weight, count), key
+        assert (after[key][1] != value) == (key in changed), key
+
+
+@pytest.mark.parametrize(("which", "name", "why"), [(which, *each) for which in ALL for each in refusals(which)])
+def test_a_section_that_cannot_act_is_refused_in_a_line_that_says_why(started, which, name, why):
+    message = str(started(name, section(name, which)))
+    assert why in message and which in message and len(message.splitlines()) == 1
+
+
+@pytest.mark.parametrize("view", ["next", "next3"])
+def test_a_view_of_another_row_is_neither_guided_nor_ranked(started, view):
+    for sections in (GUIDE, RANKING):
+        assert isinstance(started("simcse", {"options.view": view, "data.contiguous": True, **sections}), StsbenchError)
+
+
+MODEL = {"guide.model": "THE MODEL", "guide.settings": {"pooler": "mean"}}
+FIXED = {"guide.threshold": "fixed", "guide.phi": 0.3}
+SETTINGS = [
+    ({}, {"guide.margin": 0.1}),
+    ({"guide.threshold": "relative", "guide.margin": 0.3}, {"guide.threshold": "absolute", "guide.margin": 0.3}),
+    (FIXED, {**FIXED, "guide.phi": 0.1}), ({}, {"guide.contrast_anchors": False}), ({}, {"guide.contrast_positives": False}),
+    ({}, {"guide.masked": "zero"}), ({}, {"guide.loss": "bce_of_softmax"}), ({}, MODEL),
+    (MODEL, {**MODEL, "guide.dropout": True}),
+    ({"matryoshka.weights": [1, 1]}, {"matryoshka.weights": [1, 2]}), ({}, {"matryoshka.dims": [32, 7]}),
+    # of plain sentences a fixed threshold of 1 masks none; a negative margin keeps every text among its kind
+    ({"guide.margin": -2.0, "guide.diagonals": "masked"}, {"guide.margin": -2.0, "guide.diagonals": "by_guide"}),
+]
+
+
+@pytest.mark.parametrize(("settings", "changed"), SETTINGS, ids=str)
+def test_every_setting_of_the_sections_has_an_effect(place, started, settings, changed):
+    start = {"guide.model": "lexical:token-set", "guide.margin": 0.0, "matryoshka.dims": [32, 6], "options.head": "none"}
+    first_steps = [started("simcse-given", {**start, **{
+        key: str(place / "model") if value == "THE MODEL" else value for key, value in change.items()
+    }}) for change in (settings, changed)]
+    assert all(isinstance(text, str) for text in first_steps), first_steps
+    assert first_steps[0] != first_steps[1]
+
+
+@pytest.mark.parametrize(("settings", "why"), [
+    ({"guide.margin": 0.0}, "margin 0 masks nothing"), ({"guide.dropout": True}, "has no dropout"),
+    ({"matryoshka.dims": [64, 8]}, "more than the 32 numbers"),
+])
+def test_a_section_that_would_do_nothing_is_refused(started, settings, why):
+    error = started("simcse", {**NO_HEAD, "guide.model": "lexical:token-set", "guide.margin": 0.5, **settings})
+    assert isinstance(error, StsbenchError) and why in str(error)
+
+
+def test_a_run_knows_its_guide_and_exports_neither_it_nor_a_dimension(place, tmp_path):
+    summary, _ = train(recipe_of(place, "simcse-wrapped"), tmp_path / "run", place)
+    fingerprint = load_encoder(str(place / "model"), pooler="mean").identity.fingerprint()
+    assert summary["teachers"] == {"guide": fingerprint, "teacher 1": fingerprint}
+    plain, _ = train(recipe_of(place, "simcse-given", **NO_HEAD, **{"options.alpha": 1.0}), tmp_path / "plain", place)
+    names = [{path.name for path in (tmp_path / run / "best").rglob("*")} for run in ("run", "plain")]
+    assert names[0] == names[1] and "teachers" not in plain
+    assert not [path for path in (tmp_path / "run" / "best").rglob("*.json") if "truncate_dim" in path.read_text("utf-8")]
+
+
+def test_another_guide_is_no_resumption(place, tmp_path):
+    changed = place / "guide"
+    changed.mkdir()
+    for path in (place / "model").iterdir():
+        (changed / path.name).write_bytes(path.read_bytes())
+    guide = {"model": str(changed), "settings": {"pooler": "mean"}, "margin": 0.05}
+    recipe = recipe_of(place, "simcse-wrapped", **{"training.accumulate": 1, "guide": guide})
+    with pytest.raises(Stopped):
+        train(recipe, tmp_path / "run", place, callback=StopAt(2))
+    config = json.loads((changed / "config.json").read_text("utf-8"))
+    (changed / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 1e-6}), "utf-8")
+    with pytest.raises(StsbenchError, match="the guide is not what"):
+        train(recipe, tmp_path / "run", place, resume=True)
+
+
+def test_the_sections_make_another_training_and_a_models_folder_does_not():
+    recipe = load_recipe("simcse")
+    nested = load_recipe("simcse", None, ["matryoshka.dims=[32, 8]"])
+    assert trained_as(nested)["settings"] != trained_as(recipe)["settings"]
+    model = [trained_as(load_recipe("simcse", None, [f"guide={{model: {name}, margin: 0.1}}"]))["settings"]
+             for name in ("/one/model", "/two/model", "/two/other")]
+    assert model[0] == model[1] != model[2]
+
+
+# --- training.chunk: a few texts at a time, with the loss and the gradient of the whole batch ---
+
+ADAPTED = ("diffaug-adapter", "diffaug-lora")  # they act around a pass
+FIRSTS = {method: name for name, (method, _) in reversed(RUNS.items()) if name not in ADAPTED}.values()
+OTHER_VIEWS = ("diffcse-rtd", "consert", "angle-triplets", "simcse-given")
+
+
+def numbers(value):
+    """All numbers of a nested value, and all else, in order."""
+    if isinstance(value, list | tuple | set):
+        return [part for each in value for part in numbers(each)]
+    if isinstance(value, dict):
+        return [part for key, each in value.items() for part in (key, *numbers(each))]
+    return [value]
+
+
+@pytest.mark.parametrize("name", dict.fromkeys([*FIRSTS, *OTHER_VIEWS]))
+def test_without_dropout_every_method_in_chunks_has_the_gradient_of_the_whole_batch(place, started, name, monkeypatch):
+    if name == "diffcse-rtd":  # it draws words behind the encoder's pass, and each packed pass draws the seed of its masks
+        monkeypatch.setattr("stsbench.training.modules.backbone.packable", lambda model: False)
+        whole, chunked = (effect(place, place / "run", name, changes) for changes in ({}, {"training.chunk": 4}))
+    else:
+        whole, chunked = started(name), started(name, {"training.chunk": 4})
+    assert isinstance(chunked, str), chunked
+    for before, after in itertools.zip_longest(*(numbers(ast.literal_eval(text)) for text in (whole, chunked))):
+        assert after == (pytest.approx(before, rel=2e-4, abs=1e-5) if isinstance(before, float) else before)
+
+
+@pytest.mark.parametrize(("name", "chunk"), [*((name, 4) for name in ADAPTED), ("simcse", 12)])
+def test_chunks_are_refused_where_something_acts_around_a_pass_or_none_is_cut(place, tmp_path, name, chunk):
+    """12: two views of six sentences."""
+    with pytest.raises(StsbenchError, match=r"training\.chunk"):
+        train(recipe_of(place, name, **{"training.chunk": chunk}), tmp_path / "run", place, device="cpu")
+
+
+def gradient(backbone, ids, mask, passes):
+    """The loss of the vectors that `passes` gives, and every gradient, after one seed."""
+    backbone.zero_grad()
+    torch.manual_seed(0)
+    vectors = normalize(passes(ids, mask), dim=1)
+    loss = torch.logsumexp(vectors @ vectors.T / 0.05, 1).sum() - vectors.square().sum() / 0.05
+    loss.backward()
+    return loss.item(), [weight.grad.clone() for weight in backbone.parameters() if weight.grad is not None]
+
+
+@pytest.mark.parametrize(("engine", "pooler"), [("packed", "cls"), ("padded", "mean"), ("packed", "first_last:layer1")])
+def test_with_dropout_it_is_one_loss_of_chunks_read_one_after_the_other(place, engine, pooler):
+    """To the last bit: each chunk's masks are drawn once, and again where its gradient is computed."""
+    backbone = load_backbone(place / "model", "model", pooler, 12, dropout=0.3)
+    backbone.engine = engine
+    texts = backbone.tokenise(["cat", "the man runs .", "blue dog", "a cat in the park eats", "dog"] * 3)
+    ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(text) for text in texts], batch_first=True)
+    mask = (torch.arange(ids.shape[1]) < torch.tensor([len(text) for text in texts])[:, None]).long()
+    parts = [slice(start, start + 4) for start in range(0, len(ids), 4)]
+    separate = gradient(
+        backbone, ids, mask, lambda ids, mask: torch.cat([backbone.pooled(ids[at], mask[at]) for at in parts])
+    )
+    set_chunk(backbone, 4)
+    chunked = gradient(backbone, ids, mask, backbone.pooled)
+    assert chunked[0] == separate[0] and backbone.chunked
+    assert len(chunked[1]) == len(separate[1]) and all(map(torch.equal, chunked[1], separate[1]))
+    set_chunk(backbone, None)
+    assert gradient(backbone, ids, mask, backbone.pooled)[0] != separate[0] and not backbone.chunked  # other draws
+
+
+def test_activations_of_one_chunk_are_held_at_a_time(place):
+    """Tensors that autograd keeps for the backward pass: with chunks none but those of the loss."""
+    backbone = load_backbone(place / "model", "model", "cls", 12, dropout=0.0)
+    ids = torch.full((64, 12), 5)
+
+    def kept(size):
+        set_chunk(backbone, size)
+        sizes = []
+        with saved_tensors_hooks(lambda tensor: sizes.append(tensor.numel()) or tensor, lambda tensor: tensor):
+            backbone.pooled(ids, torch.ones_like(ids)).sum().backward()
+        return sum(sizes)
+
+    assert kept(8) < kept(None) / 20
+
+
+def test_chunks_are_cached_negatives_of_sentence_transformers(place):
+    """CachedMultipleNegativesRankingLoss, in float64: value and gradients."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    backbone = load_backbone(place / "model", "model", "mean", 12, dropout=0.0).double()
+    anchors = ["cat", "the man runs .", "blue dog", "a cat eats", "dog"]
+    positives = ["a dog", "he runs", "dog .", "eats", "cat"]
+    module = Transformer(str(place / "model"), max_seq_length=12)
+    library = SentenceTransformer(modules=[module, Pooling(module.get_embedding_dimension())], device="cpu").double()
+    library.train()
+    for part in library.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+    features = [library.tokenize(texts) for texts in (anchors, positives)]
+    theirs = CachedMultipleNegativesRankingLoss(library, mini_batch_size=2)(features, None)
+    theirs.backward()
+    set_chunk(backbone, 2)
+    ours = info_nce(*(backbone.pooled(each["input_ids"], each["attention_mask"]) for each in features))
+    ours.backward()
+    assert ours.item() == pytest.approx(theirs.item(), abs=1e-9)
+    wanted = dict(library[0].auto_model.named_parameters())
+    for name, weight in backbone.model.named_parameters():
+        if weight.grad is not None:
+            assert torch.allclose(weight.grad, wanted[name].grad, atol=1e-9), name

@@ -1,0 +1,297 @@
+"""A model with a learned pooler, text_cnn or mean_cnn, as a folder: one vector for a text, whoever reads it, and nothing
+made up."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from clirun import cli, place
+from loaded import loaded
+from safetensors.torch import load_file, save_file
+from text_cnn_oracle import SMALL, by_loops
+from tokenizers import processors
+from training_runs import make_text, one_thread
+
+import stsbench
+from stsbench.encoders.forward.pooling import token_pooler_folder
+from stsbench.encoders.forward.token_pooler import TextCNN
+from stsbench.encoders.load import load_encoder
+from stsbench.encoders.transformer.live import LiveEncoder
+from stsbench.encoders.transformer.parts import Parts
+from stsbench.errors import EncoderError, StsbenchError
+from stsbench.training.api.method import Inference
+from stsbench.training.engine.selection import live_encoder
+from stsbench.training.export.card import describe, model_card
+from stsbench.training.export.export import export_model
+from stsbench.training.modules.backbone import load_backbone
+from stsbench.training.recipes.recipe import Recipe
+
+__all__ = ["cli", "one_thread", "place"]
+TEXTS = [*tiny_models.sentences(20), "", "a", "a cat", "the cat " * 25]
+RECIPE = Recipe(name="tiny-run", method="simcse", backbone={"model": "/home/me/tiny"})
+CNN = {**SMALL, "activation": "relu"}
+POOLERS = {  # name -> its class, settings, width of a vector, its weights
+    "text_cnn": ("TextCNN", CNN, 16, ("convs.1.weight", "fusion.bias")),
+    "mean_cnn": ("MeanCNN", {"kernels": (1, 3, 5), "channels": 4, "activation": "relu"}, 12, ("convs.1.bias",)),
+}
+
+
+def inference(folder, family, pooler):
+    """As a method gives it: every weight trainable, train mode."""
+    torch.manual_seed(3)
+    settings = {pooler: POOLERS[pooler][1]}
+    backbone = load_backbone(tiny_models.build(folder, family), "tiny", pooler, token_poolers=settings)
+    return Inference(backbone.model, backbone.tokenizer, pooler, token_pooler=backbone.head)
+
+
+def mean_of_windows(head, states):
+    """The mean over tokens of the convolutions around each, kernels side by side; beyond the text they read zeros."""
+    rows = []
+    for t in range(len(states)):
+        row = []
+        for conv in head.convs:
+            for kernel, value in zip(conv.weight.detach().double().numpy(), conv.bias.tolist(), strict=True):
+                for j in range(kernel.shape[1]):
+                    if 0 <= t + j - kernel.shape[1] // 2 < len(states):
+                        value += kernel[:, j] @ states[t + j - kernel.shape[1] // 2]
+                row.append(max(value, 0.0))
+        rows.append(row)
+    return np.mean(rows, axis=0)
+
+
+def by_hand(made):
+    """float64 vectors of transformers' own states, one text at a time, by loops over windows."""
+    model, rows = made.model.eval(), []
+    for text in TEXTS:
+        ids = made.tokenizer(text, truncation=True, max_length=64, return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            states = model(input_ids=ids).last_hidden_state[0].double().numpy()
+        pooled = by_loops(made.token_pooler, states)[0] if made.pooler == "text_cnn" else mean_of_windows(
+            made.token_pooler, states)
+        rows.append(pooled)
+    model.train()
+    return np.stack(rows)
+
+
+def close(vectors, other):
+    """To 1e-6 of a vector's length."""
+    assert (np.linalg.norm(np.asarray(vectors) - other, axis=1) / np.linalg.norm(other, axis=1)).max() < 1e-6
+
+
+def library(folder, **options):
+    module = pytest.importorskip("sentence_transformers")
+    return module.SentenceTransformer(str(folder), device="cpu", local_files_only=True, **options)
+
+
+@pytest.fixture(scope="module", params=[("text_cnn", "roberta"), ("mean_cnn", "bert")], ids=lambda param: param[0])
+def exported(request, tmp_path_factory):
+    """(what was exported, its folder, its vectors); not to be changed."""
+    pooler, family = request.param
+    folder = tmp_path_factory.mktemp("exported")
+    made = inference(folder / "model", family, pooler)
+    export_model(made, folder / "out", card=model_card(RECIPE, describe(made)), method="simcse", recipe="tiny-run")
+    return made, folder / "out", by_hand(made)
+
+
+def readers_agree(made, folder, vectors):
+    width = POOLERS[made.pooler][2]
+    parts = [*made.model.modules(), *made.token_pooler.modules()]
+    assert vectors.shape == (len(TEXTS), width) and all(part.training for part in parts)
+    close(live_encoder(made, "live").encode(TEXTS), vectors)
+    assert all(part.training for part in parts)
+    ours = load_encoder(str(folder))
+    assert (ours.spec.kind, ours.spec.pooler, ours.spec.max_length) == ("transformers", made.pooler, 64)
+    assert ours.spec == ours.built.spec
+    close(ours.encode(TEXTS), vectors)
+    close(loaded(folder, attention="padded", batch_tokens=90).encode(TEXTS), vectors)
+    model = library(folder, trust_remote_code=True)
+    assert model.get_embedding_dimension() == width
+    close(model.encode(TEXTS), vectors)
+    with pytest.raises(ValueError, match="trust_remote_code"):  # it asks before it imports
+        library(folder)
+
+
+def test_three_readers_give_the_same_vectors(exported):
+    readers_agree(*exported)
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert"])
+def test_three_readers_give_the_same_vectors_of_other_families(tmp_path, family):
+    made = inference(tmp_path / "model", family, "text_cnn")
+    export_model(made, tmp_path / "out", card="")
+    readers_agree(made, tmp_path / "out", by_hand(made))
+
+
+def test_mean_cnn_reads_a_tokenizer_without_special_tokens(tmp_path):
+    """No token is left out, so none has to be special."""
+    tokenizer = tiny_models.tokenizer("bert")
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
+    made = inference(tmp_path / "model", "distilbert", "mean_cnn")
+    live = live_encoder(Inference(made.model, tokenizer, "mean_cnn", token_pooler=made.token_pooler), "live")
+    texts = [text for text in TEXTS if text]
+    close(live.encode(texts), np.concatenate([live.encode([text]) for text in texts]))
+
+
+def test_the_folder_and_its_card(exported):
+    made, folder, vectors = exported
+    kind = POOLERS[made.pooler][0]
+    modules = json.loads((folder / "modules.json").read_text("utf-8"))
+    assert [module["path"] for module in modules] == ["", f"1_{kind}"]
+    assert {path.name for path in (folder / f"1_{kind}").iterdir()} == {"config.json", "model.safetensors"}
+    assert json.loads((folder / "stsbench.json").read_text("utf-8"))["pooler"] == made.pooler
+    card = (folder / "README.md").read_text("utf-8")
+    snippets = re.findall(r"```python\n(.*?)```", card, flags=re.DOTALL)
+    assert len(snippets) == 2 and "All three" not in card and "With transformers alone there are no sentence vectors" in card
+    assert f"needs stsbench installed for the {kind}" in card
+    for code in snippets:
+        names = {"texts": TEXTS}
+        exec(code.replace("PATH", str(folder)), names)
+        close(names["vectors"], vectors)
+
+
+def test_what_the_library_saved_is_read_as_it_reads_it(exported, tmp_path):
+    made, folder, vectors = exported
+    library(folder, trust_remote_code=True).save(str(tmp_path / "saved"), create_model_card=False)
+    assert not (tmp_path / "saved" / "stsbench.json").exists()
+    encoder = load_encoder(str(tmp_path / "saved"))
+    assert (encoder.spec.kind, encoder.spec.pooler) == ("transformers", made.pooler)
+    close(encoder.encode(TEXTS), vectors)
+    close(library(tmp_path / "saved", trust_remote_code=True).encode(TEXTS), vectors)
+
+
+def test_padding_at_the_left_changes_nothing(exported):
+    pooling = library(exported[1], trust_remote_code=True)[1]
+    states = torch.randn(3, 9, 32)
+    right = (torch.arange(9) < torch.tensor([[9], [2], [6]])).long()
+    left = right.flip(1)
+    moved = torch.full_like(states, torch.nan)
+    moved[left.bool()] = states[right.bool()]
+    pairs = ((states, right), (moved, left))
+    vectors = [pooling({"token_embeddings": s, "attention_mask": m})["sentence_embedding"] for s, m in pairs]
+    assert torch.allclose(*vectors, atol=1e-6)
+
+
+def test_the_weights_are_part_of_what_identifies_the_encoder_and_are_not_replaced(exported, tmp_path):
+    made, folder, _ = exported
+    kind, _, _, weights = POOLERS[made.pooler]
+    first = load_encoder(str(folder))
+    export_model(made, tmp_path / "again", card="another", method="simcse", recipe="tiny-run")
+    assert load_encoder(str(tmp_path / "again")).spec.fingerprint() == first.spec.fingerprint()
+    for name in weights:
+        shutil.copytree(folder, tmp_path / name)
+        file = tmp_path / name / f"1_{kind}" / "model.safetensors"
+        stored = load_file(file)
+        save_file({**stored, name: stored[name] + 0.5}, file)
+        changed = load_encoder(str(tmp_path / name))  # stsbench.json holds no more, modules.json does
+        assert changed.spec.weights != first.spec.weights and changed.spec.fingerprint() != first.spec.fingerprint()
+        assert np.abs(changed.encode(TEXTS) - first.encode(TEXTS)).max() > 1e-3
+    for name in ("config.json", "model.safetensors"):
+        shutil.copytree(folder, tmp_path / name)
+        (tmp_path / name / f"1_{kind}" / name).unlink()
+        with pytest.raises(EncoderError, match=f"lacks the {kind} that its modules.json promises .1_{kind}/{name}"):
+            load_encoder(str(tmp_path / name))
+        with pytest.raises(EncoderError, match=f"lacks the {kind}"):
+            load_backbone(tmp_path / name, "gone", made.pooler)
+
+
+@pytest.mark.parametrize("exported", [("text_cnn", "roberta")], indirect=True, ids=str)
+def test_a_head_of_another_models_width_is_not_read(exported, tmp_path):
+    shutil.copytree(exported[1], tmp_path / "wide")
+    TextCNN(8, **CNN).save(tmp_path / "wide" / "1_TextCNN")
+    with pytest.raises(EncoderError, match="reads states of width 8, and its model gives 32"):
+        load_encoder(str(tmp_path / "wide")).encode(TEXTS)
+    with pytest.raises(EncoderError, match=r"stores a different TextCNN \(width 32 instead of 8\)"):
+        load_backbone(tmp_path / "wide", "wide", "text_cnn")
+    (tmp_path / "wide" / "modules.json").write_text("[1]")
+    with pytest.raises(EncoderError, match=r"cannot read .*modules\.json"):
+        token_pooler_folder(tmp_path / "wide")
+
+
+def test_a_pooler_and_its_head_go_together(exported, tmp_path):
+    made, folder, _ = exported
+    other = {"text_cnn": "mean_cnn", "mean_cnn": "text_cnn"}[made.pooler]
+    for head, pooler in ((None, made.pooler), (made.token_pooler, "cls"), (made.token_pooler, other)):
+        with pytest.raises(EncoderError, match="go together"):
+            LiveEncoder(Parts(made.model, made.tokenizer, token_pooler=head), pooler=pooler, name="dev")
+        with pytest.raises(ValueError, match="cannot be exported with token_pooler="):
+            export_model(Inference(made.model, made.tokenizer, pooler, token_pooler=head), tmp_path / "out", card="")
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(EncoderError, match=f"--pooler {other}: .* stores no {POOLERS[other][0]}, and it is learned"):
+        load_encoder(str(folder), pooler=other)
+    assert load_backbone(folder, "first", other).head.kind.pooler == other  # a new one
+
+
+def test_as_a_backbone_it_keeps_its_head(exported):
+    made, folder, _ = exported
+    kind, settings, *_ = POOLERS[made.pooler]
+    for token_poolers in (None, {made.pooler: settings}):
+        kept = load_backbone(folder, "first", made.pooler, token_poolers=token_poolers)
+        stored = kept.head.state_dict()
+        assert all(torch.equal(stored[name], value) for name, value in made.token_pooler.state_dict().items())
+        assert all(weight.requires_grad for weight in kept.parameters())
+    changed = {**settings, "channels": settings["channels"] + 1, "activation": "tanh"}
+    with pytest.raises(EncoderError, match=rf"{kind} \(channels \d+ instead of \d+, activation tanh instead of relu\)"):
+        load_backbone(folder, "first", made.pooler, token_poolers={made.pooler: changed})
+    assert load_backbone(folder, "first", "cls").head is None
+
+
+# --- a whole training ---
+
+
+@pytest.fixture
+def trained(cli):
+    """Train a method for three steps on the tiny model in the folder `tiny`, without a dev score unless one is asked for."""
+    tiny_models.build(Path("tiny"), pooler=False)
+    text = make_text(Path("tiny"))
+
+    def run(output, method="simcse", **more):
+        values = {
+            "backbone.model": "tiny", "backbone.pooler": "text_cnn", "backbone.max_length": 12, "data.file": str(text),
+            "data.held_out": 0, "training.batch_size": 8, "training.max_steps": 3, "training.learning_rate": 1e-3,
+            "precision": "float32", "selection.by": "none",
+        }
+        if method == "simcse":
+            values["options.head"] = "none"
+        return stsbench.train(method, output=output, settings={**values, **more}, device="cpu", sample=True)
+
+    return run
+
+
+def test_simcse_trains_it_and_everything_reads_it(trained, cli):
+    trained("first", **{"backbone.text_cnn": CNN, "selection.by": "sts-b dev", "selection.every": 2})
+    head = load_file("first/best/1_TextCNN/model.safetensors")
+    best = load_file("first/checkpoints/0-main-00000002/model.safetensors")
+    assert all(torch.equal(best[f"backbone.head.{name}"], value) for name, value in head.items())
+    torch.manual_seed(42)
+    new = load_backbone(Path("tiny"), "tiny", "text_cnn", token_poolers={"text_cnn": CNN}).head.state_dict()
+    assert all(0 < (new[name] - head[name]).abs().max() < 0.01 for name in head)  # two steps of 0.001 from where it began
+    log = [json.loads(line) for line in Path("first/log.jsonl").read_text().splitlines()]
+    dev = [line for line in log if line["kind"] == "dev"]
+    assert [line["step"] for line in dev] == [0, 2, 3] and len({line["score"] for line in dev}) == 3
+    code, out, err = cli("eval", "--model", "first", "--sample", "--tasks", "STS-B", "--device", "cpu")
+    assert code == 0 and "text_cnn" in out + err, err
+    trained("second", **{"backbone.model": "first", "training.learning_rate": 1e-30})
+    for name, value in load_file("second/best/1_TextCNN/model.safetensors").items():
+        assert torch.equal(value, head[name])  # as a backbone it goes on with its own
+    code, _, err = cli(
+        "train", "simcse", "--backbone", "first", "--data", "tiny/text.txt", "--output", "third", "--device", "cpu",
+        "--dtype", "float32", "--max-steps", "1", "--set", "selection.by=none", "--set", "training.batch_size=8")
+    assert code == 0 and "first is tested with a TextCNN; as a backbone of pooler cls it is used without" in err
+
+
+@pytest.mark.parametrize(("method", "options", "message"), [
+    ("mlm", {}, r"mlm trains no TextCNN: set backbone\.pooler to cls or mean"),
+    ("simcse", {"backbone.pooler": "mean", "backbone.text_cnn": CNN}, r"text_cnn has no effect with backbone\.pooler"),
+    ("simcse", {"options.head": "mlp"}, r"options\.head mlp stands on the pooler cls, not on text_cnn"),
+])
+def test_what_a_training_refuses(trained, method, options, message):
+    with pytest.raises(StsbenchError, match=message):
+        trained("out", method, **options)
+    assert not Path("out").exists()
