@@ -1,4 +1,4 @@
-"""The board's functions against its commands: the same files, rows and words, and nothing printed."""
+"""The board's commands and its functions, which do the same: add, build, submit, placement, index, serve."""
 
 import inspect
 import shutil
@@ -10,29 +10,35 @@ import warnings
 from pathlib import Path
 
 import pytest
-from board_runs import checkout, own_runs, read_once, runs  # noqa: F401  fixtures
+from board_prompts import Prompted, prompted
+from board_runs import checkout, own_runs, read_once  # noqa: F401  fixtures
 from clirun import cli, place  # noqa: F401  fixtures
+from run_edits import rows_of, write_rows
 
 import stsbench
 from stsbench import leaderboard
 from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.evaluation.result import Result
 from stsbench.leaderboard.command import leaderboard as commands
+from stsbench.leaderboard.records.add import add
+from stsbench.leaderboard.records.entries import Entry
+from stsbench.leaderboard.records.paths import write_index
 
 NEW = {"method": "my method", "backbone": "none", "setting": "unsup", "flag": "nli"}
-WORDS = ("--entry", "new", "--method", "my method", "--backbone", "none", "--setting", "unsup", "--flag", "nli")
-GIT = ("-c", "user.name=tester", "-c", "user.email=t@example.org")
+DESCRIPTION = ("--method", "my method", "--backbone", "none", "--setting", "unsup", "--flag", "nli")
+WORDS = ("--entry", "mine", *DESCRIPTION)
 
 
 @pytest.fixture(scope="module")
 def made(own_runs, tmp_path_factory):
-    """A checkout with a board of two entries."""
+    """A repository with a board of two entries."""
     home = tmp_path_factory.mktemp("checkout")
-    for name in ("words", "noisy"):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in ("words", "noisy"):
             leaderboard.add(own_runs[name], name, board=home / "leaderboard", method=name, backbone="none", setting="unsup")
-    for command in (("init", "-q", "-b", "main"), ("add", "-A"), (*GIT, "commit", "-qm", "board")):
+    for command in (("init", "-q", "-b", "main"), ("add", "-A"),
+                    ("-c", "user.name=tester", "-c", "user.email=t@example.org", "commit", "-qm", "board")):
         subprocess.run(["git", *command], cwd=home, check=True)
     return home
 
@@ -49,25 +55,26 @@ def files(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(Path(folder).rglob("*")) if path.is_file()}
 
 
+def git(*arguments):
+    return subprocess.run(["git", *arguments], check=True, capture_output=True, text=True).stdout.strip()
+
+
 @pytest.mark.parametrize(("name", "renamed"), [
-    ("build", {"only_check": "check", "every": "all"}), ("index", {}),
-    ("add", {"slug": "entry"}), ("submit", {"slug": "entry", "commit": "open"}), ("placement", {}),
-    ("serve", {}), ("init", {}),
+    ("build", {"only_check": "check", "every": "all"}), ("index", {}), ("add", {"slug": "entry"}),
+    ("submit", {"slug": "entry", "commit": "open"}), ("placement", {}), ("serve", {}), ("init", {}),
 ])
 def test_options_and_defaults_are_the_commands(name, renamed):
     options = {renamed.get(option.name, option.name): option for option in commands.commands[name].params}
     parameters = inspect.signature(getattr(leaderboard, name)).parameters
     assert options.keys() == parameters.keys()
     for key, parameter in parameters.items():
-        if options[key].required:
-            assert parameter.default is inspect.Parameter.empty
-        else:
-            default = options[key].to_info_dict()["default"]
-            assert parameter.default == (() if options[key].multiple else default), key
+        default = () if options[key].multiple else options[key].to_info_dict()["default"]
+        assert parameter.default == (inspect.Parameter.empty if options[key].required else default), key
 
 
-def test_the_names_are_completed_and_the_door_is_light():
+def test_the_names_are_completed_and_the_door_is_light(checkout):
     assert {"build", "add", "submit", "placement", "load"} <= set(dir(leaderboard))
+    assert stsbench.leaderboard is leaderboard and "leaderboard" in dir(stsbench)
     assert all(getattr(leaderboard, name).__doc__ for name in leaderboard.__all__)
     code = ("import sys, stsbench; stsbench.leaderboard.__all__;"
             "assert not {'numpy', 'pydantic'} & set(sys.modules);"
@@ -76,6 +83,12 @@ def test_the_names_are_completed_and_the_door_is_light():
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="no attribute 'biuld'"):
         leaderboard.biuld  # noqa: B018
+    with pytest.raises(StsbenchError):
+        leaderboard.build(check=True, output="page")
+    with pytest.raises(StsbenchError, match="neither a run folder nor a result"):
+        leaderboard.add(3, "new", **NEW)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'methd'"):
+        leaderboard.add("x", "new", methd="x")
 
 
 def test_a_build_is_the_command_s(checkout, cli):
@@ -87,16 +100,11 @@ def test_a_build_is_the_command_s(checkout, cli):
     assert leaderboard.build("leaderboard", output=Path("other"), all=True).written == ()
     assert leaderboard.build(check=True).written == ()
     assert leaderboard.load().save("third") and files("third") == files("page")
-
-
-def test_a_check_fails_with_the_command_s_words(checkout, cli):
     (checkout / "leaderboard/measured/words/entry.yaml").write_text("method: [\n")
     _, _, err = cli("leaderboard", "build", "--check")
     with pytest.raises(StsbenchError) as error:
         leaderboard.build(check=True)
     assert err == f"stsbench: error: {' '.join(str(error.value).split())}\n"
-    with pytest.raises(StsbenchError, match="--check and --output exclude each other: it writes nothing"):
-        leaderboard.build(check=True, output="page")
 
 
 @pytest.mark.parametrize("form", [str, Path, lambda folder: [folder], Result])
@@ -105,58 +113,21 @@ def test_an_addition_is_the_command_s(own_runs, checkout, cli, tmp_path, form):
     code, out, err = cli("leaderboard", "add", own_runs["letters"], *WORDS)
     assert code == 0 and "note: " in err
     with pytest.warns(StsbenchWarning, match="not the catalog's data") as heard:
-        added = leaderboard.add(form(own_runs["letters"]), "new", board=tmp_path / "second/leaderboard", **NEW)
+        added = leaderboard.add(form(own_runs["letters"]), "mine", board=tmp_path / "second/leaderboard", **NEW)
     assert {warning.filename for warning in heard} == {__file__}
     assert files(tmp_path / "second/leaderboard") == files("leaderboard")
     assert [f"note: {line}" for line in added.warnings] == [line for line in err.splitlines() if line.startswith("note: ")]
     assert sum(1 for _ in added.written) == int(out.rpartition(": ")[2].split()[0])
 
 
-def test_what_the_command_refuses_is_refused(own_runs, checkout, cli):
-    for arguments, options, says in [
-        (WORDS[:2], {}, "is a new entry"), ((*WORDS[:4],), {"method": "my method"}, "needs --backbone, --setting too"),
-    ]:
-        _, _, err = cli("leaderboard", "add", own_runs["letters"], *arguments)
-        with pytest.raises(StsbenchError, match=says) as error:
-            leaderboard.add(own_runs["letters"], "new", **options)
-        assert err == f"stsbench: error: {error.value}\n"
-    for option, value in {"setting": "none", "flag": "nil", "best_of": 1}.items():
-        with pytest.raises(StsbenchError, match=f"^--{option.replace('_', '-')}"):
-            leaderboard.add(own_runs["letters"], "new", **{**NEW, option: value})
-    with pytest.raises(StsbenchError, match="neither a run folder nor a result"):
-        leaderboard.add(3, "new", **NEW)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'methd'"):
-        leaderboard.add(own_runs["letters"], "new", methd="x")
-
-
-def test_a_submission_and_a_placement_are_the_commands(own_runs, checkout, cli):
-    code, out, _ = cli("leaderboard", "submit", own_runs["letters"], *WORDS)
-    before = files("leaderboard")
-    with pytest.warns(StsbenchWarning):
-        submission = leaderboard.submit(own_runs["letters"], "new", **NEW)
-    assert code == 0 and f"{submission}\n" == out and files("leaderboard") == before
-    assert repr(submission).startswith("<Submission of new: ") and len(repr(submission)) < 100
-    with pytest.warns(StsbenchWarning):
-        assert leaderboard.submit(own_runs["letters"], "new", open=True, **NEW).branch == "entry-new"
-    subprocess.run(["git", "switch", "-q", "entry-new"], check=True)
-    code, out, _ = cli("leaderboard", "placement", "--since", "main")
-    placement = leaderboard.placement("main")
-    assert code == 0 and str(placement) == placement._repr_markdown_() == out
-    frame = placement.to_frame()
-    rows = [row for row in placement.board.tabs[0].measured if row.entry == "new"]
-    assert (frame.entry == "new").all() and frame.value[0] == rows[0].cells["Avg"].value
-    assert (frame["first"][0], frame["last"][0]) == (rows[0].rank.first, rows[0].rank.last)
-
-
-def test_a_picture_is_written_where_it_is_asked_for(checkout):
-    tab = leaderboard.load().tab().id
-    axes = leaderboard.plot("none", (tab, "STS12"), tab=tab, output="two")
-    assert (axes.get_xlabel(), axes.get_ylabel()) == (f"Avg ({tab})", f"STS12 ({tab})")
-    leaderboard.plot("none", (tab, "STS12"), tab=tab)
-    assert sorted(path.name for path in Path().glob("two.*")) == ["two.png", "two.svg"] and not [*Path().glob("entries*")]
-
-
-def test_an_index_is_the_command_s(checkout, cli, tmp_path):
+def test_an_index_and_a_server_are_the_command_s(checkout, cli, tmp_path):
+    leaderboard.build()
+    with leaderboard.serve(port=0) as server:
+        with urllib.request.urlopen(server.url, timeout=10) as answer:
+            assert answer.read() == Path("leaderboard/site/index.html").read_bytes()
+        assert server.url in server._repr_html_() and server.url in repr(server)
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(server.url, timeout=10)
     shutil.copytree("leaderboard", tmp_path / "runs")
     code, out, _ = cli("leaderboard", "index", "--records", tmp_path / "runs")
     written = Path("leaderboard/records.sha256").read_bytes()
@@ -165,15 +136,117 @@ def test_an_index_is_the_command_s(checkout, cli, tmp_path):
     assert Path("leaderboard/records.sha256").read_bytes() == written
 
 
-def test_a_page_is_served_until_it_is_closed(checkout):
-    leaderboard.build()
-    with leaderboard.serve(port=0) as server:
-        with urllib.request.urlopen(server.url, timeout=10) as answer:
-            assert answer.read() == Path("leaderboard/site/index.html").read_bytes()
-        assert server.url in server._repr_html_() and server.url in repr(server)
-    with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(server.url, timeout=10)
+# A submission.
 
 
-def test_the_functions_are_the_package_s():
-    assert stsbench.leaderboard is leaderboard and "leaderboard" in dir(stsbench)
+def test_a_run_is_shown_and_nothing_is_written(own_runs, checkout, cli):
+    code, out, err = cli("leaderboard", "submit", own_runs["letters"], *WORDS)
+    assert code == 0, err
+    lines = out.splitlines()
+    assert lines[0].startswith("would rank ") and " of 3 under sts:all (Spearman, all" in lines[0]
+    assert any(line.startswith("to be committed: ") for line in lines) and "  leaderboard/measured/mine/entry.yaml" in lines
+    assert lines[lines.index("next:") + 1 :] == [
+        "  git switch -c entry-mine",
+        f"  stsbench leaderboard add {own_runs['letters']} --entry mine --method 'my method' --backbone none "
+        "--setting unsup --flag nli",
+        "  git add leaderboard/measured/mine", "  git commit -m 'Add mine to the board'",
+        "  git push -u origin entry-mine", "  gh pr create --head entry-mine --fill",
+    ]
+    with pytest.warns(StsbenchWarning):
+        submission = leaderboard.submit(own_runs["letters"], "mine", **NEW)
+    assert f"{submission}\n" == out and repr(submission).startswith("<Submission of mine: ") and len(repr(submission)) < 100
+    for arguments, words in {(own_runs["words"], *WORDS): "leaderboard/measured/words/",
+                             (own_runs["letters"], "--entry", "mine"): "is a new entry",
+                             (own_runs["noisy"], "--entry", "noisy"): "nothing to submit: leaderboard/measured/noisy",
+                             }.items():  # in the board's own paths
+        code, out, err = cli("leaderboard", "submit", *arguments, "--open")
+        assert (code, out, err.count("\n")) == (1, "", 1) and words in err and "/tmp" not in err.split("holds")[0]
+    assert git("status", "--porcelain") == "" and git("branch", "--format=%(refname:short)") == "main"
+
+
+def test_open_commits_the_record_and_only_that_on_a_branch(own_runs, checkout, cli):
+    (checkout / "half done.txt").write_text("mine")
+    code, out, err = cli("leaderboard", "submit", own_runs["letters"], *WORDS, "--open")
+    assert code == 0, err
+    shown = [line.strip() for line in out.splitlines() if line.startswith("  leaderboard/")]
+    assert git("diff", "--name-only", "--diff-filter=A", "main", "entry-mine").splitlines() == sorted(shown)
+    assert git("diff", "--name-only", "--diff-filter=a", "main", "entry-mine") == ""
+    assert git("status", "--porcelain") == '?? "half done.txt"' and git("branch", "--show-current") == "main"
+    assert out.splitlines()[-2:] == ["  git push -u origin entry-mine", "  gh pr create --head entry-mine --fill"]
+    with pytest.warns(StsbenchWarning):
+        assert leaderboard.submit(own_runs["letters"], "other", open=True, **NEW).branch == "entry-other"
+    # The reviewer's side: the branch says where the entry would rank.
+    git("switch", "-q", "entry-mine")
+    code, out, _ = cli("leaderboard", "placement", "--since", "main")
+    assert code == 0 and out.startswith(f"### mine (new, {len(shown)} files)\n\n**Your entry would rank ")
+    placement = leaderboard.placement("main")
+    assert str(placement) == placement._repr_markdown_() == out
+    frame = placement.to_frame()
+    (row,) = [row for row in placement.board.tabs[0].measured if row.entry == "mine"]
+    assert (frame.entry == "mine").all() and frame.value[0] == row.cells["Avg"].value
+    assert (frame["first"][0], frame["last"][0]) == (row.rank.first, row.rank.last)
+    assert cli("leaderboard", "placement", "--since", "HEAD")[1] == "No measured entry is new or changed.\n"
+
+
+def test_further_records_change_the_file_of_their_run_and_another_seed_joins_its_entry(own_runs, checkout, cli, tmp_path):
+    rows = rows_of(own_runs["letters"])
+    assert cli("leaderboard", "add", write_rows(tmp_path / "first", rows[:3]).parent, *WORDS)[0] == 0
+    git("add", "-A")
+    git("commit", "-qm", "three records")
+    (file,) = (checkout / "leaderboard/measured/mine").glob("*/run.parquet")
+    before, path = file.read_bytes(), file.relative_to(checkout).as_posix()
+    code, out, err = cli("leaderboard", "submit", own_runs["letters"], "--entry", "mine", "--open")
+    assert code == 0, err
+    assert [line.strip() for line in out.splitlines() if line.startswith("  leaderboard/measured/")] == [path]
+    assert git("diff", "--name-only", "--diff-filter=M", "main", "entry-mine").splitlines() == [path]
+    assert file.read_bytes() == before and git("status", "--porcelain") == ""
+    assert git("log", "-1", "--format=%s", "entry-mine") == f"Add mine to the board: {len(rows) - 3} records"
+    code, out, _ = cli("leaderboard", "submit", own_runs["noisy-2"], "--entry", "noisy", "--open")
+    assert code == 0 and "entry.yaml" not in out
+    git("switch", "-q", "entry-mine")
+    assert [row.name for row in rows_of(file)] == [row.name for row in rows]
+    code, out, _ = cli("leaderboard", "placement", "--since", "main")
+    assert code == 0 and out.startswith("### mine (on the board already; 1 file changed)\n")
+
+
+def test_prompts_are_submitted_to_the_row_of_their_encoder(checkout, cli, tmp_path):
+    prompted(tmp_path / "worded", Prompted(1, 0.5), tasks="STS-B", resamples=50)
+    default = Entry(method="right", backbone="none", setting="unsup")
+    add(checkout / "leaderboard", [tmp_path / "worded/00-default"], "right", default)
+    code, out, err = cli("leaderboard", "submit", tmp_path / "worded", "--entry", "right-prompts", "--prompt-of", "right")
+    assert code == 0, err
+    assert out.startswith("the row of right would rank 1 of 1 under sts:all (Spearman, all, sample; STS-B ")
+    assert f"  stsbench leaderboard add {tmp_path / 'worded'} --entry right-prompts --prompt-of right" in out.splitlines()
+    assert not (checkout / "leaderboard/measured/right-prompts").exists()
+
+
+def test_a_board_whose_runs_lie_elsewhere_says_so(own_runs, checkout, cli, tmp_path):
+    for file in (checkout / "leaderboard").rglob("*.parquet"):
+        target = tmp_path / "elsewhere" / file.relative_to(checkout / "leaderboard")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        file.rename(target)
+    write_index(checkout / "leaderboard", str(tmp_path / "elsewhere"))
+    for arguments in ((own_runs["letters"], *WORDS), (own_runs["noisy-2"], "--entry", "noisy")):
+        code, out, err = cli("leaderboard", "submit", *arguments)
+        assert (code, out, err.count("\n")) == (1, "", 1) and "the runs of leaderboard lie elsewhere" in err, err
+
+
+def test_what_add_writes_beside_the_entries_is_listed_and_committed_but_not_written(own_runs, checkout, cli, monkeypatch):
+    shared = checkout / "leaderboard/shared"
+    shared.mkdir()
+    (shared / "old").write_text("old")
+    git("add", "-A")
+    git("commit", "-qm", "something that several entries share")
+
+    def add_and_share(board, *arguments):
+        (board / "shared/new").write_text((board / "shared/old").read_text() + ", new")
+        return add(board, *arguments)
+
+    monkeypatch.setattr("stsbench.leaderboard.submission.add", add_and_share)
+    code, out, err = cli("leaderboard", "submit", own_runs["letters"], *WORDS, "--open")
+    assert code == 0, err
+    assert "  leaderboard/shared/new\n" in out and git("show", "entry-mine:leaderboard/shared/new") == "old, new"
+    assert [path.name for path in shared.iterdir()] == ["old"] and git("status", "--porcelain") == ""
+    git("branch", "-D", "entry-mine")
+    _, out, _ = cli("leaderboard", "submit", own_runs["letters"], *WORDS)
+    assert "  git add leaderboard/measured/mine leaderboard/shared\n" in out

@@ -1,41 +1,61 @@
-"""A board of one's own: made by `init`, a table for each file, rules that only its board.yaml relaxes."""
+"""A board of one's own: made by `init`, a table for each file's content and each language, rules that only it relaxes."""
 
+import csv
 import json
 import shutil
+from dataclasses import replace
 
+import numpy as np
 import pytest
+from board_runs import REVISION
 from click.testing import CliRunner
+from mteb_folders import ITEMS, write
 
 from stsbench import leaderboard
+from stsbench.data.fetch.mteb import undisturbed
+from stsbench.data.sets.catalog import AVERAGED, LANGUAGES, NAMES, SEVERAL, language_of
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
+from stsbench.evaluation.plan import presets
+from stsbench.evaluation.run_file import load_records
 from stsbench.leaderboard.command import leaderboard as commands
+from stsbench.leaderboard.ranks.published_tabs import published_rows, published_tabs
 from stsbench.leaderboard.records.board_settings import read_settings
 from stsbench.leaderboard.records.paths import SHIPPED
+from stsbench.leaderboard.records.publications import load_publications
 
-REVISION = "0123456789abcdef0123456789abcdef01234567"
+pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
 WORDS = ("parcel", "invoice", "account", "password", "printer", "contract")
+MODELS = ("tfidf", "token-set")
+
+
+def pairs(last, odd=0):
+    """odd: of how many words the labels are turned round."""
+    lines = [f"my {word} is {last},the {word} is {kind},{label ^ (i < odd)}" for i, word in enumerate(WORDS)
+             for kind, label in ((last, 1), ("blue", 0))]
+    return "\n".join(["text1,text2,label", *lines]) + "\n"
+
+
+def scored():
+    rows = [f"my {word} is lost,the {word} is {'lost' if i % 2 else 'blue'},{i % 4}" for i, word in enumerate(WORDS)]
+    return "\n".join(["sentence1,sentence2,score", *rows]) + "\n"
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Two encoders on two files of pairs and one of scores, measured by a checkout with uncommitted changes."""
     folder = tmp_path_factory.mktemp("runs")
-    for name, last in (("tickets", "lost"), ("faq", "late")):
-        lines = [f"my {word} is {last},the {word} is {kind},{label}" for word in WORDS
-                 for kind, label in ((last, 1), ("blue", 0))]
-        (folder / f"{name}.csv").write_text("\n".join(["text1,text2,label", *lines]) + "\n")
-    scores = [f"my {word} is lost,the {word} is {'lost' if i % 2 else 'blue'},{i % 4}" for i, word in enumerate(WORDS)]
-    (folder / "scored.csv").write_text("\n".join(["sentence1,sentence2,score", *scores]) + "\n")
+    for name, text in (("tickets", pairs("lost")), ("faq", pairs("late")), ("scored", scored())):
+        (folder / f"{name}.csv").write_text(text)
     made = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr("stsbench.evaluation.provenance.git_revision", lambda: REVISION + "+changes")
-        for name in ("tfidf", "token-set"):
+        for name in MODELS:
             result = evaluate(f"lexical:{name}", output=folder / name,
                               protocols=["pairs:tickets.csv", "pairs:faq.csv", "sts:scored.csv"])
             assert not result.failures
-            made[name] = result.folder
+            made[name] = [result.folder]
     return made
 
 
@@ -44,13 +64,16 @@ def filled(board, runs, **settings):
     if settings:
         text = "".join(f"{key}: {json.dumps(value)}\n" for key, value in settings.items())
         (board / "board.yaml").write_text(text)
-    for name, run in runs.items():
-        leaderboard.add(run, name, board=board, method=name, backbone="words", setting="unsup")
+    for name, folders in runs.items():
+        for folder in folders:
+            leaderboard.add(folder, name, board=board, method=name, backbone="words", setting="unsup")
     return board
 
 
-@pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
 def test_each_file_has_a_table_and_the_page_the_boards_name(runs, tmp_path):
+    assert not (SHIPPED / "board.yaml").exists() and read_settings(SHIPPED) is None
+    board = filled(tmp_path / "papers", runs, published=True)
+    assert any(tab.published for tab in leaderboard.load(board).tabs) and leaderboard.load(board).name == "Leaderboard"
     board = filled(tmp_path / "board", runs)
     leaderboard.build(board)
     index = json.loads((board / "site/index.json").read_text())
@@ -76,14 +99,13 @@ def test_each_file_has_a_table_and_the_page_the_boards_name(runs, tmp_path):
     assert entry["runs"][0]["records"].startswith("3 in board/measured/tfidf/")
 
 
-@pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
 def test_only_a_board_that_says_so_takes_what_uncommitted_code_measured(runs, tmp_path):
     with pytest.raises(StsbenchError, match="uncommitted changes or new files"):
         filled(tmp_path / "strict", runs, uncommitted=False)
     public = tmp_path / "public"
     (public / "measured").mkdir(parents=True)
     with pytest.raises(StsbenchError, match="uncommitted changes or new files"):
-        leaderboard.add(runs["tfidf"], "tfidf", board=public, method="tf-idf", backbone="words", setting="unsup")
+        leaderboard.add(runs["tfidf"][0], "tfidf", board=public, method="tf-idf", backbone="words", setting="unsup")
     board = filled(tmp_path / "board", runs)
     assert len(leaderboard.load(board).entries) == 2  # scored, and kept in the cache
     shutil.copytree(board / "measured", public / "measured", dirs_exist_ok=True)
@@ -93,50 +115,165 @@ def test_only_a_board_that_says_so_takes_what_uncommitted_code_measured(runs, tm
             read(public)
 
 
-@pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
-def test_the_papers_rows_come_by_a_setting(runs, tmp_path):
-    board = leaderboard.load(filled(tmp_path / "board", runs, published=True))
-    assert any(tab.published for tab in board.tabs) and board.name == "Leaderboard"
-
-
-def test_a_public_board_takes_no_settings(tmp_path):
-    leaderboard.init(tmp_path / "board")
-    (tmp_path / "board/published").mkdir()
-    with pytest.raises(StsbenchError, match=r"board\.yaml: a board with published rows of its own is public"):
-        leaderboard.load(tmp_path / "board")
-    assert not (SHIPPED / "board.yaml").exists() and read_settings(SHIPPED) is None
-
-
-@pytest.mark.parametrize(("text", "says"), [
-    ("titel: x", "board.yaml: titel: Extra inputs are not permitted"), ("uncommitted: 1", "board.yaml: uncommitted: "),
-    ("title: ''", "board.yaml: title: "),
-    ('title: "a\\u202eb"', "a character that is not seen"), ("- x", "board.yaml: file: "),
-])
-def test_a_wrong_setting_is_named(text, says, tmp_path):
-    leaderboard.init(tmp_path / "board")
-    (tmp_path / "board/board.yaml").write_text(text)
-    with pytest.raises(StsbenchError) as error:
-        leaderboard.load(tmp_path / "board")
-    assert says in str(error.value) and "\n" not in str(error.value)
-
-
-def test_nothing_is_made_where_something_is(tmp_path):
-    leaderboard.init(tmp_path / "board")
-    with pytest.raises(StsbenchError, match=r"board\.yaml is there already"):
-        leaderboard.init(tmp_path / "board")
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full/notes.txt").touch()
-    with pytest.raises(StsbenchError, match="full is not empty"):
-        leaderboard.init(tmp_path / "full")
-    with pytest.raises(StsbenchError, match=r"notes\.txt is not a folder"):
-        leaderboard.init(tmp_path / "full/notes.txt")
-    with pytest.raises(StsbenchError, match="--title: "):
-        leaderboard.init(tmp_path / "new", title="a\u202eb")
-    assert not (tmp_path / "new").exists()
-
-
 def test_the_command_says_what_comes_next(tmp_path):
     board = tmp_path / "a b"
     result = CliRunner().invoke(commands, ["init", str(board), "--title", "Tickets"])
     assert result.exit_code == 0 and f"{board}/board.yaml" in result.output
     assert f"leaderboard build --board '{board}'" in result.output and leaderboard.load(board).name == "Tickets"
+
+
+# Tables by a file's content and by language.
+
+
+def built(board, runs):
+    """The tables of a board of these entries: name -> folders of runs."""
+    leaderboard.build(filled(board, runs))
+    return json.loads((board / "site/index.json").read_text())["tabs"]
+
+
+def rows(board, tab):
+    return {row["id"]: row for row in json.loads((board / "site" / tab["file"]).read_text())["measured"]}
+
+
+def test_two_files_of_one_name_are_two_tables_and_one_content_of_two_names_is_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for month, odd in (("january", 0), ("february", 2)):
+        (tmp_path / month).mkdir()
+        (tmp_path / month / "pairs.csv").write_text(pairs("lost", odd))
+    (tmp_path / "mails.tsv").write_text(pairs("blue ink").replace(",", "\t"))
+    (tmp_path / "letters.csv").write_text(pairs("blue ink"))
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text(scored())
+    runs = {}
+    for name, mails, same in zip(MODELS, ("mails.tsv", "letters.csv"), ("a.csv", "b.csv"), strict=True):
+        wanted = ([f"pairs:{mails}", "pairs:january/pairs.csv", f"sts:{same}"], ["pairs:february/pairs.csv"])
+        runs[name] = [evaluate(f"lexical:{name}", output=f"{name}{i}", protocols=some).folder
+                      for i, some in enumerate(wanted)]
+    tabs = built(tmp_path / "board", runs)
+    ids = {}
+    for _, record in load_records(runs["tfidf"][0]) + load_records(runs["tfidf"][1]):
+        if record.data.task == "pairs.csv":
+            ids[record.data.id] = record.scores[0].value
+    months = sorted(ids)
+    assert len(set(ids.values())) == 2
+    assert [tab["title"] for tab in tabs] == [
+        "a.csv, Spearman", "a.csv, Pearson", "letters.csv", *(f"pairs.csv ({id[:12]})" for id in months),
+    ]
+    assert all(tab["measured"] == 2 for tab in tabs)  # so are those of one content, whatever the file's name and form
+    assert "the same data were also called mails.tsv" in tabs[2]["about"]
+    assert [column["name"] for column in tabs[0]["columns"]] == ["Spearman"]
+    for tab, id in zip(tabs[3:], months, strict=True):
+        assert rows(tmp_path / "board", tab)["tfidf"]["scores"]["ap"][0] == pytest.approx(ids[id], abs=1e-4)
+    with (tmp_path / "board/site/leaderboard.csv").open() as stream:
+        assert {line["title"] for line in csv.DictReader(stream)} == {tab["title"] for tab in tabs}
+    text = (tmp_path / "board/site/leaderboard.md").read_text()
+    assert f"**pairs.csv \\({months[0][:12]}\\)**" in text or f"**pairs.csv ({months[0][:12]})**" in text
+
+
+@pytest.fixture(scope="module")
+def languages(tmp_path_factory):
+    """A board on small copies of mteb's sets: one encoder by the preset `zh`, the other by tasks alone."""
+    pytest.importorskip("mteb")
+    folder = tmp_path_factory.mktemp("languages")
+    for task in ("STS17", "KorSTS", *AVERAGED["Chinese"]):
+        write(folder / "data", ITEMS[task])
+    common = {"data_dir": folder / "data", "resamples": 1000}
+    chinese = evaluate("lexical:char-ngrams", protocols=["zh"], output=folder / "zh", **common).folder
+    tasks = ["STS17", "KorSTS"]
+    several = evaluate("lexical:char-ngrams", protocols=["sts"], tasks=tasks, output=folder / "ko", **common).folder
+    tasks += AVERAGED["Chinese"]
+    other = evaluate("lexical:tfidf", protocols=["sts"], tasks=tasks, output=folder / "all", **common).folder
+    tabs = built(folder / "board", {"ngrams": [chinese, several], "tfidf": [other]})
+    return folder, tabs, {"ngrams": (chinese, several), "tfidf": (other,)}
+
+
+def test_each_language_has_a_table_in_words_and_in_order(languages):
+    _, tabs, _ = languages
+    names = list(dict.fromkeys(tab["language"] for tab in tabs))
+    pairs_ = ["Arabic and English", "Dutch and English", "English and French", "English and German", "English and Italian",
+              "English and Spanish", "English and Turkish"]
+    assert names == [SEVERAL, "Arabic", "Chinese", "English", "Korean", "Spanish", *pairs_]
+    korean = [tab for tab in tabs if tab["language"] == "Korean"]
+    # the small copies do not have mteb's counts, and the tables say so
+    assert [tab["title"] for tab in korean] == ["Korean, counts not mteb's, Spearman", "Korean, counts not mteb's, Pearson"]
+    assert [column["name"] for column in korean[0]["columns"]] == ["STS17", "KorSTS"]
+    assert korean[0]["about"].endswith("Ranked by STS17.") and "own files" not in korean[0]["about"]
+    assert "Data: the sets of that language" in korean[0]["about"]
+    assert all("Data: sets of several languages" in tab["about"] for tab in tabs if tab["language"] == SEVERAL)
+    whole = [tab["aggregation"] for tab in tabs if tab["language"] == SEVERAL and tab["metric"] == "spearman"]
+    assert whole == ["all", "mean", "wmean"]
+    assert all(tab["measured"] == 2 for tab in tabs if tab["metric"] == "spearman")
+
+
+def test_a_languages_scores_and_intervals_are_those_of_its_subset(languages):
+    folder, tabs, runs = languages
+    compared = 0
+    for entry, of_entry in runs.items():
+        for run in of_entry:
+            for _, record in load_records(run):
+                for row in record.scores:
+                    language = language_of(record.data.id, row.subset)
+                    if language == SEVERAL or (row.subset is None and row.aggregation != "all"):
+                        continue
+                    (tab,) = (tab for tab in tabs if tab["language"] == language and tab["metric"] == row.metric)
+                    shown = rows(folder / "board", tab)[entry]["scores"][record.data.task]
+                    assert shown[:3] == pytest.approx([row.value, row.low, row.high], abs=0.006), (entry, row)
+                    assert shown[4] == row.n
+                    compared += 1
+    assert compared == 2 * (11 + 1) * 2 + 5 + 2 * 5  # STS17's parts and KorSTS, both metrics; the five, of zh Spearman alone
+
+
+def test_the_chinese_average_is_the_presets_however_the_sets_were_named(languages):
+    folder, tabs, runs = languages
+    assert list(AVERAGED["Chinese"]) == presets()["zh"]["parts"][0]["settings"]["average"]
+    (tab,) = (tab for tab in tabs if tab["language"] == "Chinese" and tab["metric"] == "spearman")
+    assert tab["lead"] == "Avg" and tab["about"].endswith(f"Avg: the mean of {', '.join(AVERAGED['Chinese'])}.")
+    for entry, of_entry in runs.items():
+        scores = {record.data.task: row.value for run in of_entry for _, record in load_records(run)
+                  for row in record.scores if (row.metric, row.aggregation) == ("spearman", "all")}
+        row = rows(folder / "board", tab)[entry]
+        value, low, high, *_ = row["scores"]["Avg"]
+        assert value == pytest.approx(np.mean([scores[task] for task in AVERAGED["Chinese"]]), abs=0.011)
+        assert low < value < high and row["rank"]
+
+
+def test_languages_are_mtebs():
+    pytest.importorskip("mteb")
+    with undisturbed() as mteb:
+        from mteb.languages import ISO_TO_LANGUAGE
+
+        compared = 0
+        for item in LANGUAGES:
+            metadata = mteb.get_task(item.name).metadata
+            parts = metadata.eval_langs if isinstance(metadata.eval_langs, dict) else {None: metadata.eval_langs}
+            assert len(parts) == item.subsets
+            for subset, scripts in parts.items():
+                stated = {ISO_TO_LANGUAGE[script.partition("-")[0]].partition(" (")[0] for script in scripts}
+                stated = {{"Mandarin Chinese": "Chinese", "Modern Greek": "Greek"}.get(name, name) for name in stated}
+                assert language_of(item.id, subset) == " and ".join(sorted(stated)), (item.task, subset)
+                compared += 1
+    assert compared == 11 + 18 + 12 + 10 + 9 and len(set(NAMES.values())) == len(NAMES) - 1  # en, eng
+
+
+def test_what_is_named_by_no_language_has_none():
+    assert language_of("stsb/test") == language_of("own:0123") == language_of("sts17/test", "xx-yy") == ""
+
+
+def test_papers_chinese_rows_have_a_table_of_their_own_or_stand_beside_the_measured():
+    (alone,) = _chinese([])
+    assert (alone.title, alone.id, alone.lead) == ("Chinese, Spearman", "sts-spearman-all-chinese", "Avg")
+    first = next(row for row in alone.published if row.id == "cosent-readme:README:1")
+    assert first.cells["PAWSX"].value == 60.0 and first.cells["Avg"].value == 68.19 and len(alone.published) == 8
+    measured = replace(alone, columns=(*AVERAGED["Chinese"], "Avg"), published=())
+    (joined,) = _chinese([measured])
+    assert [row.id for row in joined.published] == [row.id for row in alone.published]
+    usual = replace(alone, id="sts-spearman-all", language="", published=())
+    assert not published_rows([usual], _cosent())[0][0].published
+
+
+def _cosent():
+    return [item for item in load_publications() if item.paper.id == "cosent-readme"]
+
+
+def _chinese(tabs):
+    return published_tabs(published_rows(tabs, _cosent()), _cosent())

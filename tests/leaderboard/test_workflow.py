@@ -69,19 +69,13 @@ def test_no_step_of_board_and_site_commits_or_reads_what_git_ignores(jobs):
     assert not re.search(r"\$\{\{\s*github\.(event|head_ref)", scripts)  # what a stranger names would run as a command
 
 
-def test_the_group_docs_adds_to_the_board_and_brings_no_torch():
-    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
-    assert {"include-group": "board"} in groups["docs"]
-    names = {re.match(r"[\w-]+", each)[0] for each in groups["docs"] if isinstance(each, str)}
-    assert "mkdocs" in names and not names & {"torch", "transformers", "mteb", "stsbench"}
-
-
-def test_the_group_board_is_a_part_of_the_dependencies_without_torch():
+def test_the_groups_of_the_board_and_the_docs_bring_no_torch():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    group = set(project["dependency-groups"]["board"])
-    assert group - {"pyarrow>=15"} <= set(project["project"]["dependencies"])
-    names = {re.match(r"[\w-]+", each)[0] for each in group}
-    assert not names & {"torch", "transformers", "mteb", "accelerate", "peft", "scikit-learn"}
+    board, docs = (project["dependency-groups"][name] for name in ("board", "docs"))
+    assert {*board} - {"pyarrow>=15"} <= {*project["project"]["dependencies"]} and {"include-group": "board"} in docs
+    names = {re.match(r"[\w-]+", each)[0] for each in (*board, *docs) if isinstance(each, str)}
+    assert "mkdocs" in names
+    assert not names & {"torch", "transformers", "mteb", "accelerate", "peft", "scikit-learn", "stsbench"}
 
 
 @pytest.fixture

@@ -22,63 +22,35 @@ def synthetic(rows: int, published: int = 60, texts: tuple[str, ...] = ("",)) ->
     """
     rng = np.random.default_rng(rows)
     quality = np.sort(rng.normal(70, 6, rows))[::-1]
-    entries = {f"entry-{i:04}": _provenance(i) for i in range(rows)}
-    tabs = []
+    tabs: list[Tab] = []
     for text, metric in product(texts, ("spearman", "pearson")):
         for how in ("all", "mean", "wmean"):
-            scores = quality[:, None] + rng.normal(0, 4, (rows, len(TASKS)))
-            first = not tabs
-            ranked = _ranked(scores, rng)
-            tabs.append(
-                Tab(
-                    "-".join(["sts", metric, how, *text.split()]),
-                    "sts",
-                    ", ".join(filter(None, (metric.title(), how, text))),
-                    "Drawn at random.",
-                    metric,
-                    how,
-                    (*TASKS, "Avg"),
-                    "Avg",
-                    2,
-                    False,
-                    ranked,
-                    tuple(_published(i, rng) for i in range(published)) if first else (),
-                    settings={"similarity": "cosine"},
-                    data={task: f"{k:064x}" for k, task in enumerate(TASKS)},
-                    pairs=_pairs(ranked, rng),
-                )
-            )
-    return Board(tuple(tabs), entries, None)
+            ranked = _ranked(quality[:, None] + rng.normal(0, 4, (rows, len(TASKS))), rng)
+            title = ", ".join(filter(None, (metric.title(), how, text)))
+            tabs.append(Tab(
+                "-".join(["sts", metric, how, *text.split()]), "sts", title, "Drawn at random.", metric, how,
+                (*TASKS, "Avg"), "Avg", 2, False, ranked,
+                () if tabs else tuple(_published(i, rng) for i in range(published)), settings={"similarity": "cosine"},
+                data={task: f"{k:064x}" for k, task in enumerate(TASKS)}, pairs=_pairs(ranked, rng),
+            ))
+    return Board(tuple(tabs), {f"entry-{i:04}": _provenance(i) for i in range(rows)}, None)
 
 
 def _ranked(scores: np.ndarray, rng: np.random.Generator) -> tuple[Row, ...]:
-    average = scores.mean(1)
-    order = np.argsort(-average)
-    half = 1.2
+    average, half = scores.mean(1), 1.2
     of_rows = tiers(average, np.abs(average[:, None] - average) > half)
     rows = []
-    for place, i in enumerate(order.tolist(), start=1):
+    for place, i in enumerate(np.argsort(-average).tolist(), start=1):
         first = 1 + int((average > average[i] + half).sum())
         last = len(average) - int((average < average[i] - half).sum())
         cells = {task: _cell(scores[i, k], rng) for k, task in enumerate(TASKS)} | {"Avg": _cell(average[i], rng)}
-        backbone = list(SIZES)[i % len(SIZES)]
-        rows.append(
-            Row(
-                f"entry-{i:04}",
-                "measured",
-                f"{METHODS[i % len(METHODS)]} {i}",
-                backbone,
-                ("unsup", "sup", "semi")[i % 3],
-                cells,
-                ("nli",) if i % 3 else ("dev-selected",),
-                seeds=3 if i % 2 else 1,
-                rank=Rank(place, first, last, "", (first, place), tier=int(of_rows[i])),
-                source=f"entry-{i:04}",
-                link=f"https://arxiv.org/abs/2{i % 5}0{1 + i % 9}.0{i % 9000:04}",
-                entry=f"entry-{i:04}",
-                subsets={part: _cell(float(rng.uniform(40, 90)), rng) for part in PARTS},
-            )
-        )
+        rows.append(Row(
+            f"entry-{i:04}", "measured", f"{METHODS[i % len(METHODS)]} {i}", list(SIZES)[i % len(SIZES)],
+            ("unsup", "sup", "semi")[i % 3], cells, ("nli",) if i % 3 else ("dev-selected",), seeds=3 if i % 2 else 1,
+            rank=Rank(place, first, last, "", (first, place), tier=int(of_rows[i])), source=f"entry-{i:04}",
+            link=f"https://arxiv.org/abs/2{i % 5}0{1 + i % 9}.0{i % 9000:04}", entry=f"entry-{i:04}",
+            subsets={part: _cell(float(rng.uniform(40, 90)), rng) for part in PARTS},
+        ))
     return tuple(rows)
 
 
@@ -97,30 +69,16 @@ def _cell(value: float, rng: np.random.Generator) -> Cell:
 
 def _published(i: int, rng: np.random.Generator) -> Row:
     cells = {task: Cell(round(float(rng.uniform(50, 85)), 2)) for task in (*TASKS, "Avg")}
-    return Row(
-        f"paper:{1 + i // 10}:{i % 10}",
-        "published",
-        f"Printed {i}",
-        "BERT-base",
-        "unsup",
-        cells,
-        source=f"Somebody 20{10 + i % 14}, table {1 + i // 10}",
-        link="https://example.org/abs/1",
-        year=2010 + i % 14,
-    )
+    return Row(f"paper:{1 + i // 10}:{i % 10}", "published", f"Printed {i}", "BERT-base", "unsup", cells,
+               source=f"Somebody 20{10 + i % 14}, table {1 + i // 10}", link="https://example.org/abs/1", year=2010 + i % 14)
 
 
 def _provenance(i: int) -> Provenance:
     run = {
-        "fingerprint": f"{i:064x}",
-        "encoder": {"name": f"runs/model-{i}", "pooler": "mean", "max_length": 512},
-        "width": list(SIZES.values())[i % len(SIZES)],
-        "seed": i % 5,
-        "versions": {"stsbench": "0.1.0", "torch": "2.13.0"},
-        "python": "3.11.7",
-        "revision": [f"{i:040x}"],
-        "device": ["cpu"],
-        "command": [f"stsbench eval --model runs/model-{i}"],
+        "fingerprint": f"{i:064x}", "encoder": {"name": f"runs/model-{i}", "pooler": "mean", "max_length": 512},
+        "width": list(SIZES.values())[i % len(SIZES)], "seed": i % 5,
+        "versions": {"stsbench": "0.1.0", "torch": "2.13.0"}, "python": "3.11.7", "revision": [f"{i:040x}"],
+        "device": ["cpu"], "command": [f"stsbench eval --model runs/model-{i}"],
         "measured": ["2026-11-20T10:00:00+00:00", "2026-11-21T10:00:00+00:00"],
         "records": f"9 in leaderboard/measured/entry-{i:04}/",
     }

@@ -138,3 +138,8 @@ def write_run(folder: Path, made: dict[str, Observations], settings=None) -> Pat
     assert not result.failures
     result.write()
     return result.folder
+
+
+def b2_runs(folder: Path) -> dict[str, Path]:
+    """Return run folders whose observations score as table B.2's models did, by name."""
+    return {name: write_run(folder / name, observations(row["all"], row["wmean"])) for name, row in B2.items()}

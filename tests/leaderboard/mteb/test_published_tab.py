@@ -9,8 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import requests
-from site_pages import browser, by_script, clean, comes_to, css, fragment, go, said, write_site  # noqa: F401  fixtures
+from site_pages import (  # noqa: F401  a fixture
+    browser,
+    by_script,
+    clean,
+    comes_to,
+    css,
+    fragment,
+    go,
+    requests,
+    said,
+    write_site,
+)
 from synthetic_board import synthetic
 
 from stsbench.leaderboard.mteb.results import ITEMS, load_published
@@ -34,9 +44,9 @@ def whole(published: AsPublished) -> Board:
     return dataclasses.replace(synthetic(9, 3), sections={"mteb": published})
 
 
-@pytest.fixture(scope="module")
-def url(whole: Board, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_site(whole, tmp_path_factory.mktemp("published"))
+def loaded(browser: Any) -> set[str]:
+    """The names of the files that were asked for since the last call."""
+    return {url.rpartition("/")[2] for url in requests(browser)}
 
 
 def lines(browser: Any) -> list[str]:
@@ -60,37 +70,32 @@ def test_the_file_holds_every_row_and_the_index_what_is_shown_before(whole: Boar
     assert len(gzip.compress(files[f"published/{TAB}.js"].encode(), 9)) < 25_000
 
 
-def test_the_first_screen_of_a_phone_answers_which_model(browser: Any, url: str) -> None:
-    go(browser, url, width=390)
-    asked = {each.rpartition("/")[2] for each in requests(browser)}
-    assert f"{TAB}.js" not in asked  # read only when it is looked at
+def test_a_reader_looks_up_a_model(browser: Any, whole: Board, published: AsPublished, tmp_path: Path) -> None:
+    url = write_site(whole, tmp_path)
+    go(browser, url, width=390)  # the first screen of a phone
     assert said(browser, ".which").startswith("Which model? 3 of 206 published models tie for first")
+    assert f"{TAB}.js" not in loaded(browser)  # read only when it is looked at
     by_script(css(browser, ".which a")[0])
     comes_to(lambda: len(lines(browser)), 30)
-    assert fragment(browser) == TAB and f"{TAB}.js" in {each.rpartition("/")[2] for each in requests(browser)}
+    assert fragment(browser) == TAB and f"{TAB}.js" in loaded(browser)
     answer = said(browser, ".answer")
     first = "Qwen/Qwen3-Embedding-4B, Qwen/Qwen3-Embedding-8B and Lajavaness/"
-    assert answer.startswith(f"3 of 206 models tie for first: {first}")
-    assert "95 %" in answer and "nobody here checked these scores; 111 rows are copied from model cards" in answer
-    bottom = browser.execute_script("return document.querySelector('.answer').getBoundingClientRect().bottom")
-    assert bottom < 844
+    assert answer.startswith(f"3 of 206 models tie for first: {first}") and "95 %" in answer
+    assert "nobody here checked these scores; 111 rows are copied from model cards" in answer
+    assert browser.execute_script("return document.querySelector('.answer').getBoundingClientRect().bottom") < 844
     for fold in css(browser, ".answer summary"):
         by_script(fold)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
     assert not css(browser, "#filters")[0].is_displayed() and css(browser, ".as-published input")[0].is_displayed()
-    clean(browser, url)
-
-
-def test_rows_stand_by_tier_and_a_bar_is_the_interval_of_the_rank(browser: Any, url: str, published: AsPublished) -> None:
+    # Rows stand by tier, and a bar is the interval of the rank.
     go(browser, url, TAB)
     by_script(css(browser, ".as-published .more")[0])
     comes_to(lambda: len(lines(browser)), 207)
     tiers = sorted({at.tier for at in published.standings if at})
     expected = [row.model for tier in tiers for row in published.tier(tier)]
     assert lines(browser)[:206] == expected and lines(browser)[206].startswith("Gameselo/")
-    assert [each.text.partition(" (")[0] for each in css(browser, ".as-published h3")] == [
-        *(f"Tier {tier}" for tier in tiers), "Not ranked"
-    ]
+    heads = [head.text.partition(" (")[0] for head in css(browser, ".as-published h3")]
+    assert heads == [*(f"Tier {tier}" for tier in tiers), "Not ranked"]
     shares = browser.execute_script("""
         const ranked = document.querySelectorAll('.published-lines .line:not(.unranked)');
         return [...ranked].map(line => {
@@ -98,43 +103,33 @@ def test_rows_stand_by_tier_and_a_bar_is_the_interval_of_the_rank(browser: Any, 
         const share = (x) => (x - track.left) / track.width;
         return [share(bar.left), share(bar.right), share((dot.left + dot.right) / 2)]; })""")
     places = {row.model: at for row, at in zip(published.rows, published.standings, strict=True)}
-    for model, (left, right, dot) in zip(expected, shares, strict=True):
+    for model, drawn in zip(expected, shares, strict=True):
         at = places[model]
-        assert left == pytest.approx((at.first - 1) / 206, abs=0.005) and right == pytest.approx(at.last / 206, abs=0.005)
-        assert dot == pytest.approx((at.position - 0.5) / 206, abs=0.005)
-
-
-def test_a_search_narrows_the_rows_and_stays_in_the_address(browser: Any, url: str, published: AsPublished) -> None:
-    expected = [row.model for row in published.rows if {"minilm-l6", "sentence"} <= {
-        word for word in ("minilm-l6", "sentence") if word in row.model.lower()}]
-    go(browser, url, TAB)
+        assert drawn == pytest.approx([(at.first - 1) / 206, at.last / 206, (at.position - 0.5) / 206], abs=0.005)
+    # A search narrows the rows, and stays in the address.
+    matching = sorted(row.model for row in published.rows
+                      if all(word in row.model.lower() for word in ("minilm-l6", "sentence")))
     css(browser, ".as-published input")[0].send_keys("minilm-l6 sentence")
-    comes_to(lambda: sorted(lines(browser)), sorted(expected))
+    comes_to(lambda: sorted(lines(browser)), matching)
     assert "q=minilm-l6+sentence" in fragment(browser) and said(browser, ".count").endswith("of 207 models")
     by_script(css(browser, "[role=tab][id=tab-group-sts]")[0])
     comes_to(lambda: len(css(browser, ".lines.measured .line")) > 0, True)
     assert fragment(browser) == "sts-spearman-all"  # the search was of these rows
     assert css(browser, "#filters [type=search]")[0].get_attribute("value") == ""
     browser.back()
-    comes_to(lambda: sorted(lines(browser)), sorted(expected))
-    clean(browser, url)
-
-
-def test_a_model_is_looked_up_both_ways(browser: Any, url: str) -> None:
+    comes_to(lambda: sorted(lines(browser)), matching)
+    # A model is looked up both ways.
     go(browser, url, f"{TAB}?open={MODEL}")
     comes_to(lambda: said(browser, "#drawer-title"), MODEL)
     assert "As published 78.94; measured here 78.50." in said(browser, "#drawer") and "tier 4" in said(browser, "#drawer")
     by_script(css(browser, "#drawer .both a")[0])
     comes_to(lambda: fragment(browser), f"sts-spearman-all?open={ENTRY}")
     comes_to(lambda: "As published 78.94; measured here 78.50" in said(browser, "#drawer"), True)
-    by_script(next(each for each in css(browser, "#drawer dd a") if each.text == MODEL))
+    by_script(next(link for link in css(browser, "#drawer dd a") if link.text == MODEL))
     comes_to(lambda: said(browser, "#drawer-title"), MODEL)
     by_script(css(browser, "#drawer .close")[0])
     comes_to(lambda: fragment(browser), TAB)
-    clean(browser, url)
-
-
-def test_a_language_is_a_table_of_its_own_and_few_pairs_rank_nothing(browser: Any, url: str, published: AsPublished) -> None:
+    # A language is a table of its own, and few pairs rank nothing.
     go(browser, url, f"{TAB}?x=STS17%2Fen-de")
     language = next(one for one in published.languages if (one.task, one.name) == ("STS17", "en-de"))
     many = f"{language.first} of {language.ranked} models"
@@ -144,7 +139,7 @@ def test_a_language_is_a_table_of_its_own_and_few_pairs_rank_nothing(browser: An
         list.value = 'STS22.v2/fr-pl'; list.dispatchEvent(new Event('change'));""")
     comes_to(lambda: said(browser, ".answer .lead"), "STS22.v2, fr-pl: no ranks.")
     assert "8 pairs rank nothing" in said(browser, ".answer") and fragment(browser) == f"{TAB}?x=STS22.v2%2Ffr-pl"
-    assert {each.text for each in css(browser, ".as-published .between")[:5]} == {"not ranked"}
+    assert {cell.text for cell in css(browser, ".as-published .between")[:5]} == {"not ranked"}
     assert not css(browser, ".as-published .bar")
     clean(browser, url)
 

@@ -56,7 +56,9 @@ def test_a_name_with_dollar_signs_is_no_formula(runs, tmp_path):
     board = tmp_path / "board"
     for name, method in (("letters", r"$\frac{$ prices"), ("words", "$a$")):
         add(board, [runs[name]], name, Entry(method=method, backbone="$none$", setting="unsup"))
-    leaderboard.plot("$none$", (TAB, "STS12"), board=board, tab=TAB, output=tmp_path / "x.png")
+    axes = leaderboard.plot("$none$", (TAB, "STS12"), board=board, tab=TAB, output=tmp_path / "two")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (f"Avg ({TAB})", f"STS12 ({TAB})")
+    assert sorted(path.name for path in tmp_path.glob("two.*")) == ["two.png", "two.svg"]
     with style():
         drawing = plots.figure(board, "$none$", (TAB, "STS12"), TAB)
         save(drawing, tmp_path / "y.png")

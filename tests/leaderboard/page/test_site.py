@@ -2,52 +2,68 @@
 
 from __future__ import annotations
 
-import dataclasses
+import csv
+import gzip
+import io
 import json
 import re
+from dataclasses import replace
+from functools import cache
+from typing import Any
 
+import numpy as np
 import pytest
-from board_example import HOSTILE, board
+from board_example import HOSTILE, TASKS, board
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from synthetic_board import synthetic
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.page.site import PAGE, safe_link, site
-from stsbench.leaderboard.ranks.board import FLAGS, Board, Cell, Row, Tab
+from stsbench.leaderboard.page.site import PAGE, ROWS, pair_files, pair_shards, safe_link, site, whole_halves
+from stsbench.leaderboard.page.tables import csv_table
+from stsbench.leaderboard.ranks.board import FLAGS, Board, Cell, PairTests, Row, Tab
 from stsbench.leaderboard.records.paths import BUNDLE
+
+BOARD = board()
+FIRST = BOARD.tabs[0]
+small = cache(synthetic)
 
 
 @pytest.fixture(scope="module")
 def files() -> dict[str, str]:
-    return site(board())
+    return site(BOARD)
 
 
-def read(files: dict[str, str], name: str) -> dict[str, object]:
+def read(files: dict[str, str], name: str) -> Any:
     return json.loads(files[f"{name}.json"])
 
 
-def test_the_index_names_every_file(files: dict[str, str]) -> None:
+def changed(*tabs: Tab) -> dict[str, str]:
+    """The files of the example with these tabs in the place of its own."""
+    return site(Board(tabs, BOARD.entries, None))
+
+
+def test_the_index_names_every_file_and_a_script_registers_each(files: dict[str, str]) -> None:
     index = read(files, "index")
     shards = {tab["file"] for tab in index["tabs"]} | {entry["file"] for entry in index["entries"].values()}
     pairs = {name for tab in index["tabs"] for name in read(files, tab["file"][:-5]).get("pairs", ())}
     names = shards | pairs | {"index.json"}
     assert files.keys() == {*PAGE, *names, *(re.sub(r"json$", "js", name) for name in names)}
-    assert [tab["id"] for tab in index["tabs"]] == [tab.id for tab in board().tabs]
+    assert [tab["id"] for tab in index["tabs"]] == [tab.id for tab in BOARD.tabs]
     assert index["schema_version"] == 1 and index["cell"] == ["value", "low", "high", "sd", "n"]
-
-
-def test_a_script_registers_what_its_json_holds_and_cannot_end_its_element(files: dict[str, str]) -> None:
-    for name in (name[:-5] for name in files if name.endswith(".json")):
-        script = files[f"{name}.js"]
-        start = f"stsbench({json.dumps(name)},"
-        assert script.startswith(start) and script.endswith(");\n") and "<" not in script
+    by_id = {tab["id"]: [column["name"] for column in tab["columns"]] for tab in index["tabs"]}
+    assert by_id[FIRST.id] == ["Avg", *FIRST.columns[:-1]]  # an average stands first, and no other lead does
+    assert by_id["cost-minutes"] == ["added", "minutes"]
+    for name in (name[:-5] for name in names):
+        script, start = files[f"{name}.js"], f"stsbench({json.dumps(name)},"
+        assert script.startswith(start) and script.endswith(");\n") and "<" not in script  # which could end its element
         assert json.loads(script[len(start) : -3]) == read(files, name)
     assert any(HOSTILE in text for name, text in files.items() if name.endswith(".json"))
 
 
 def test_scores_are_the_boards(files: dict[str, str]) -> None:
-    for tab in board().tabs:
+    for tab in BOARD.tabs:
         shard = read(files, f"tabs/{tab.id}")
         for kind in ("measured", "published"):
             rows = {row["id"]: row for row in shard[kind]}
@@ -62,135 +78,91 @@ def test_scores_are_the_boards(files: dict[str, str]) -> None:
 
 
 def test_published_rows_have_no_rank_and_what_is_unranked_says_why(files: dict[str, str]) -> None:
-    tab = board().tabs[0]
-    shard = read(files, f"tabs/{tab.id}")
+    shard = read(files, f"tabs/{FIRST.id}")
     assert all("rank" not in row for row in shard["published"])
-    assert [row["id"] for row in shard["measured"]] == [row.id for row in tab.measured]
+    assert [row["id"] for row in shard["measured"]] == [row.id for row in FIRST.measured]
     odd = [row for row in shard["measured"] if "rank" not in row]
-    assert {(row.get("unranked"), row.get("best_of")) for row in odd} == {
-        ("not ranked: its text was changed", None),
-        (None, 10),
-    }
+    reasons = {(row.get("unranked"), row.get("best_of")) for row in odd}
+    assert reasons == {("not ranked: its text was changed", None), (None, 10)}
     ranks = [row["rank"] for row in shard["measured"] if "rank" in row]
     assert ranks[0] == {"place": 1, "first": 1, "last": 2, "ties": "b", "tier": 1}  # no marginal interval in this board
-    alone = dataclasses.replace(tab.measured[0], rank=dataclasses.replace(tab.measured[0].rank, alone=(1, 4)))
-    one = site(Board((dataclasses.replace(tab, measured=(alone,)),), board().entries, None))
-    assert read(one, f"tabs/{tab.id}")["measured"][0]["rank"]["alone"] == [1, 4]
+    alone = replace(FIRST.measured[0], rank=replace(FIRST.measured[0].rank, alone=(1, 4)))
+    files = changed(replace(FIRST, measured=(alone,)))
+    assert read(files, f"tabs/{FIRST.id}")["measured"][0]["rank"]["alone"] == [1, 4]
 
 
 def test_metrics_that_name_no_winner_are_sorted_and_say_so() -> None:
-    tab = next(tab for tab in board().tabs if tab.id == "geometry-stsb")
+    tab = next(tab for tab in BOARD.tabs if tab.id == "geometry-stsb")
     # As the board gathers geometry: neither end is better, no rank.
-    rows = tuple(dataclasses.replace(row, rank=None, unranked="not ranked") for row in reversed(tab.measured))
-    plain = dict.fromkeys(tab.columns, "neither")
-    changed = dataclasses.replace(tab, measured=rows, lower_is_better=False, better=plain)
-    files = site(Board((changed,), board().entries, None))
+    rows = tuple(replace(row, rank=None, unranked="not ranked") for row in reversed(tab.measured))
+    files = changed(replace(tab, measured=rows, lower_is_better=False, better=dict.fromkeys(tab.columns, "neither")))
     values = [row["scores"]["alignment"][0] for row in read(files, f"tabs/{tab.id}")["measured"]]
     assert values == sorted(values)
     columns = read(files, "index")["tabs"][0]["columns"]
     assert columns == [{"name": name, "better": "neither", "lower_is_better": False} for name in ("alignment", "uniformity")]
 
 
-def test_an_average_stands_first_and_no_other_lead_does(files: dict[str, str]) -> None:
-    by_id = {tab["id"]: [column["name"] for column in tab["columns"]] for tab in read(files, "index")["tabs"]}
-    sts, cost = board().tabs[0], board().tabs[-1]
-    assert by_id[sts.id] == ["Avg", *sts.columns[:-1]] and by_id[cost.id] == ["added", "minutes"]
-
-
 def test_parts_stand_once_with_their_noise(files: dict[str, str]) -> None:
     entry = read(files, "entries/entry-00")
     assert len(entry["runs"]) == 2 and entry["name"] == "example 0"
-    tabs = [name for part in entry["parts"] for name in part["tabs"]]
-    assert set(tabs) == {
-        tab.id for tab in board().tabs if any(row.entry == "entry-00" and row.subsets for row in tab.measured)
-    }
+    tabs = {tab.id for tab in BOARD.tabs if any(row.entry == "entry-00" and row.subsets for row in tab.measured)}
+    assert {name for part in entry["parts"] for name in part["tabs"]} == tabs
     task, part, (value, low, high, sd, n) = entry["parts"][0]["scores"][0]
     assert (task, part, low, high, sd, n) == ("STS12", "headlines-a", 50.0, 60.5, None, 750) and value > 40
-    files = site(synthetic(4))
-    assert len(read(files, "entries/entry-0001")["parts"]) == 6  # other numbers in each tab
-    shared = board().tabs[0]
-    twin = dataclasses.replace(shared, id="twin")
-    twice = read(site(Board((shared, twin), board().entries, None)), "entries/entry-03")["parts"]
-    assert [part["tabs"] for part in twice] == [[shared.id, "twin"]] * len(twice) and twice
+    assert len(read(site(small(4)), "entries/entry-0001")["parts"]) == 6  # other numbers in each tab
+    twice = read(changed(FIRST, replace(FIRST, id="twin")), "entries/entry-03")["parts"]
+    assert [part["tabs"] for part in twice] == [[FIRST.id, "twin"]] * len(twice) and twice
 
 
-def test_flags_settings_and_dates_come_with_their_words() -> None:
-    index = read(site(synthetic(4)), "index")
-    assert index["updated"] == "2026-11-21T10:00:00+00:00"
+def test_flags_settings_dates_and_forms_come_with_their_words() -> None:
+    index = read(site(small(4)), "index")
+    assert index["updated"] == "2026-11-21T10:00:00+00:00" and read(site(Board((), {}, None)), "index")["updated"] is None
     assert index["flags"] == {key: {"label": FLAGS[key][0], "about": FLAGS[key][1]} for key in ("nli", "dev-selected")}
     assert index["groups"] == [{"id": "sts", "title": "STS"}] and set(index["settings"]) == {"unsup", "semi", "sup"}
-    assert read(site(Board((), {}, None)), "index")["updated"] is None
+    forms = {"Spearman, all": "", "Spearman, all, raw text": "raw text", "STS-B": "",
+             "Accuracy, transfer:sklearn": "transfer:sklearn"}
+    tabs = read(changed(*(replace(FIRST, id=f"t{i}", title=title) for i, title in enumerate(forms))), "index")["tabs"]
+    assert [tab["form"] for tab in tabs] == [*forms.values()]
 
 
-def test_sizes_and_years_are_those_of_records_and_papers() -> None:
-    rows = read(site(synthetic(8)), "tabs/sts-spearman-all")
-    measured = {row["id"]: row for row in rows["measured"]}
-    assert measured["entry-0001"]["width"] == 768 and measured["entry-0001"]["year"] == 2021  # of its arXiv number
-    assert "parameters" not in measured["entry-0001"] and "sentences_per_second" not in measured["entry-0001"]
-    assert [row["year"] for row in rows["published"][:2]] == [2010, 2011]
-
-
-def test_times_are_shown_where_all_runs_are_of_one_machine() -> None:
-    small = synthetic(4)
+def test_sizes_years_and_times_are_those_of_records_and_papers() -> None:
+    board = small(4)
     sizes = {"parameters": 9, "bytes_a_vector": 4.0}
     timed = {**sizes, "machine": "Some CPU, 2 cores", "run_on": "cpu, 2 threads", "memory_mb": 500.0}
-    speeds = {"entry-0000": [612.3456], "entry-0001": [90.0, 110.0], "entry-0003": [100.0, 100.0]}
-    entries = dict(small.entries)
-    for name, of_runs in speeds.items():
-        pairs = zip(entries[name].runs, of_runs, strict=True)
-        timed_runs = tuple({**run, "costs": {**timed, "sentences_per_second": speed}} for run, speed in pairs)
-        entries[name] = dataclasses.replace(entries[name], runs=timed_runs)
-    moved = entries["entry-0003"]
-    other = {**moved.runs[1], "costs": {**moved.runs[1]["costs"], "machine": "Other CPU, 64 cores"}}
-    entries["entry-0003"] = dataclasses.replace(moved, runs=(moved.runs[0], other))
-    rows = read(site(dataclasses.replace(small, entries=entries)), "tabs/sts-spearman-all")["measured"]
-    names = ("parameters", "bytes_a_vector", "sentences_per_second", "memory_mb", "machine", "run_on")
-    shown = {row["id"]: {name: row[name] for name in names if name in row} for row in rows}
-    assert shown["entry-0000"] == {**timed, "sentences_per_second": 612.0}
-    assert shown["entry-0001"]["sentences_per_second"] == 100.0  # the median of two
-    assert shown["entry-0002"] == {}
-    assert shown["entry-0003"] == sizes
+    entries = dict(board.entries)
+    for name, speeds in {"entry-0000": [612.3456], "entry-0001": [90.0, 110.0], "entry-0003": [100.0, 100.0]}.items():
+        runs = tuple({**run, "costs": {**timed, "sentences_per_second": speed}}
+                     for run, speed in zip(entries[name].runs, speeds, strict=True))
+        entries[name] = replace(entries[name], runs=runs)
+    entries["entry-0003"].runs[1]["costs"]["machine"] = "Other CPU, 64 cores"
+    shard = read(site(replace(board, entries=entries)), "tabs/sts-spearman-all")
+    shown = {row["id"]: {name: row[name] for name in (*timed, "sentences_per_second") if name in row}
+             for row in shard["measured"]}
+    assert shown == {"entry-0000": {**timed, "sentences_per_second": 612.0}, "entry-0002": {}, "entry-0003": sizes,
+                     "entry-0001": {**timed, "sentences_per_second": 100.0}}  # the median of two
+    (row,) = [row for row in shard["measured"] if row["id"] == "entry-0001"]
+    assert (row["width"], row["year"]) == (768, 2021)  # of its arXiv number
+    assert [row["year"] for row in shard["published"][:2]] == [2010, 2011]
 
 
-def test_forms_of_a_title() -> None:
-    titles = {
-        "Spearman, all": "",
-        "Spearman, all, raw text": "raw text",
-        "Accuracy, transfer:sklearn": "transfer:sklearn",
-        "STS-B": "",
-    }
-    tab = board().tabs[0]
-    tabs = tuple(dataclasses.replace(tab, id=f"t{i}", title=title) for i, title in enumerate(titles))
-    assert [each["form"] for each in read(site(Board(tabs, board().entries, None)), "index")["tabs"]] == list(
-        titles.values()
-    )
+def test_same_board_same_bytes_whatever_the_order_of_its_mappings(files: dict[str, str]) -> None:
+    def turned(mapping: dict[Any, Any]) -> dict[Any, Any]:
+        return dict(reversed(mapping.items()))
+
+    tabs = tuple(replace(tab, settings=turned(tab.settings), data=turned(tab.data), measured=tuple(
+        replace(row, cells=turned(row.cells), subsets=turned(row.subsets)) for row in tab.measured)) for tab in BOARD.tabs)
+    other = Board(tabs, turned(BOARD.entries), BOARD.sensitivity)
+    assert other == BOARD and site(other) == files
 
 
-def test_same_board_same_bytes_whatever_the_order_of_its_mappings() -> None:
-    one, other = board(), board()
-    turned = tuple(
-        dataclasses.replace(tab, settings=dict(reversed(list(tab.settings.items()))),
-                            data=dict(reversed(list(tab.data.items()))),
-                            measured=tuple(_turned(row) for row in tab.measured))
-        for tab in other.tabs
-    )
-    other = Board(turned, dict(reversed(list(other.entries.items()))), other.sensitivity)
-    assert one == other and site(one) == site(other)
-
-
-def _turned(row: Row) -> Row:
-    cells, subsets = (dict(reversed(list(each.items()))) for each in (row.cells, row.subsets))
-    return dataclasses.replace(row, cells=cells, subsets=subsets)
-
-
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(name=st.text(min_size=1), about=st.text(), mark=st.text())
 @example(name="</script><img src=x onerror=alert(1)>", about="\u2028\u2029", mark="]]>")
 def test_no_text_changes_the_page_or_leaves_its_string(name: str, about: str, mark: str) -> None:
     row = Row("x", "published", name, name, None, {"A": Cell(1.0)}, marks=(mark,), source=name)
     tab = Tab("one", "sts", name, about, name, None, ("A",), "A", 2, False, (), (row,), settings={name: about or 1})
     files = site(Board((tab,), {}, None))
-    assert all(files[each] == (BUNDLE / each).read_text("utf-8") for each in PAGE)
+    assert all(files[page] == (BUNDLE / page).read_text("utf-8") for page in PAGE)
     assert read(files, "tabs/one")["published"][0]["method"] == name
     assert not re.search("[<\u2028\u2029]", files["tabs/one.js"])
 
@@ -208,33 +180,131 @@ def test_a_link_that_passes_is_http_or_relative(link: str) -> None:
         assert scheme is None or scheme[1].lower() in {"http", "https"}
 
 
-def test_links_that_are_kept_whole() -> None:
+def test_links_that_are_kept_whole(files: dict[str, str]) -> None:
     for link in ("https://arxiv.org/abs/2104.08821", "HTTP://example.org:8080/a?b=c#d", "tables/sts.csv", "../a", "#sts"):
         assert safe_link(link) == link
-    text = "".join(site(board()).values())
-    assert "javascript:" not in text.replace(site(board())["board.js"], "") and "https://example.org/paper?a=1&b=2" in text
+    data = "".join(text for name, text in files.items() if name not in PAGE)
+    assert "javascript:" not in data and "https://example.org/paper?a=1&b=2" in data
 
 
-def test_faults_are_named() -> None:
-    tab = board().tabs[0]
-    row = dataclasses.replace(tab.published[0], cells={"STS12": Cell(float("nan"))})
-    for bad, words in (
-        ((tab, tab), "taken"), ((dataclasses.replace(tab, id="a b"),), "unfit"),
-        ((dataclasses.replace(tab, id="../a"),), "unfit"),
-        ((tab, dataclasses.replace(tab, id=tab.id.upper())), "taken"), ((dataclasses.replace(tab, lead="X"),), "lead 'X'"),
-        ((dataclasses.replace(tab, published=(row,)),), f"row '{row.id}', STS12: not a finite number"),
-    ):
-        with pytest.raises(StsbenchError, match=re.escape(words)):
-            site(Board(bad, board().entries, None))
+@pytest.mark.parametrize(("tabs", "words"), [
+    ((FIRST, FIRST), "taken"), ((replace(FIRST, id="a b"),), "unfit"), ((replace(FIRST, id="../a"),), "unfit"),
+    ((FIRST, replace(FIRST, id=FIRST.id.upper())), "taken"), ((replace(FIRST, lead="X"),), "lead 'X'"),
+    ((replace(FIRST, published=(replace(FIRST.published[0], cells={"STS12": Cell(float("nan"))}),)),),
+     f"row '{FIRST.published[0].id}', STS12: not a finite number"),
+])
+def test_tabs_and_entries_that_no_file_can_hold_are_named(tabs: tuple[Tab, ...], words: str) -> None:
+    with pytest.raises(StsbenchError, match=re.escape(words)):
+        changed(*tabs)
     with pytest.raises(StsbenchError, match="no entry 'entry-"):
-        site(Board(board().tabs, {}, None))
+        site(Board(BOARD.tabs, {}, None))
     with pytest.raises(StsbenchError, match=r"entry '\.\./x': its name is taken or unfit"):
-        site(Board((), {"../x": next(iter(board().entries.values()))}, None))
+        site(Board((), {"../x": BOARD.entries["entry-00"]}, None))
+
+
+# An average's interval over tasks, apart from that over items.
+
+
+AVERAGED = replace(FIRST, averaged=TASKS)
+
+
+def of_tasks(row: Row) -> list[float]:
+    return [row.cells[task].value for task in TASKS]
+
+
+def test_the_interval_over_tasks_is_students_and_neighbours_are_the_rows_above_and_below() -> None:
+    for row in AVERAGED.measured:
+        over = AVERAGED.over_tasks(row)
+        assert (over.low, over.high) == pytest.approx(stats.ttest_1samp(of_tasks(row), 0).confidence_interval())
+        assert FIRST.over_tasks(row) is None
+    first = AVERAGED.measured[0]
+    part = replace(first, cells={name: cell for name, cell in first.cells.items() if name != "STS13"})
+    assert {AVERAGED.over_tasks(row) for row in (*AVERAGED.published, part)} == {None}
+    ranked = [row for row in AVERAGED.measured if row.rank]
+    assert [other.id for other, _ in AVERAGED.neighbours(ranked[3])] == [ranked[2].id, ranked[4].id]
+    assert [other.id for other, _ in AVERAGED.neighbours(ranked[0])] == [ranked[1].id]
+    assert AVERAGED.neighbours(next(row for row in AVERAGED.measured if not row.rank)) == []
+    gaps = np.subtract(of_tasks(ranked[3]), of_tasks(ranked[2]))
+    scale = gaps.std(ddof=1) * (2 / 7) ** 0.5
+    assert AVERAGED.neighbours(ranked[3])[0][1] == pytest.approx(stats.t.cdf(abs(gaps.mean()) / scale, 6))
+    twins = replace(AVERAGED, measured=(ranked[0], replace(ranked[0], id="twin")))
+    assert twins.neighbours(ranked[0]) == []
+
+
+def test_entries_files_and_the_csv_hold_intervals_over_tasks(files: dict[str, str]) -> None:
+    made = Board((AVERAGED, *BOARD.tabs[1:]), BOARD.entries, None)
+    shards = site(made)
+    assert shards[f"tabs/{FIRST.id}.json"] == files[f"tabs/{FIRST.id}.json"]  # the first table does not grow
+    for entry in BOARD.entries:  # this example's entries have several rows in a tab: a line each
+        lines = read(shards, f"entries/{entry}")["over_tasks"]
+        assert "over_tasks" not in read(files, f"entries/{entry}")
+        for line, row in zip(lines, [row for row in AVERAGED.measured if row.entry == entry], strict=True):
+            over = AVERAGED.over_tasks(row)
+            assert [line[key] for key in ("tab", "n", "low", "high", "sd")] == [
+                FIRST.id, 7, round(over.low, 2), round(over.high, 2), round(over.sd, 2)]
+            assert line.get("neighbours", []) == [
+                {"id": other.id, "same_order": round(share, 4),
+                 **({"overstated": True} if share >= 0.7
+                    and abs(row.cells["Avg"].value - other.cells["Avg"].value) < 1 else {})}
+                for other, share in AVERAGED.neighbours(row)]
+    table = [line for line in csv.DictReader(io.StringIO(csv_table(made))) if line["tab"] == FIRST.id]
+    for row in AVERAGED.measured:
+        cells, over = {line["column"]: line for line in table if line["id"] == row.id}, AVERAGED.over_tasks(row)
+        bounds = [float(cells["Avg"][key]) for key in ("over_tasks_low", "over_tasks_high", "low")]
+        assert bounds == pytest.approx([over.low, over.high, row.cells["Avg"].low], abs=1e-6)
+        assert {cells[task]["over_tasks_low"] for task in TASKS} == {""}
+    assert {line["over_tasks_high"] for line in table if line["kind"] == "published"} == {""}
+
+
+# The tests of pairs.
+
+
+MANY = synthetic(ROWS + 6, published=1)
+
+
+def test_each_pair_stands_once_in_the_line_of_its_lower_row() -> None:
+    tab = MANY.tabs[0]
+    shuffled = np.random.default_rng(0).permutation(len(tab.pairs.rows))  # the tests need not stand in the tab's order
+    pairs = PairTests(tuple(tab.pairs.rows[i] for i in shuffled), tab.pairs.different[np.ix_(shuffled, shuffled)],
+                      tab.pairs.halves[np.ix_(shuffled, shuffled)])
+    best = replace(tab.measured[-1], id="best-of", rank=None, best_of=5)  # which is not tested, and has no line
+    shards = pair_shards(replace(tab, pairs=pairs, measured=(*tab.measured, best)))
+    assert list(shards) == pair_files(tab) == [f"pairs/{tab.id}.0", f"pairs/{tab.id}.1"]
+    lines = [line for shard in shards.values() for line in shard["rows"]]
+    assert [shard["first"] for shard in shards.values()] == [0, ROWS]
+    assert [line["id"] for line in lines] == [row.id for row in tab.measured]
+    place = {row: at for at, row in enumerate(tab.pairs.rows)}
+    for at, line in enumerate(lines):
+        assert len(line["different"]) == len(line["half"]) == at
+        for above, (different, half) in enumerate(zip(line["different"], line["half"], strict=True)):
+            pair = place[line["id"]], place[tab.measured[above].id]
+            assert (different == "1") == tab.pairs.different[pair]
+            assert half == pytest.approx(100 * tab.pairs.halves[pair], abs=1.001)
+    assert pair_shards(replace(tab, pairs=None)) == {} == pair_shards(small(1).tabs[0])
+    none = PairTests(pairs.rows[:3], np.zeros((3, 3), dtype=bool), np.full((3, 3), np.nan))  # a pair without an interval
+    (shard,) = pair_shards(replace(tab, pairs=none)).values()
+    assert [line["half"] for line in shard["rows"]] == [[], [None], [None, None]]
+
+
+@given(st.floats(-100, 100), st.floats(-3, 3), st.floats(0, 4))
+@example(70.0, 1.006, 1.0055)  # 1.01, the nearest, would hold 0
+def test_rounding_a_half_width_turns_no_verdict(value: float, gap: float, half: float) -> None:
+    values = np.array([value, value - gap])
+    gap = values[0] - values[1]
+    kept = int(whole_halves(values, np.full((2, 2), half), 2)[0, 1])
+    shown = abs(round(round(values[0], 4) - round(values[1], 4), 4))
+    assert kept >= 0
+    if abs(gap) > half:  # differs by itself: the interval on the page leaves 0 out, or has no width
+        assert kept == 0 or shown > kept * 0.01 - 1e-12
+    else:
+        assert shown <= kept * 0.01 + 1e-12
+    assert abs(kept - half / 0.01) <= 1.03  # a unit, and what a score is rounded by
 
 
 def test_a_thousand_rows_stay_within_the_aims_of_the_page() -> None:
-    import gzip
-
-    files = site(synthetic(1000))
-    core = ("index.html", "board.css", "board.js", "index.js", "tabs/sts-spearman-all.js")
+    whole = synthetic(1000)
+    files = site(replace(whole, tabs=whole.tabs[:1]))
+    core = ("index.html", "board.css", "board.js", "index.js", f"tabs/{whole.tabs[0].id}.js")
     assert sum(len(gzip.compress(files[name].encode(), 9)) for name in core) < 300_000
+    sizes = [len(gzip.compress(files[f"{name}.json"].encode(), 9)) for name in pair_files(whole.tabs[0])]
+    assert len(sizes) == 16 and max(sizes) < 100_000

@@ -4,10 +4,11 @@ import csv
 import io
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
+from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -25,10 +26,9 @@ from stsbench.leaderboard.page.tables import (
     markdown_tables,
     short_table,
 )
-from stsbench.leaderboard.ranks.board import Board, Cell, Rank, Row, Tab
+from stsbench.leaderboard.ranks.board import Board, Cell, PromptSpread, Rank, Row, Tab
 from stsbench.wording import printable, visible
 
-QUICK = settings(deadline=None, derandomize=True)  # the first example also pays for imports
 HOSTILE = "<script>alert(1)</script> | `a` & *b*\nc_d 100% {x}"
 ONE_LINE = " ".join(HOSTILE.split())
 COLUMNS = ("STS12", "SICK-R", "Avg", "SICK-R-MTEB")
@@ -67,36 +67,15 @@ def board(*tabs):
     return Board(tabs or (tab(),), {}, None)
 
 
-class _Tables(HTMLParser):
-    """The tables of rendered Markdown as lists of cells' text; every tag that was met."""
-
-    def __init__(self):
-        super().__init__()
-        self.tables, self.tags, self.inside = [], set(), False
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-        if tag == "table":
-            self.tables.append([])
-        elif tag == "tr":
-            self.tables[-1].append([])
-        elif tag in ("td", "th"):
-            self.tables[-1][-1].append("")
-            self.inside = True
-
-    def handle_endtag(self, tag):
-        if tag in ("td", "th"):
-            self.inside = False
-
-    def handle_data(self, data):
-        if self.inside:
-            self.tables[-1][-1][-1] += data
-
-
 def rendered(text):
-    parser = _Tables()
-    parser.feed(MarkdownIt("commonmark").enable("table").render(text))
-    return parser
+    """The tables of rendered Markdown, lists of rows of cells' text, and every tag that was met."""
+    page = ElementTree.fromstring(f"<div>{MarkdownIt('commonmark').enable('table').render(text)}</div>")
+    tables = [[["".join(cell.itertext()) for cell in row] for row in table.iter("tr")] for table in page.iter("table")]
+    return SimpleNamespace(tables=tables, tags={element.tag for element in page.iter()} - {"div"})
+
+
+def csv_lines(board):
+    return list(csv.DictReader(io.StringIO(csv_table(board), newline="")))
 
 
 def test_markdown_shows_the_rows_as_a_parser_reads_them():
@@ -113,14 +92,16 @@ def test_markdown_shows_the_rows_as_a_parser_reads_them():
                             "SBERT, table 1"]
     assert published[2] == ["Other3", "bert-base", "", "", "", "74.00 ± 0.5", "", "", "Other"]
     assert page.tags == {"p", "strong", "table", "thead", "tbody", "tr", "th", "td", "sup", "a"}
-    assert "[SBERT, table 1](<https://example.org/a?b=1&c=(2)>)" in markdown(tab())
-
-
-def test_why_published_rows_are_not_ranked_is_said_but_over_costs():
+    text = markdown(tab())
+    assert "[SBERT, table 1](<https://example.org/a?b=1&c=(2)>)" in text
+    notes = [line for line in text.splitlines() if line.startswith("<sup>")]  # the marks, each sentence once
+    assert notes == ["<sup>1</sup> 3 texts were cut", f"<sup>2</sup> {UNRANKED}", f"<sup>3</sup> {DISAGREES}"]
     why = "never ranked: papers give no digest of their data, and few say which text they measured:"
-    assert f"Published, as the papers print it; {why}" in markdown(tab())
+    assert f"Published, as the papers print it; {why}" in text
     costs = markdown(tab(group="cost"))
     assert "Published, as the papers print it:" in costs and "ranked:" not in costs.replace(UNRANKED, "")
+    alone = markdown(tab(), published=False)  # takes their footnotes with them
+    assert len(rendered(alone).tables) == 1 and "74.8" not in alone and "SBERT" not in alone
 
 
 def test_no_direction_is_named_where_nothing_is_ranked():
@@ -130,23 +111,13 @@ def test_no_direction_is_named_where_nothing_is_ranked():
         assert "is better" not in text and "higher" not in text and "lower" not in text
 
 
-def test_footnotes_hold_the_marks_each_sentence_once():
-    notes = [line for line in markdown(tab()).splitlines() if line.startswith("<sup>")]
-    assert notes == ["<sup>1</sup> 3 texts were cut", f"<sup>2</sup> {UNRANKED}", f"<sup>3</sup> {DISAGREES}"]
-
-
-def test_published_rows_can_be_left_out_and_take_their_footnotes_with_them():
-    text = markdown(tab(), published=False)
-    assert len(rendered(text).tables) == 1 and "74.8" not in text and "SBERT" not in text
-
-
-def test_three_digits_where_the_tab_has_them():
-    text = markdown(tab(digits=3, measured=(replace(MEASURED[0], cells={"Avg": Cell(0.21449, 0.2, 0.2301)}),)))
-    assert "0.214 (0.20-0.23)" in text
-    text = markdown(tab(digits=0, measured=(replace(MEASURED[0], cells={"Avg": Cell(214.49, 200.2, 230.1)}),)))
-    assert "214 (200-230)" in text
+@pytest.mark.parametrize(("digits", "cell", "shown"), [
+    (3, Cell(0.21449, 0.2, 0.2301), "0.214 (0.20-0.23)"), (0, Cell(214.49, 200.2, 230.1), "214 (200-230)"),
+])
+def test_a_tab_has_its_own_number_of_digits(digits, cell, shown):
+    assert shown in markdown(tab(digits=digits, measured=(replace(MEASURED[0], cells={"Avg": cell}),)))
     tiny = tab(digits=9, measured=(replace(MEASURED[0], cells={"Avg": Cell(3.25e-9)}),))
-    assert next(csv.DictReader(io.StringIO(csv_table(board(tiny)))))["value"] == "0.00000000325"
+    assert csv_lines(board(tiny))[0]["value"] == "0.00000000325"
 
 
 @pytest.mark.parametrize("write", [markdown, latex, lambda tab: csv_table(board(tab))])
@@ -163,61 +134,46 @@ def test_all_tabs_stand_below_their_groups():
     assert tex.count("\\begin{table*}") == tex.count("\\end{table*}") == 2 and tex.count("usepackage") == 1
 
 
-@QUICK
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Co", "Cn"]), max_size=30))
+@example("__init__ _a_ a*b*c [x](y) ![x](y)")
+@example("a\\|b &lt; ~~x~~ <b> ``")
 def test_any_name_is_text_in_a_markdown_cell(name):
     page = rendered(f"| a | b |\n| --- | --- |\n| x{plain_markdown(name)} | end |\n")
     assert page.tables[0][1] == ["x" + visible(" ".join(name.split()), "\u200c\u200d"), "end"]
     assert page.tags == {"table", "thead", "tbody", "tr", "th", "td"}
-
-
-@pytest.mark.parametrize("name", ["__init__", "_a_", "a*b*c", "[x](y)", "![x](y)", "a\\|b", "&lt;", "~~x~~", "<b>", "``"])
-def test_markup_in_a_name_is_no_markup(name):
-    page = rendered(f"| a | b |\n| --- | --- |\n| {plain_markdown(name)} | end |\n")
-    assert page.tables[0][1] == [name, "end"] and page.tags == {"table", "thead", "tbody", "tr", "th", "td"}
-
-
-def test_names_with_underscores_stay_readable():
-    assert plain_markdown("first_last:embeddings") == "first_last:embeddings"
+    assert plain_markdown("first_last:embeddings") == "first_last:embeddings"  # underscores stay readable
 
 
 def test_csv_reads_back_as_every_score_of_every_row():
-    both = board(tab(), tab(id="sample", sample=True, published=()))
-    lines = list(csv.DictReader(io.StringIO(csv_table(both), newline="")))
+    lines = csv_lines(board(tab(), tab(id="sample", sample=True, published=())))
     assert tuple(lines[0]) == CSV_COLUMNS and len(lines) == (4 + 2 + 2 + 2 + 1) + (4 + 2 + 2)
     found = {(line["tab"], line["id"], line["column"]): line for line in lines}
-    for name, rows in (("sts-spearman-all", (*MEASURED, *PUBLISHED)), ("sample", MEASURED)):
-        for row in rows:
-            for column, cell in row.cells.items():
-                line = found[name, row.id, column]
-                assert float(line["value"]) == round(cell.value, 6) and line["kind"] == row.kind
-                for key in ("low", "high", "sd"):
-                    want = getattr(cell, key)
-                    assert line[key] == "" if want is None else float(line[key]) == round(want, 6)
-                assert line["n"] == ("" if cell.n is None else str(cell.n))
-                assert line["method"] == " ".join(row.method.split()) and line["setting"] == (row.setting or "")
-                ranks = [line[key] for key in ("place", "first", "last", "ties", "tier")]
-                rank = row.rank
-                assert ranks == ([str(rank.position), str(rank.first), str(rank.last), rank.ties, ""] if rank else [""] * 5)
+    shown = [*(("sts-spearman-all", row) for row in (*MEASURED, *PUBLISHED)), *(("sample", row) for row in MEASURED)]
+    for name, row in shown:
+        for column, cell in row.cells.items():
+            line = found[name, row.id, column]
+            assert float(line["value"]) == round(cell.value, 6) and line["kind"] == row.kind
+            for key in ("low", "high", "sd"):
+                value = getattr(cell, key)
+                assert line[key] == "" if value is None else float(line[key]) == round(value, 6)
+            assert line["n"] == ("" if cell.n is None else str(cell.n))
+            assert line["method"] == " ".join(row.method.split()) and line["setting"] == (row.setting or "")
+            ranks, rank = [line[key] for key in ("place", "first", "last", "ties", "tier")], row.rank
+            assert ranks == ([str(rank.position), str(rank.first), str(rank.last), rank.ties, ""] if rank else [""] * 5)
     assert found["sts-spearman-all", "one", "STS12"]["flags"] == "nli best-of-n-like"
-    assert found["sts-spearman-all", "three", "Avg"]["best_of"] == "10"
-    assert found["sts-spearman-all", "three", "Avg"]["notes"] == UNRANKED
+    chosen = found["sts-spearman-all", "three", "Avg"]
+    assert (chosen["best_of"], chosen["notes"]) == ("10", UNRANKED)
     assert found["sts-spearman-all", "two", "Avg"]["seeds"] == "5"
     assert found["sample", "two", "Avg"]["notes"] == f"{SAMPLE}; 3 texts were cut"
+    printed = found["sts-spearman-all", "sbert:1:1", "Avg"]  # both averages where a paper disagrees with itself
+    assert (printed["value"], printed["printed"], printed["notes"]) == ("74.86", "74.89", DISAGREES)
+    assert {line["printed"] for line in lines if line != printed} == {""}
 
 
-def test_csv_keeps_both_averages_where_a_paper_disagrees_with_itself():
-    lines = list(csv.DictReader(io.StringIO(csv_table(board()))))
-    mine = {line["column"]: line for line in lines if line["id"] == "sbert:1:1"}
-    assert (mine["Avg"]["value"], mine["Avg"]["printed"], mine["STS12"]["printed"]) == ("74.86", "74.89", "")
-    assert mine["Avg"]["notes"] == DISAGREES and {line["printed"] for line in lines if line["kind"] == "measured"} == {""}
-
-
-@QUICK
 @given(st.floats(-1e5, 1e5))
 def test_csv_numbers_are_plain(value):
     row = replace(MEASURED[0], cells={"Avg": Cell(value)})
-    text = next(csv.DictReader(io.StringIO(csv_table(board(tab(measured=(row,)))))))["value"]
+    text = csv_lines(board(tab(measured=(row,))))[0]["value"]
     assert re.fullmatch(r"-?\d+(\.\d{1,6})?", text) and text != "-0" and float(text) == pytest.approx(value, abs=5.1e-7)
 
 
@@ -234,9 +190,10 @@ def test_latex_has_measured_rows_then_a_rule_then_published_ones():
     caption = next(line for line in text.splitlines() if "\\caption" in line)
     assert "STS, Spearman, all. Cosine; nothing is trained." in caption and rf"\textsuperscript{{3}} {DISAGREES}" in caption
     assert "\\midrule" not in latex(tab(published=())).split("\\midrule", 1)[1]
+    plain = re.sub(r"\\[{}]", "", text)  # braces are balanced whatever the names
+    assert plain.count("{") == plain.count("}") and "<script>" not in plain and "100\\%" in plain
 
 
-@QUICK
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="±–-"), max_size=40))  # which are signs of TeX's
 def test_no_character_is_markup_in_latex(text):
     back = {r"\textbackslash{}": "\\", r"\textasciitilde{}": "~", r"\textasciicircum{}": "^", r"\textless{}": "<",
@@ -247,11 +204,6 @@ def test_no_character_is_markup_in_latex(text):
     assert not re.search(r"(?<!\\)[&%$#_{}]|[~^<>|]|\\(?![&%$#_{}])", written)
     pieces = re.findall("|".join([*map(re.escape, back), r"\\[&%$#_{}]", "."]), escaped(text), re.S)
     assert "".join(back.get(piece, piece[-1]) for piece in pieces) == printable(text)  # a control character as its number
-
-
-def test_latex_braces_are_balanced_whatever_the_names():
-    text = re.sub(r"\\[{}]", "", latex(tab()))
-    assert text.count("{") == text.count("}") and "<script>" not in text and "100\\%" in text
 
 
 def test_the_short_table_names_the_protocol_and_shows_the_average():
@@ -277,21 +229,63 @@ def test_the_short_table_compares_what_can_be_compared():
 
 
 def test_the_short_table_has_no_flags_where_no_row_has_one_and_never_shows_a_sample():
-    row = replace(MEASURED[1], seeds=1)
-    (lines,) = rendered(short_table(board(tab(measured=(row,))))).tables
+    (lines,) = rendered(short_table(board(tab(measured=(replace(MEASURED[1], seeds=1),))))).tables
     assert lines[0][-1] == "Rank"
     for nothing in (board(tab(sample=True)), board(tab(measured=())), board(tab(group="mteb")), Board((), {}, None)):
         assert short_table(nothing) == "Nothing has been measured yet.\n"
 
 
 def test_tiers_have_a_column_where_rows_have_some():
-    one, two, three = MEASURED
-    first, second = (replace(row, rank=replace(row.rank, tier=tier)) for row, tier in ((one, 1), (two, 2)))
-    tiered = tab(measured=(first, second, three))
+    tiered = [replace(row, rank=row.rank and replace(row.rank, tier=tier)) for tier, row in enumerate(MEASURED, 1)]
+    tiered = tab(measured=tuple(tiered))
     lines = rendered(markdown(tiered)).tables[0]
     assert [line[:2] for line in lines] == [["Rank", "Tier"], ["1 (1-2) a", "1"], ["2 (2) ab2", "2"], ["best of 10", ""]]
     assert TIERS in markdown(tiered) and SUBJECT in markdown(tiered)
     assert "Tier" not in markdown(tab()) and SUBJECT not in markdown(tab())
     assert "{rrlll" in latex(tiered) and "{rlll" in latex(tab()) and "Tier: the best row" in latex(tiered)
-    tiers = {(line["id"], line["tier"]) for line in csv.DictReader(io.StringIO(csv_table(board(tiered))))}
+    tiers = {(line["id"], line["tier"]) for line in csv_lines(board(tiered))}
     assert tiers >= {("one", "1"), ("two", "2"), ("three", ""), ("sbert:1:1", "")}
+
+
+# Two columns and a sentence where a row was read behind prompts, and nothing elsewhere.
+
+
+PROMPTED = tuple(
+    replace(MEASURED[0], id=name, method=name, setting=setting, flags=(), cells={"Avg": Cell(*cell)}, rank=rank,
+            prompts=prompts)
+    for name, setting, cell, rank, prompts in (
+        ("one", "unsup", (78.9, 78.0, 79.6), Rank(1, 1, 2, "a", prompts=(1, 3), chance=0.254),
+         PromptSpread(15, 70.1234, 1.26, 66.0, 72.5)),
+        ("two", "unsup", (70.0, 69.2, 71.0), Rank(2, 1, 2, "a", prompts=(2, 2), chance=0.0), None),
+        ("three", None, (61.0,), None, PromptSpread(1, -0.5, None, -0.5, -0.5)),
+    ))
+
+
+def prompted(*rows):
+    return tab(columns=("Avg",), measured=rows or PROMPTED, published=(replace(PUBLISHED[1], marks=()),))
+
+
+def test_prompts_have_two_columns_and_a_sentence():
+    measured, published = rendered(markdown(prompted())).tables
+    assert measured[0] == ["Rank", "Method", "Backbone", "Setting", "Avg", "Over prompts", "Rank over prompts", "Flags"]
+    assert [line[5] for line in measured[1:]] == ["70.12 ± 1.26 (66.00 to 72.50; 15)", "", "-0.50 (-0.50 to -0.50; 1)"]
+    assert [line[6] for line in measured[1:]] == ["1-3, first in 25 %", "2, first in 0 %", ""]
+    assert "Over prompts" not in published[0] and markdown(prompted()).count("over the draws and over items") == 1
+    text = latex(prompted())
+    lines = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert r"\begin{tabular}{rlllrrrll}" in text and len(lines) == 5 and {line.count("&") for line in lines} == {8}
+    assert r"1-3, first in 25 \%" in text and "over the draws and over items" in text
+
+
+@pytest.mark.parametrize(("chance", "shown"), [(0.001, "<1 %"), (0.999, ">99 %"), (1.0, "100 %"), (0.5, "50 %")])
+def test_what_is_neither_never_nor_always_is_not_shown_as_either(chance, shown):
+    row = replace(PROMPTED[0], rank=replace(PROMPTED[0].rank, chance=chance))
+    assert rendered(markdown(prompted(row))).tables[0][1][6] == f"1-3, first in {shown}"
+
+
+def test_columns_of_prompts_are_there_only_where_something_stands_in_them():
+    alone = [replace(row, rank=row.rank and replace(row.rank, prompts=None, chance=None)) for row in PROMPTED]
+    assert rendered(markdown(prompted(*alone))).tables[0][0][5:] == ["Over prompts", "Flags"]
+    assert r"\begin{tabular}{rlllrrll}" in latex(prompted(*alone))
+    plain = prompted(*(replace(row, prompts=None) for row in alone))
+    assert "prompt" not in markdown(plain) and "prompt" not in latex(plain)

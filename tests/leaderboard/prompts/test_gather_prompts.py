@@ -138,8 +138,8 @@ def test_seeds_behind_one_prompt_count_as_their_mean(runs, tmp_path):
     root = tmp_path / "board"
     add(root, [runs["noisy"][1] / "00-default", tmp_path / "second/00-default"], "noisy", entry("noisy"))
     add(root, [runs["noisy"][1], tmp_path / "second"], "noisy-prompts", Prompts(prompt_of="noisy"))
-    row = by_id(gather(root))["noisy"]
-    lead = tab(gather(root)).lead
+    made = gather(root)
+    row, lead = by_id(made)["noisy"], tab(made).lead
     means = np.mean([runs["noisy"][0][lead], second[lead]], axis=0)
     assert row.seeds == 2 and row.prompts.n == 3
     assert (row.prompts.lowest, row.prompts.highest) == (pytest.approx(min(means)), pytest.approx(max(means)))
@@ -150,25 +150,21 @@ def test_seeds_behind_one_prompt_count_as_their_mean(runs, tmp_path):
 
 
 def test_prompts_that_were_not_measured_as_the_row_are_left_out_and_told(runs, tmp_path):
-    root = tmp_path / "board"
-    board(root, runs, ("clear",))
-    prompted(tmp_path / "less", Prompted(*ENCODERS["clear"][:2]), ["a dog: ", "it is: "], tasks="STS12", resamples=50)
-    made = by_id(gather(root))
-    add(root, [tmp_path / "less"], "less", Prompts(prompt_of="clear"))
-    rows = by_id(gather(root))
-    lead = tab(gather(root)).lead
-    assert lead == "STS-B"  # which the two of the second folder lack
-    assert rows["clear"].prompts == made["clear"].prompts
-    assert "2 prompts left out: no STS-B behind them" in rows["clear"].marks
-    prompted(tmp_path / "dot", Prompted(*ENCODERS["clear"][:2]), ["a car: "], similarity="dot", **QUICK)
-    add(root, [tmp_path / "dot"], "dot", Prompts(prompt_of="clear"))
-    assert by_id(gather(root))["clear"].prompts == made["clear"].prompts  # another setting is another table
+    root, clear = tmp_path / "board", ENCODERS["clear"][:2]
+    before = by_id(board(root, runs, ("clear",)))["clear"]
+    prompted(tmp_path / "less", Prompted(*clear), ["a dog: ", "it is: "], tasks="STS12", resamples=50)
+    prompted(tmp_path / "dot", Prompted(*clear), ["a car: "], similarity="dot", **QUICK)  # another setting is another table
+    for name in ("less", "dot"):
+        add(root, [tmp_path / name], name, Prompts(prompt_of="clear"))
+    made = gather(root)
+    assert tab(made).lead == "STS-B"  # which the two of the second folder lack
+    row = by_id(made)["clear"]
+    assert row.prompts == before.prompts and "2 prompts left out: no STS-B behind them" in row.marks
 
 
-def test_a_prompt_that_has_no_score_in_many_resamples_is_left_out(runs, tmp_path, monkeypatch):
+def test_a_prompt_that_has_no_score_in_many_resamples_is_left_out(both, monkeypatch):
     """It would take these resamples from the test of all."""
-    root = tmp_path / "board"
-    before = by_id(board(root, runs, ("clear", "noisy")))
+    root, before = both
     merged = prompts_module.merged
 
     def poorer(variant, lines):
@@ -180,7 +176,7 @@ def test_a_prompt_that_has_no_score_in_many_resamples_is_left_out(runs, tmp_path
 
     monkeypatch.setattr(prompts_module, "merged", poorer)
     row = by_id(gather(root))["clear"]
-    assert (before["clear"].prompts.n, row.prompts.n) == (3, 2)
+    assert (by_id(before)["clear"].prompts.n, row.prompts.n) == (3, 2)
     assert any(mark.startswith("1 prompt left out") for mark in row.marks)
 
 

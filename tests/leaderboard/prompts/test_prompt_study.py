@@ -7,12 +7,63 @@ from itertools import product
 
 import numpy as np
 import pytest
-from clirun import cli, fails, place  # noqa: F401 - fixtures
-from prompt_repository import MODELS, TASKS, prompt_texts, repository, result, run, write
+from clirun import cli, place  # noqa: F401 - fixtures
 
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard import prompt_sensitivity
-from stsbench.leaderboard.prompts.study_files import read_study
+from stsbench.leaderboard.prompts.study_files import COLUMNS, read_study, read_table
+
+TASKS = {"STS14": 6, "STS22.v2": 4, "FEVERHardNegatives": 3}
+MODELS = ("org__small", "org__large", "lab__other")
+GENERATORS = ("maker-a", "maker-b")
+
+
+def prompt_texts(task):
+    return [f"{task} wording {number}:" for number in range(TASKS[task])]
+
+
+def result(score, subset="default", split="test", more=()):
+    rows = [{"main_score": score, "cosine_spearman": score, "hf_subset": subset, "languages": ["eng-Latn"]}, *more]
+    return {"task_name": "any", "mteb_version": "2.12.16", "scores": {split: rows}}
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+def entry(task, text, number):
+    described, language = ("a set" if number % 3 else ""), ("eng" if number % 3 == 2 else "")
+    return {"n": 5, "task": task, "task_description": "sts", "dataset_description": described, "language": language,
+            "generated_prompt": text, "generation_meta": {"prompt": "..."}}
+
+
+def run(folder, task, text, content, key=None):
+    write(folder / f"{task}.json", content)
+    write(folder / "model_meta.json", {"name": "x", "experiment_kwargs": {"prompts": {key or task: text}}})
+
+
+def repository(root, scores, default):
+    """scores: by task, (models, prompts) of parts of 1, None where not run; default: by task, (models,)."""
+    entries = [entry(task, text, number) for task in TASKS for number, text in enumerate(prompt_texts(task))]
+    prompts, results = root / "data" / "prompts", root / "data" / "cache_data" / "mteb_cache" / "results"
+    write(prompts / "deduplicated_prompts.json", entries)
+    write(prompts / "deduplicated_reports.json", {})
+    for number, generator in enumerate(GENERATORS):
+        write(prompts / f"{generator}-gen-prompts.json", [one for at, one in enumerate(entries) if at % 2 == number])
+    for at, model in enumerate(MODELS):
+        revision = results / model / "abc"
+        write(revision / "model_meta.json", {"name": model})
+        for task in TASKS:
+            write(revision / f"{task}.json", result(default[task][at]))
+            for number, score in enumerate(scores[task][at]):
+                if score is not None:
+                    key = f"{task}-query" if task.startswith("FEVER") else task
+                    folder = revision / "experiments" / f"exp_{task}_{number}"
+                    run(folder, task, prompt_texts(task)[number], result(score), key)
+                    (folder / "run_settings.jsonl").write_text("{}\n")
+    return root
+
 
 SCORES = {
     "STS14": [[0.51, 0.62, 0.55, 0.58, 0.60, 0.71], [0.64, 0.66, 0.61, 0.69, 0.70, 0.63],
@@ -116,10 +167,6 @@ def test_it_prints_the_same_in_every_form(root, cli):
     code, out, _ = cli("reproduce", "prompt-sensitivity", "--results", root, "--json", "-")
     assert code == 0 and json.loads(out) == made.as_json() == json.loads(made.to_json())
     assert made.to_arrow().num_rows == 9
-    for words, reason in ((("prompt-sensitivity",), "--results is missing: a clone of the study's repository (git clone"),
-                          (("simcse:5", "--results", root), "--results goes with prompt-sensitivity")):
-        code, out, err = cli("reproduce", *words)
-        assert (code, out) == (2, "") and reason in err
 
 
 def refused(root):
@@ -129,8 +176,7 @@ def refused(root):
     return str(error.value)
 
 
-def test_what_is_not_such_a_repository_is_refused_by_file(root, tmp_path):
-    assert "holds no data/prompts/deduplicated_prompts.json: give a clone of https://" in refused(tmp_path)
+def test_what_is_not_such_a_repository_is_refused_by_file(root):
     meta = experiments(root) / "exp_STS14_0" / "model_meta.json"
     write(meta, {"experiment_kwargs": None})
     assert refused(root).startswith(f"{meta} states no prompt of STS14")
@@ -161,3 +207,62 @@ def test_of_several_parts_the_english_one_counts(root):
     assert read_study(root).scores["STS22.v2"][ORDER.index("small")][0] == pytest.approx(45)
     run(folder, "STS22.v2", text, result(0.4, "de", more=more))
     assert "holds no main_score of one English part" in refused(root)
+
+
+# The study read from one table instead of a clone.
+
+
+rng = np.random.default_rng(5)
+DRAWN = {task: rng.random((3, count)).round(6).tolist() for task, count in TASKS.items()}
+DRAWN_DEFAULT = {task: rng.random(3).round(6).tolist() for task in TASKS}
+
+
+def lines():
+    for at, model in enumerate(MODELS):
+        for task, scores in DRAWN.items():
+            yield [DRAWN_DEFAULT[task][at], task, model.replace("__", "/"), "default", "True"]
+            for prompt, score in zip(prompt_texts(task), scores[at], strict=True):
+                yield [score, task, model.replace("__", "/"), prompt, "False"]
+
+
+def write_table(path, rows, columns=COLUMNS):
+    with path.open("w", newline="") as stream:
+        csv.writer(stream).writerows([columns, *rows])
+    return path
+
+
+def test_a_table_gives_what_a_clone_gives(tmp_path):
+    table = prompt_sensitivity(write_table(tmp_path / "results.csv", lines()))
+    clone = prompt_sensitivity(repository(tmp_path / "clone", DRAWN, DRAWN_DEFAULT))
+    assert not table.study.notes() and {row["set"] for row in table.rows()} == set(TASKS)
+    by_key = {(row["set"], row["model"]): row for row in clone.rows()}
+    for row in table.rows():
+        other = by_key[row["set"], row["model"]]
+        assert {key: value for key, value in row.items() if key != "error"} == pytest.approx(
+            {key: value for key, value in other.items() if key != "error"})
+        assert row["error"] > 0  # each prompt is drawn by itself: who wrote it is not known
+    assert sorted(map(str, table.claims)) == sorted(map(str, clone.claims))
+
+
+def test_models_and_tasks_without_a_default_are_left_out_and_named(tmp_path):
+    rows = [row for row in lines() if row[2:5:2] != ["org/small", "True"] and row[1:3] != ["STS14", "org/large"]]
+    rows += [[0.5, "STS14", "org/new", "a:", "False"]]
+    study = read_table(write_table(tmp_path / "results.csv", rows))
+    assert study.models == ("other", "large")
+    assert sorted(study.tasks) == ["FEVERHardNegatives", "STS22.v2"]
+    assert study.notes() == [
+        "new is left out: it has no result by default", "small is left out: it has no result by default",
+        "STS14 is left out: no result by default, or of any prompt, of large",
+    ]
+
+
+def test_a_line_that_stands_there_twice_must_say_the_same(tmp_path):
+    rows = list(lines())
+    assert read_table(write_table(tmp_path / "same.csv", [*rows, rows[1]])).scores.keys() == set(TASKS)
+    with pytest.raises(StsbenchError, match=f"line {len(rows) + 2}: a second score of the same model, task and prompt"):
+        read_table(write_table(tmp_path / "other.csv", [*rows, [rows[1][0] + 0.1, *rows[1][1:]]]))
+
+
+def test_the_command_takes_it(tmp_path, cli):
+    code, out, err = cli("reproduce", "prompt-sensitivity", "--results", write_table(tmp_path / "results.csv", lines()))
+    assert code == 0 and not err and "STS22.v2: ranks, 4 prompts that all models read" in out

@@ -1,5 +1,6 @@
 """What a row of the board is flagged as, refused for or not ranked for, and what stands in its place."""
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -7,39 +8,60 @@ import numpy as np
 import pytest
 from board_runs import Letters, copied, read_once, runs  # noqa: F401  fixtures
 from gathered import LETTERS, board, own, tab  # noqa: F401  board is a fixture
-from run_edits import edit, rows_of, write_rows
+from run_edits import edit, edit_all, rows_of
 from toy_encoder import Toy
 
 from stsbench.encoders.base import EncoderSpec
+from stsbench.encoders.roles import Traits
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.measure import RESAMPLES
 from stsbench.evaluation.run_file import RUN, load_records
+from stsbench.leaderboard.page.site import index
 from stsbench.leaderboard.ranks import gather as gather_module
 from stsbench.leaderboard.ranks.gather import gather, rounded
+from stsbench.leaderboard.records.add import add
+
+STS_TAB = "sts-spearman-all-sample"
 
 
-def test_scores_are_one_where_only_the_order_of_a_sum_differs():
+@pytest.fixture
+def edited(board, copied):
+    """`edited(change, row)`: the board of a run whose row (of its rows by number, None for all) was changed."""
+
+    def of_board(change, number=0, name="letters"):
+        run = copied(name)
+        if number is None:
+            edit_all(run, lambda row: change(row.record))
+        else:
+            edit(run, lambda row: change(row.record), rows_of(run)[number].name)
+        return board(edited=([run], LETTERS), words=(["words"], LETTERS)) if name != "words" else board(
+            letters=(["letters"], LETTERS), edited=([run], LETTERS))
+
+    return of_board
+
+
+def row_of(board, name=STS_TAB, entry="edited"):
+    return next(row for row in tab(board, name).measured if row.id == entry)
+
+
+def test_scores_are_equal_where_only_the_order_of_a_sum_differs():
     seeds = [0.1, 0.2, 0.3]
     assert len({*rounded([sum(seeds) / 3, sum(seeds[::-1]) / 3, 1e8 * sum(seeds) / 3])}) == 2
     assert len({*rounded([3.0e-9, 3.4e-9])}) == 2  # two errors of a metric with nine digits
 
 
-@pytest.mark.parametrize(
-    ("recipe", "flagged"), [("simcse/unsup-changed", True), ("simcse/unsup-swept", True), ("simcse/unsup", False)]
-)
-@pytest.mark.parametrize("saying", [0, -1])  # one of its records is enough, and which was measured first does not matter
-def test_a_row_trained_by_a_changed_recipe_is_flagged(board, copied, recipe, flagged, saying):
-    run = copied("letters")
-    edit(run, lambda row: row.record["provenance"].update(recipe=recipe), rows_of(run)[saying].name)
-    (row,) = tab(board(trained=([run], LETTERS)), "sts-spearman-all-sample").measured
+# Flags and marks.
+
+
+@pytest.mark.parametrize(("recipe", "number", "flagged"), [
+    ("simcse/unsup-changed", 0, True), ("simcse/unsup-swept", -1, True), ("simcse/unsup", 0, False),
+])
+def test_one_record_of_a_changed_recipe_flags_the_row(edited, recipe, number, flagged):
+    whole = edited(lambda record: record["provenance"].update(recipe=recipe, prompts={"text": "query: "}), number)
+    row = row_of(whole)
     assert ("changed-recipe" in row.flags) == flagged
-
-
-def test_a_row_says_which_prompts_its_texts_were_read_behind(board, copied):
-    run = copied("letters")
-    edit(run, lambda row: row.record["provenance"].update(prompts={"text": "query: "}), rows_of(run)[0].name)
-    (row,) = tab(board(letters=([run], LETTERS)), "sts-spearman-all-sample").measured
-    assert [mark for mark in row.marks if "read behind" in mark] == ['texts are read behind "query: " (STS12)']
+    prompts = [mark for mark in row.marks if "read behind" in mark]
+    assert prompts == ['texts are read behind "query: " (STS12)'] or number  # the last record is of another protocol
 
 
 def test_what_was_fitted_behind_weights_of_a_changed_recipe_is_flagged(board, tmp_path, monkeypatch):
@@ -48,22 +70,146 @@ def test_what_was_fitted_behind_weights_of_a_changed_recipe_is_flagged(board, tm
     for normalize, change in ((False, lambda vectors: vectors), (True, lambda vectors: vectors - [30, 500, 0])):
         spec = EncoderSpec(name="toy", kind="callable", weights="1" * 64, normalize=normalize)
         runs.append(own(tmp_path, monkeypatch, f"toy-{normalize}", Toy(spec, change), tasks=["STS-B"]))
-    rows = rows_of(runs[0])
-    for row in rows:
-        row.record["provenance"]["recipe"] = "simcse/unsup-changed"
-    write_rows(runs[0], rows)
+    edit_all(runs[0], lambda row: row.record["provenance"].update(recipe="simcse/unsup-changed"))
     made = board(trained=([runs[0]], LETTERS), fitted=([runs[1]], LETTERS), letters=(["letters"], LETTERS))
-    rows = {row.id: "changed-recipe" in row.flags for row in tab(made, "sts-spearman-all-sample").measured}
-    assert rows == {"trained": True, "fitted": True, "letters": False}
+    flagged = {row.id: "changed-recipe" in row.flags for row in tab(made, STS_TAB).measured}
+    assert flagged == {"trained": True, "fitted": True, "letters": False}
 
 
-def test_an_encoder_under_two_names_is_refused_by_the_build_too(board, tmp_path):
-    """`add` refuses it; whoever copies folders, or two contributors at once, do not ask `add`."""
-    board(letters=(["letters"], LETTERS))
-    measured = tmp_path / "board/measured"
-    shutil.copytree(measured / "letters", measured / "mine")
-    with pytest.raises(StsbenchError, match=r"mine.*the entry letters holds this encoder already"):
-        gather(tmp_path / "board")
+def test_a_cut_text_is_told_where_it_was_cut(edited):
+    whole = edited(lambda record: record["counts"].update(truncated=3 if record["data"]["id"] == "sts12/test" else 0), None)
+    [mark] = [mark for mark in row_of(whole).marks if "cut" in mark]
+    assert mark.startswith("3 texts of STS12") and "STS-B" not in mark
+    assert not any("cut" in mark for mark in row_of(whole, entry="words").marks)
+
+
+def test_a_row_trained_on_sentences_of_a_set_it_is_tested_on_is_flagged(board, tmp_path, monkeypatch):
+    class Trained(Letters):
+        traits = Traits(trained_on=("sts12", "sick-e"))
+
+    entries = {}
+    for seed, (name, tasks) in enumerate({"seen": ["STS12", "STS13"], "unseen": ["STS13"]}.items()):
+        run = own(tmp_path, monkeypatch, name, Trained(seed, 0.1, name), protocols=["sts"], tasks=tasks)
+        assert all(record.provenance["trained_on"] == ["sts12", "sick-e"] for _, record in load_records(run))
+        entries[name] = [run], LETTERS
+    flags = {row.id: row.flags for row in tab(board(**entries), STS_TAB).measured}
+    assert flags == {"seen": ("nli", "transductive"), "unseen": ("nli",)}
+
+
+# Texts of the tests in the training text.
+
+
+def overlap(**parts):
+    return {"text": "notes.txt", "digest": "0" * 64, "looked_for": ["exact", "normalised"], "shared": {}, "none": [],
+            "not_looked_for": [], "sample": True, **parts}
+
+
+SHARED = {"sts12/test": {"texts": 40, "exact": 2, "normalised": 1, "rows": 4}}
+EVERY = [f"{name}/test" for name in ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sick-r", "sick-r/mteb")]
+REST = [name for name in EVERY if name != "sts12/test"]
+
+
+@pytest.mark.parametrize(("texts", "flagged", "notes"), [
+    ([overlap(shared=SHARED, none=REST)], True, ["which holds test texts: 3 of 40 of sts12/test, as its training recorded "
+                                                 "(near duplicates were not looked for)"]),
+    ([overlap(none=[name for name in EVERY if name != "sts13/test"], not_looked_for=["sts13/test"])], False,
+     ["which was not compared with sts13/test"]),
+    ([overlap(shared=SHARED, none=EVERY, sample=False)], False, ["which was not compared with "]),  # the sample's are others
+    ([], False, []),
+])
+def test_a_row_whose_training_text_holds_test_texts_is_flagged_in_the_tabs_of_these_sets(edited, texts, flagged, notes):
+    whole = edited(lambda record: record["provenance"].update(training_overlap=texts), None)
+    rows = {found.group: row for found in whole.tabs for row in found.measured if row.id == "edited"}
+    assert rows["sts"].flags == (("nli", "shared-texts") if flagged else ("nli",))
+    assert rows["retrieval"].flags == ("nli",)
+    marks = [mark for mark in rows["sts"].marks if mark.startswith("trained on")]
+    assert len(marks) == len(notes)
+    assert all(mark.startswith(f"trained on notes.txt, {note}") for mark, note in zip(marks, notes, strict=True))
+    if flagged:
+        assert json.loads(json.dumps(index(whole)))["flags"]["shared-texts"]["label"] == "shares test texts"
+
+
+def test_one_seeds_training_text_flags_the_row_and_add_says_so(tmp_path, monkeypatch):
+    runs = []
+    for seed, parts in enumerate(({"none": ["sts12/test"]}, {"shared": SHARED, "not_looked_for": ["sts13/test"]})):
+        class Trained(Letters):
+            traits = Traits(training_overlap=(overlap(**parts),))
+
+        runs.append(own(tmp_path, monkeypatch, f"s{seed}", Trained(seed, 0.1, "one"), protocols=["sts"],
+                        tasks=["STS12", "STS13"]))
+        assert all(record.provenance["training_overlap"] == [overlap(**parts)] for _, record in load_records(runs[-1]))
+    warnings = [line for line in add(tmp_path / "board", runs, "both", LETTERS).warnings if "notes.txt" in line]
+    flag = "flagged 'shares test texts' in the tabs of these sets: trained on notes.txt, which holds"
+    assert warnings[0].startswith(flag) and "trained on notes.txt, which was not compared with sts13/test" in warnings
+    (row,) = tab(gather(tmp_path / "board"), STS_TAB).measured
+    assert row.flags == ("nli", "shared-texts")
+
+
+# Costs, and scores that nobody ranks.
+
+
+def test_a_width_that_differs_by_data_set_is_none(edited):
+    """tf-idf is as wide as the words of each set: the first set's width said nothing of the others."""
+    made = edited(lambda record: record["encoder"].update(dimension=record["encoder"]["dimension"] + 1), name="words")
+    assert {id: entry.runs[0]["width"] for id, entry in made.entries.items()} == {"letters": 27, "edited": None}
+
+
+def test_costs_are_those_of_the_records(edited):
+    cost = {"probe": 1, "texts": 8, "seconds": [0.1] * 5, "sentences_per_second": 80.0, "latency_seconds": 0.1,
+            "memory_bytes": 250_000_000, "parameters": 7, "bytes_a_vector": 108.0,
+            "machine": {"cpu": "Some CPU", "cores": 2}, "device": "cpu", "threads": 2}
+    made = edited(lambda record: record["provenance"].update(cost=cost), -1)
+    assert made.entries["edited"].runs[0]["costs"] == {
+        "bytes_a_vector": 108.0, "parameters": 7, "sentences_per_second": 80.0, "memory_mb": 250.0,
+        "machine": "Some CPU, 2 cores", "run_on": "cpu, 2 threads",
+    }
+    assert made.entries["words"].runs[0]["costs"] == {"bytes_a_vector": None}  # sparse: not known without a measurement
+
+
+def change_lines(monkeypatch, change):
+    """`change(number, line)` of every line of the runs that are gathered, numbered in the order of their folders."""
+    lines = gather_module.scored_entries
+
+    def changed(*where):
+        entries, scored = lines(*where)
+        for number, of_run in enumerate(scored.values()):
+            for line in of_run:
+                change(number, line)
+        return entries, scored
+
+    monkeypatch.setattr(gather_module, "scored_entries", changed)
+
+
+def test_a_row_that_has_no_score_in_many_resamples_is_not_ranked(board, monkeypatch):
+    """It would take these resamples from the test of all rows."""
+    some = np.arange(RESAMPLES) % 10 == 0
+
+    def poorer(number, line):
+        if number:
+            line.draws = {column: np.where(some, np.nan, draws) for column, draws in line.draws.items()}
+
+    change_lines(monkeypatch, poorer)
+    made = tab(board(letters=(["letters"], LETTERS), poor=(["noisy"], LETTERS)), STS_TAB)
+    reasons = {row.id: row.unranked for row in made.measured}
+    assert reasons == {"letters": "", "poor": "not ranked: too many resamples have no score"}
+
+
+def test_scores_that_differ_by_rounding_share_a_place(board, monkeypatch):
+    def equal(number, line):
+        line.cells = {column: replace(cell, value=(0.1 + 0.2, 0.3)[number]) for column, cell in line.cells.items()}
+
+    change_lines(monkeypatch, equal)
+    made = board(letters=(["letters"], LETTERS), noisy=(["noisy"], LETTERS))
+    assert [row.rank.position for row in tab(made, STS_TAB).measured] == [1, 1]
+
+
+def test_a_score_whose_record_has_no_interval_gets_the_boards(board, tmp_path, monkeypatch):
+    """Records hold none of the mean squared error; a bare dot looks like certainty."""
+    run = own(tmp_path, monkeypatch, "regressed", Letters(1, 1), protocols=["regression"], tasks=["STS-B"], resamples=None)
+    (stored,) = [row for _, record in load_records(run) for row in record.scores if row.metric == "mse"]
+    (row,) = tab(board(one=([run], LETTERS)), "regression-mse-sample").measured
+    cell = row.cells["STS-B"]
+    assert stored.low is None and cell.value == stored.value and cell.low < cell.value < cell.high
 
 
 def test_a_link_in_the_place_of_a_run_is_refused(board, tmp_path):
@@ -80,69 +226,3 @@ def test_a_link_in_the_place_of_a_run_is_refused(board, tmp_path):
     (measured / "mine" / run.name / RUN).symlink_to(run / RUN)
     with pytest.raises(StsbenchError, match=rf"mine/{run.name}/{RUN} is a link"):
         gather(tmp_path / "board")
-
-
-def test_a_width_that_differs_by_data_set_is_none(board, copied):
-    """tf-idf is as wide as the words of each set: the first set's width said nothing of the others."""
-    run = copied("words")
-    edit(run, lambda row: row.record["encoder"].update(dimension=row.record["encoder"]["dimension"] + 1))
-    made = board(letters=(["letters"], LETTERS), words=([run], LETTERS))
-    assert {id: entry.runs[0]["width"] for id, entry in made.entries.items()} == {"letters": 27, "words": None}
-
-
-COST = {"probe": 1, "texts": 8, "seconds": [0.1] * 5, "sentences_per_second": 80.0, "latency_seconds": 0.1,
-        "memory_bytes": 250_000_000, "parameters": 7, "bytes_a_vector": 108.0, "machine": {"cpu": "Some CPU", "cores": 2},
-        "device": "cpu", "threads": 2}
-
-
-def test_costs_are_those_of_the_records(board, copied):
-    run = copied("letters")
-    edit(run, lambda row: row.record["provenance"].update(cost=COST), rows_of(run)[-1].name)
-    made = board(letters=([run], LETTERS), words=(["words"], LETTERS))
-    assert made.entries["letters"].runs[0]["costs"] == {
-        "bytes_a_vector": 108.0, "parameters": 7, "sentences_per_second": 80.0, "memory_mb": 250.0,
-        "machine": "Some CPU, 2 cores", "run_on": "cpu, 2 threads",
-    }
-    assert made.entries["words"].runs[0]["costs"] == {"bytes_a_vector": None}  # sparse: not known without a measurement
-
-
-def test_a_row_that_has_no_score_in_many_resamples_is_not_ranked(board, monkeypatch):
-    """It would take these resamples from the test of all rows."""
-    lines = gather_module.scored_entries
-
-    def poorer(*where):
-        entries, scored = lines(*where)
-        for run, each in scored.items():
-            for line in each if run.parent.name == "poor" else []:
-                some = np.arange(RESAMPLES) % 10 == 0
-                line.draws = {column: np.where(some, np.nan, draws) for column, draws in line.draws.items()}
-        return entries, scored
-
-    monkeypatch.setattr(gather_module, "scored_entries", poorer)
-    made = tab(board(letters=(["letters"], LETTERS), poor=(["noisy"], LETTERS)), "sts-spearman-all-sample")
-    reasons = {row.id: row.unranked for row in made.measured}
-    assert reasons == {"letters": "", "poor": "not ranked: too many resamples have no score"}
-
-
-def test_scores_that_differ_by_rounding_share_a_place(board, monkeypatch):
-    lines = gather_module.scored_entries
-
-    def equal(*where):
-        entries, scored = lines(*where)
-        for value, each in zip((0.1 + 0.2, 0.3), scored.values(), strict=True):
-            for line in each:
-                line.cells = {column: replace(cell, value=value) for column, cell in line.cells.items()}
-        return entries, scored
-
-    monkeypatch.setattr(gather_module, "scored_entries", equal)
-    made = board(letters=(["letters"], LETTERS), noisy=(["noisy"], LETTERS))
-    assert [row.rank.position for row in tab(made, "sts-spearman-all-sample").measured] == [1, 1]
-
-
-def test_a_score_whose_record_has_no_interval_gets_the_boards(board, tmp_path, monkeypatch):
-    """Records hold none of the mean squared error; a bare dot looks like certainty."""
-    run = own(tmp_path, monkeypatch, "regressed", Letters(1, 1), protocols=["regression"], tasks=["STS-B"], resamples=None)
-    (stored,) = [row for _, record in load_records(run) for row in record.scores if row.metric == "mse"]
-    (row,) = tab(board(one=([run], LETTERS)), "regression-mse-sample").measured
-    cell = row.cells["STS-B"]
-    assert stored.low is None and cell.value == stored.value and cell.low < cell.value < cell.high

@@ -51,7 +51,7 @@ def assert_same(some, others):
             np.testing.assert_allclose(drawn, other.draws[column], rtol=0, atol=1e-9)
 
 
-def test_what_is_kept_is_what_scoring_gives(board, counted):
+def test_what_is_kept_is_what_scoring_gives(board, counted, monkeypatch):
     results.clear()
     entries, first = scored_entries(board)
     again, kept = scored_entries(board)
@@ -59,24 +59,27 @@ def test_what_is_kept_is_what_scoring_gives(board, counted):
     assert [entry.id for entry in entries] == [entry.id for entry in again] == ["letters", "noisy"]
     alone = {run.folder: lines_of(run) for entry in load_entries(board / "measured") for run in entry.runs}
     assert first.keys() == kept.keys() == alone.keys()
-    for path, lines in alone.items():
-        assert_same(lines, first[path])
-        assert_same(lines, kept[path])
-
-
-def test_of_runs_that_are_kept_no_observation_is_read(board, monkeypatch):
-    """Not even to see that an entry's runs are several seeds: their sketches are apart."""
-    _, lines = scored_entries(board)
+    together = lines_of_runs([run for entry in entries for run in entry.runs])
+    for (path, lines), also in zip(alone.items(), together, strict=True):
+        for others in (first[path], kept[path], also):
+            assert_same(lines, others)
+    # Of runs that are kept no observation is read: not even to see that an entry's runs are several seeds.
     monkeypatch.setattr("stsbench.comparison.comparability.observations_of", lambda run, _: pytest.fail(f"{run} is read"))
-    _, again = scored_entries(board)
-    assert again.keys() == lines.keys()
+    assert scored_entries(board)[1].keys() == alone.keys()
+    old, new = sorted(results.folder().glob("*/*"))[:2]
+    os.utime(old, (0, 0))
+    results.prune()
+    assert not old.exists() and new.exists()
 
 
-def test_runs_together_are_as_each_by_itself(board):
-    together = lines_of_runs([run for entry in load_entries(board / "measured") for run in entry.runs])
-    alone = [lines_of(run) for entry in load_entries(board / "measured") for run in entry.runs]
-    for some, others in zip(together, alone, strict=True):
-        assert_same(some, others)
+def test_processes_score_as_one_does(board, monkeypatch):
+    _, one = scored_entries(board)
+    results.clear()
+    monkeypatch.setattr(scored, "FEW", 2)
+    monkeypatch.setattr(scored, "cores", lambda: 2)
+    _, several = scored_entries(board)
+    for path, lines in one.items():
+        assert_same(lines, several[path])
 
 
 def test_only_what_changed_is_scored_again(board, file, counted, monkeypatch):
@@ -90,13 +93,16 @@ def test_only_what_changed_is_scored_again(board, file, counted, monkeypatch):
     assert len(counted[1]) == 3
 
 
-def test_an_edited_score_or_observation_is_refused_although_the_run_was_scored(board, file):
-    scored_entries(board)
+def test_an_edited_score_or_observation_is_refused_although_the_run_was_scored(board, file, counted):
+    results.clear()
     content = file.read_bytes()
     edit(file, lambda row: row.record["scores"][0].update(value=row.record["scores"][0]["value"] + 0.01))
     with pytest.raises(StsbenchError, match="was edited: its scores"):
         scored_entries(board)
     file.write_bytes(content)
+    counted.clear()
+    scored_entries(board)
+    assert counted == [[file.parent]]  # the others were scored, and kept
     edit(file, lambda row: next(iter(row.observed.arrays.values())).__setitem__(0, 0))
     with pytest.raises(StsbenchError, match=r"run\.parquet: the observations of .* \(sha256 differs\): damaged or replaced"):
         scored_entries(board)
@@ -128,33 +134,3 @@ def test_a_damaged_file_of_the_cache_is_made_again(board, counted, damage):
     assert {path: [line.cells for line in lines] for path, lines in after.items()} == before
     scored_entries(board)
     assert len(counted) == 1
-
-
-def test_one_run_that_does_not_hold_leaves_the_others_scored(board, file, counted):
-    results.clear()
-    content = file.read_bytes()
-    path = edit(file, lambda row: row.record["scores"][0].update(n=1))
-    with pytest.raises(StsbenchError, match=path.name):
-        scored_entries(board)
-    file.write_bytes(content)
-    counted.clear()
-    scored_entries(board)
-    assert counted == [[file.parent]]
-
-
-def test_old_results_go(board):
-    scored_entries(board)
-    old, new = sorted(results.folder().glob("*/*"))[:2]
-    os.utime(old, (0, 0))
-    results.prune()
-    assert not old.exists() and new.exists()
-
-
-def test_processes_score_as_one_does(board, monkeypatch):
-    _, one = scored_entries(board)
-    results.clear()
-    monkeypatch.setattr(scored, "FEW", 2)
-    monkeypatch.setattr(scored, "cores", lambda: 2)
-    _, several = scored_entries(board)
-    for path, lines in one.items():
-        assert_same(lines, several[path])

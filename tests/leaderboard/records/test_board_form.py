@@ -38,19 +38,15 @@ def pairs(run, folder):
     return [(record, kept[record_name(record)]) for _, record in load_records(run)]
 
 
-def test_records_are_the_same_but_for_their_observations(runs, board):
+def test_records_are_the_same_and_arrays_but_for_rounding(runs, board):
     folder = run_of(board("letters"), "letters")
-    some = pairs(runs["letters"], folder)
-    assert [kept for _, kept in some] == [record for _, record in load_records(folder)]
-    for record, kept in some:
+    kept_as = pairs(runs["letters"], folder)
+    assert [kept for _, kept in kept_as] == [record for _, record in load_records(folder)]
+    assert any(kept.observations.shared for _, kept in kept_as)
+    assert (folder / RUN).stat().st_size < 0.8 * (runs["letters"] / RUN).stat().st_size
+    for record, kept in kept_as:
         assert kept.model_dump(exclude={"observations"}) == record.model_dump(exclude={"observations"})
         assert record.observations.shared is None
-    assert any(kept.observations.shared for _, kept in some)
-
-
-def test_arrays_are_the_same_but_for_rounding(runs, board):
-    folder = run_of(board("letters"), "letters")
-    for record, kept in pairs(runs["letters"], folder):
         was, now = observations_of(runs["letters"], record), observations_of(folder, kept)
         assert now.names == was.names and now.arrays.keys() == was.arrays.keys()
         for key, array in was.arrays.items():
@@ -59,10 +55,6 @@ def test_arrays_are_the_same_but_for_rounding(runs, board):
             np.testing.assert_allclose(now.arrays[key], array, rtol=tolerance, atol=0)
     assert [row.value for row in score_again(folder).rows] == pytest.approx(
         [row.value for row in score_again(runs["letters"]).rows], abs=1e-6)
-
-
-def test_a_run_of_a_board_is_smaller(runs, board):
-    assert (run_of(board("letters"), "letters") / RUN).stat().st_size < 0.8 * (runs["letters"] / RUN).stat().st_size
 
 
 def test_what_the_data_decide_is_kept_once(runs, board):

@@ -57,6 +57,7 @@ def test_a_copy_is_found_and_so_is_its_sketch(name):
 @pytest.mark.parametrize("name", OTHERS)
 def test_another_encoder_is_none(name):
     assert not nearly_equal(ONE, OTHERS[name])
+    assert not nearly_equal(OTHERS["constant"], 2 * OTHERS["constant"])  # equal similarities say nothing
 
 
 def test_few_items_may_be_in_one_order():
@@ -165,16 +166,21 @@ def noisy(tmp_path, monkeypatch):
     return run
 
 
-def entry(method):
-    return Entry(method=method, backbone="none", setting="unsup")
+MINE = Entry(method="mine", backbone="none", setting="unsup")
+
+
+def sts_rows(board):
+    """Entry -> its row of the first tab, once scored and once as kept from the build before."""
+    for _ in range(2):
+        yield {row.id: row for tab in gather(board).tabs if tab.id == "sts-spearman-all-sample" for row in tab.measured}
 
 
 def test_a_copy_with_noise_is_no_second_seed(noisy, tmp_path):
     one, copy, board = noisy(0, "run-1"), noisy(1e-5, "run-2"), tmp_path / "board"
     with pytest.raises(StsbenchError, match=r"are no two seeds: on stsb/test the similarities correlate at 1 less .*"):
-        add(board, [one, copy], "mine", entry("mine"))
+        add(board, [one, copy], "mine", MINE)
     assert not (board / "measured").exists()
-    add(board, [one], "mine", entry("mine"))
+    add(board, [one], "mine", MINE)
     with pytest.raises(StsbenchError, match="are no two seeds"):
         add(board, [copy], "mine", None)
     add(board, [noisy(0.5, "run-3")], "mine", None)  # as far apart as seeds are
@@ -185,27 +191,21 @@ def test_a_copy_that_stands_on_the_board_is_refused_by_each_build(noisy, tmp_pat
     board = tmp_path / "board"
     with monkeypatch.context() as patch:
         patch.setattr("stsbench.leaderboard.records.entries.refuse_near", lambda runs, near: None)
-        add(board, [noisy(0, "run-1"), noisy(1e-5, "run-2")], "mine", entry("mine"))
-    for _ in range(2):  # scored, and as kept from the build before
+        add(board, [noisy(0, "run-1"), noisy(1e-5, "run-2")], "mine", MINE)
+    for _ in range(2):
         with pytest.raises(StsbenchError, match=r"/mine/\w+ are no two seeds: on stsb/test the similarities correlate"):
             gather(board)
 
 
-def test_seeds_that_are_nearly_one_are_flagged(noisy, tmp_path):
-    """Further apart than another precision, nearer than two trainings: a blend of two runs, say."""
+def test_near_copies_are_flagged_as_seeds_and_in_other_entries(noisy, tmp_path):
+    """Of two seeds further apart than another precision, nearer than two trainings: a blend of two runs, say."""
     board = tmp_path / "board"
-    add(board, [noisy(0, "run-1"), noisy(1.5e-2, "run-2")], "mine", entry("mine"))
-    (row,) = next(tab for tab in gather(board).tabs if tab.id == "sts-spearman-all-sample").measured
-    assert "near-copy" in row.flags and any(mark.startswith("two of its seeds are nearly one: on st") for mark in row.marks)
-
-
-def test_a_near_copy_in_another_entry_is_flagged_in_both(noisy, tmp_path):
-    board = tmp_path / "board"
-    for name, noise in (("first-1", 0), ("copy-2", 1e-5), ("other-3", 0.5)):
-        add(board, [noisy(noise, name)], name, entry(name))
-    for _ in range(2):  # scored, and as kept from the build before
-        rows = {row.id: row for tab in gather(board).tabs if tab.id == "sts-spearman-all-sample" for row in tab.measured}
-        assert {name for name, row in rows.items() if "near-copy" in row.flags} == {"first-1", "copy-2"}
-        (mark,) = rows["copy-2"].marks
-        assert mark.startswith("nearly the row of first-1: on stsb/test the similarities correlate at 1 less ")
-        assert all(row.rank for row in rows.values())
+    add(board, [noisy(0, "run-1"), noisy(1.5e-2, "run-2")], "blend", MINE)
+    for name, noise in (("copy-3", 1e-5), ("other-4", 0.5)):
+        add(board, [noisy(noise, name)], name, MINE.model_copy(update={"method": name}))
+    for rows in sts_rows(board):
+        assert {name for name, row in rows.items() if "near-copy" in row.flags} == {"blend", "copy-3"}
+        assert any(mark.startswith("two of its seeds are nearly one: on st") for mark in rows["blend"].marks)
+        (mark,) = rows["copy-3"].marks
+        assert mark.startswith("nearly the row of blend: on stsb/test the similarities correlate at 1 less ")
+        assert rows["copy-3"].rank and rows["other-4"].rank

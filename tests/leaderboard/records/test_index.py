@@ -7,10 +7,11 @@ import threading
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from board_runs import checkout, read_once, runs  # noqa: F401  fixtures
-from clirun import cli, fails, place  # noqa: F401  fixtures
+from clirun import cli, place  # noqa: F401  fixtures
 from gathered import LETTERS
 
 from stsbench.errors import StsbenchError
@@ -50,6 +51,8 @@ def test_a_board_shows_the_same_wherever_its_runs_lie(checkout):
 
 def test_the_index_is_what_sha256sum_reads(checkout):
     files = read_index(Path("board")).files
+    with pytest.raises(StsbenchError, match="--records nowhere: there is no such"):
+        gather(Path("board"), "nowhere")
     assert sorted(files) == sorted(path.relative_to("outside").as_posix() for path in Path("outside").rglob("*.parquet"))
     done = subprocess.run(["sha256sum", "-c", Path("board", INDEX).resolve()], cwd="outside", capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.count(": OK") == len(files)
@@ -107,71 +110,65 @@ def test_an_addition_keeps_the_index_right(checkout, runs, cli):
     assert before.items() < read_index(Path("board")).files.items()
     code, out, err = cli("leaderboard", "build", *where, "--output", "site")
     assert code == 0 and json.loads(Path("site/index.json").read_text())
-    fails(cli("leaderboard", "build", "--board", "board", "--records", "nowhere"), "--records nowhere: there is no such")
 
 
-@pytest.fixture
-def hub(checkout):
-    """A stand-in for the Hub with one data set, the runs of the board: the address, and what was asked."""
-    files = {path.relative_to("outside").as_posix(): path.read_bytes() for path in Path("outside").rglob("*.parquet")}
-    files["README.md"] = b"# Runs"
-    asked = []
+class Hub(BaseHTTPRequestHandler):
+    """A stand-in for the Hub with one data set, the runs of the board."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            asked.append(self.path)
-            name = self.path.partition("?")[0].removeprefix("/api")
-            if name.startswith("/datasets/me/runs/revision/"):
-                return self.answer(json.dumps({"id": "me/runs", "sha": COMMIT, "siblings": [
-                    {"rfilename": path} for path in files]}).encode(), "application/json")
-            if name.startswith("/datasets/me/runs/tree/"):
-                return self.answer(json.dumps([{"type": "file", "path": path, "size": len(content), "oid": "0" * 40}
-                                               for path, content in files.items()]).encode(), "application/json")
-            content = files.get(name.removeprefix(f"/datasets/me/runs/resolve/{COMMIT}/"))
-            if content is None:
-                return self.send_error(404)
-            return self.answer(content, "application/octet-stream")
+    files: ClassVar[dict[str, bytes]] = {}
+    asked: ClassVar[list[str]] = []
 
-        do_HEAD = do_GET  # noqa: N815  BaseHTTPRequestHandler's name
+    def do_GET(self):
+        self.asked.append(self.path)
+        name = self.path.partition("?")[0].removeprefix("/api").removeprefix("/datasets/me/runs/")
+        if name.startswith("revision/"):
+            return self.answer({"id": "me/runs", "sha": COMMIT, "siblings": [{"rfilename": path} for path in self.files]})
+        if name.startswith("tree/"):
+            return self.answer([{"type": "file", "path": path, "size": len(content), "oid": "0" * 40}
+                                for path, content in self.files.items()])
+        content = self.files.get(name.removeprefix(f"resolve/{COMMIT}/"))
+        return self.send_error(404) if content is None else self.answer(content)
 
-        def answer(self, body, kind):
-            self.send_response(200)
-            for key, value in {"Content-Type": kind, "Content-Length": len(body), "X-Repo-Commit": COMMIT,
-                               "ETag": f'"{hash(body) & 0xffffffff:x}"'}.items():
-                self.send_header(key, str(value))
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(body)
+    do_HEAD = do_GET  # noqa: N815  BaseHTTPRequestHandler's name
 
-        def log_message(self, *_):
-            pass
+    def answer(self, content):
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send_response(200)
+        kind = "octet-stream" if body is content else "json"
+        for key, value in {"Content-Type": f"application/{kind}", "Content-Length": len(body), "X-Repo-Commit": COMMIT,
+                           "ETag": f'"{hash(body) & 0xffffffff:x}"'}.items():
+            self.send_header(key, str(value))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    yield f"http://127.0.0.1:{http.server_address[1]}", asked
-    http.shutdown()
-    http.server_close()
+    def log_message(self, *_):
+        pass
 
 
-def test_runs_of_a_data_set_of_the_hub(hub, checkout, monkeypatch):
+def test_runs_of_a_data_set_of_the_hub(checkout, monkeypatch):
     """The client's own code against a server on this machine: what it fetches is pinned, kept, and checked."""
-    address, asked = hub
     from huggingface_hub import constants
 
-    monkeypatch.setattr(constants, "ENDPOINT", address)
-    template = constants.HUGGINGFACE_CO_URL_TEMPLATE  # made of the address at the client's import
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + template[template.index("/{repo_id}"):])
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(checkout / "cache"))
-    monkeypatch.setattr("huggingface_hub._snapshot_download.constants.HF_HUB_CACHE", str(checkout / "cache"))
-    index = write_index(Path("board"), "hf:me/runs")
-    assert index.source == f"hf:me/runs@{COMMIT}" and read_index(Path("board")) == index
-    assert len(index.files) == len(list(Path("outside").rglob("*.parquet"))) and not any("README" in path for path in asked)
-    asked.clear()
-    assert shown("board", "hf:me/runs") == shown("whole")
-    # What is there is not fetched again, and of the commit that the index names, whatever is newest by now.
-    assert not any("/resolve/" in path or "/main" in path for path in asked)
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    Hub.files = {path.relative_to("outside").as_posix(): path.read_bytes() for path in Path("outside").rglob("*.parquet")}
+    Hub.files["README.md"] = b"# Runs"
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        address, template = f"http://127.0.0.1:{server.server_address[1]}", constants.HUGGINGFACE_CO_URL_TEMPLATE
+        monkeypatch.setattr(constants, "ENDPOINT", address)
+        # made of the address at the client's import
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + template[template.index("/{repo_id}"):])
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(checkout / "cache"))
+        monkeypatch.setattr("huggingface_hub._snapshot_download.constants.HF_HUB_CACHE", str(checkout / "cache"))
+        index = write_index(Path("board"), "hf:me/runs")
+        assert index.source == f"hf:me/runs@{COMMIT}" and read_index(Path("board")) == index
+        assert len(index.files) == len(Hub.files) - 1 and not any("README" in path for path in Hub.asked)
+        Hub.asked.clear()
+        assert shown("board", "hf:me/runs") == shown("whole")
+        # What is there is not fetched again, and of the commit that the index names, whatever is newest by now.
+        assert not any("/resolve/" in path or "/main" in path for path in Hub.asked)
+        server.shutdown()
     assert gather(Path("board"), "hf:me/runs").tabs  # nor is anybody asked about a commit that is there
     with pytest.raises(StsbenchError, match="hf:me/others"):
         gather(Path("board"), "hf:me/others")

@@ -93,12 +93,17 @@ def test_sts_rows(source, tables):
     assert compared == 190
 
 
+def rows_of(tables, line, place):
+    """The next row of the table that a line of the transcription names, in the order of its lines."""
+    key = line["source"].lower(), line["table"]
+    place[key] += 1
+    return tables[key][place[key]]
+
+
 def test_transfer_rows(source, tables):
     place = defaultdict(int)
     for line in source["C"]:
-        key = line["source"].lower(), line["table"]
-        place[key] += 1
-        row = tables[key][place[key]]
+        row = rows_of(tables, line, place)
         assert (row.method, row.backbone or "-", row.setting) == (line["method"], line["backbone"], line["setting"])
         assert list(row.heading.columns) == TRANSFER and row.heading.metric == "accuracy"
         assert row.scores == tuple(number(line[task]) for task in TRANSFER), row.id
@@ -108,19 +113,17 @@ def test_transfer_rows(source, tables):
 
 def test_development_scores(source, tables):
     """A table's first and second column of figures stand in columns or in parts; a slash joins several rows' figures."""
-    wanted = defaultdict(lambda: ([], []))
+    printed = defaultdict(lambda: ([], []))
     for line in source["D"]:
-        first, second = wanted[line["source"].lower(), line["table"]]
+        first, second = printed[line["source"].lower(), line["table"]]
         first += [number(figure) for figure in line["value"].split("/")]
         second.append(number(line["value2"].rstrip("%")))
-    for (paper, name), (first, second) in wanted.items():
+    for (paper, name), figures in printed.items():
         parts = [part for key, part in tables.items() if key[0] == paper and key[1].split("/")[0] == name]
         columns = [[row.scores[at] for row in part.values()] for part in parts for at in range(len(part[min(part)].scores))]
-        assert columns[0] == first, (paper, name)
-        if any(second):
-            assert [figure for figure in columns[1] if figure] == [figure for figure in second if figure], (paper, name)
-        assert len(columns) == 1 + any(second), (paper, name)
-    assert sum(len(first) for first, _ in wanted.values()) == 116
+        given = [figures[0], *([[*filter(None, figures[1])]] if any(figures[1]) else [])]
+        assert [columns[0], *([*filter(None, column)] for column in columns[1:])] == given, (paper, name)
+    assert sum(len(first) for first, _ in printed.values()) == 116
 
 
 def test_few_labels(source, tables):
@@ -129,8 +132,7 @@ def test_few_labels(source, tables):
     for line in source["E"]:
         if line["method"] == "(all rows)":
             continue
-        place[line["table"]] += 1
-        row = tables["diffaug", line["table"]][place[line["table"]]]
+        row = rows_of(tables, {**line, "source": "diffaug"}, place)
         assert (row.method, row.setting, row.backbone) == (line["method"], line["setting"], line["backbone"])
         for at, column in enumerate(("0%", "1%", "10%", "100%")):
             figure, _, sd = line[column].partition("±")
@@ -141,24 +143,20 @@ def test_few_labels(source, tables):
 
 
 def test_retrieval_geometry_and_cost(source, tables):
-    parts = {
-        ("DiffCSE", "11"): ("alignment", "uniformity", "sts"), ("SARCSE", "4"): ("alignment", "uniformity", "sts"),
-        ("DiffAug", "4"): ("time", "memory"),
-    }
+    parts = {("DiffAug", "4"): ("time", "memory")} | dict.fromkeys(
+        [("DiffCSE", "11"), ("SARCSE", "4")], ("alignment", "uniformity", "sts"))
     place = defaultdict(int)
     for line in source["F"]:
         key = line["source"], line["table"]
         place[key] += 1
         names = [f"{line['table']}/{part}" for part in parts.get(key, ())] or [line["table"]]
-        found = [score for name in names for score in tables[line["source"].lower(), name][place[key]].scores]
-        assert found == [float(line[v].rstrip("M")) for v in ("v1", "v2", "v3") if line[v]], line
+        scores = [score for name in names for score in tables[line["source"].lower(), name][place[key]].scores]
+        assert scores == [float(line[v].rstrip("M")) for v in ("v1", "v2", "v3") if line[v]], line
 
 
 def test_declutr(source, tables):
-    parts = {
-        "sts": STS[:5], "regression": ["SICK-R", "STS-B"], "transfer": ["SICK-E"], "retrieval": ["COCO"],
-        "downstream": ["avg_downstream(-SNLI)"],
-    }
+    parts = {"sts": STS[:5], "regression": ["SICK-R", "STS-B"], "transfer": ["SICK-E"], "retrieval": ["COCO"],
+             "downstream": ["avg_downstream(-SNLI)"]}
     assert {name for paper, name in tables if paper == "declutr"} == {f"2/{part}" for part in parts}
     for at, line in enumerate(source["H"], 1):
         for part, columns in parts.items():
@@ -169,29 +167,22 @@ def test_declutr(source, tables):
     assert [tables["declutr", f"2/{part}"][10].heading.aggregation for part in parts] == ["mean", None, None, None, None]
 
 
-def test_supervised_sts_benchmark(source, tables):
+def test_supervised_sts_benchmark_and_readmes(source, tables):
     lines = [(line["model"], size, *line[size].split("±")) for line in source["I"] for size in ("base", "large")]
-    rows = tables["sbert", "2"]
-    assert len(rows) == len(lines)
-    for row, (model, size, figure, sd) in zip(rows.values(), lines, strict=True):
+    for row, (model, size, figure, sd) in zip(tables["sbert", "2"].values(), lines, strict=True):
         assert (row.method, row.scores, row.sd, row.runs) == (model, (float(figure),), (float(sd),), 10), row.id
         assert row.backbone.endswith(size)
-
-
-def test_readmes(source, tables):
     for at, line in enumerate(source["J"][:6], 1):
         for part, column in (("avg", "avg_unsup_STS"), ("stsb", "STS-B")):
             for metric, figure in zip(("pearson", "spearman"), line[column].split("/"), strict=True):
                 row = tables["ct-readme", f"README/{part}-{metric}"][at]
                 assert (row.method, row.heading.metric, row.scores) == (line["model"], metric, (float(figure),)), row.id
-    assert [row.scores for row in tables["sentence-transformers", "CT"].values()] == [
-        (float(line["STS-B"]),) for line in source["J"][6:]
-    ]
-    ours = [*tables["simcse-readme", "README"].values(), *tables["promcse-readme", "README"].values()]
-    for row, line in zip(ours, source["K"], strict=True):
+    ours = [row.scores for row in tables["sentence-transformers", "CT"].values()]
+    assert ours == [(float(line["STS-B"]),) for line in source["J"][6:]]
+    readmes = [*tables["simcse-readme", "README"].values(), *tables["promcse-readme", "README"].values()]
+    for row, line in zip(readmes, source["K"], strict=True):
         assert (row.average, row.setting) == (float(line["avg"]), line["setting"]), row.id
         if row.heading.paper.id == "promcse-readme":
             assert row.scores == tuple(map(float, line["note"].split())), row.id
         else:
-            assert set(row.scores) == {None}
-            assert line["model"] == f"{row.setting} {row.backbone}"
+            assert set(row.scores) == {None} and line["model"] == f"{row.setting} {row.backbone}"

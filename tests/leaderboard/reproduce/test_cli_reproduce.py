@@ -1,25 +1,27 @@
 """`stsbench reproduce` on the command line: every table prints, and only a row's very recipe or command counts as it."""
 
 import csv
+import io
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
 from board_runs import read_once  # noqa: F401  fixture
-from clirun import cli, fails, place  # noqa: F401 - fixtures
+from clirun import cli, place  # noqa: F401 - fixtures
 from reproduced import ENTRIES, PUBLICATIONS, WITHOUT, YEARS, asked, copied, trained
 from run_edits import edit, rows_of
 from shipped_recipes import recipe
 from terminal import screen
 
+import stsbench
+from stsbench.cli.main import main
 from stsbench.cli.output.report import print_result
 from stsbench.display.markup import plain_markdown
 from stsbench.evaluation.run_file import load_records
+from stsbench.leaderboard import papers
 from stsbench.leaderboard.reproduce.api import PaperTable
 from stsbench.leaderboard.reproduce.table import lines_of
 from stsbench.training.recipes.recipe import resolved_yaml
@@ -55,30 +57,6 @@ def test_the_papers_are_listed(cli):
     assert (code, err) == (0, "") and all(f"diffcse:{row.heading.name} " in out for row in PAPERS["diffcse"].rows)
 
 
-@pytest.mark.parametrize(("name", "parts"), [
-    ("simcs", ("no published table is held of 'simcs'", "did you mean simcse?")),
-    ("simcs:5", ("did you mean simcse?",)), ("simcse:55", ("simcse has no table '55'", "stsbench reproduce simcse lists")),
-    ("simcse:5:99", ("table 5 of simcse has no row '99'; its rows: 1, 2, 3",)),
-    ("diffcse:11/st", ("no table '11/st'", "did you mean 11/sts")),
-])
-def test_unknown_ones(cli, name, parts):
-    fails(cli("reproduce", name), *parts)
-
-
-def test_options_that_go_with_a_table(cli):
-    for words in (("--json", "-"), ("--format", "markdown")):
-        code, _, err = cli("reproduce", "simcse", *words)
-        assert code == 2 and "go with a table" in err
-
-
-def test_folders_that_are_not_there(cli, place):
-    """They are named: no figure would look as if nothing had been measured. Without the options there may be none."""
-    code, out, err = cli("reproduce", "simcse:5:7", "--runs", "nowhere")
-    assert (code, out) == (2, "") and "'nowhere' does not exist" in err
-    fails(cli("reproduce", "simcse:5:7", "--board", "nowhere"), "nowhere is not a board")
-    assert cli("reproduce", "simcse:5:7")[0] == 0
-
-
 def test_a_training_by_the_very_recipe_is_a_reproduction(cli, place):
     """Three seeds in one folder: their mean, its deviation, the difference; published and measured stand apart."""
     for number in range(3):
@@ -106,16 +84,9 @@ def test_a_training_by_the_very_recipe_is_a_reproduction(cli, place):
     assert found["diffcse:1:9"]["measured"] == row["measured"]  # the row is a copy of this one
 
 
-@pytest.mark.parametrize(("sets", "key"), [
-    (["training.batch_size=32"], "training.batch_size"), (["precision=float32"], "precision"),
-])
-def test_a_changed_recipe_is_no_reproduction(place, sets, key):
-    trained(place / "runs" / "other", load_recipe("simcse", "unsup-bert-base", sets))
-    row = asked("simcse:5:7")["simcse:5:7"]
-    assert row["measured"] == [] and row["changed"] == [f"{Path('runs') / 'other'}: simcse/unsup-bert-base, {key}"]
-
-
 def test_what_makes_a_training_no_reproduction(place):
+    for name, change in (("batch", "training.batch_size=32"), ("precision", "precision=float32")):
+        trained(place / "runs" / name, load_recipe("simcse", "unsup-bert-base", [change]))
     made = recipe("unsup-bert-base")
     edited = made.model_copy(update={"backbone": made.backbone.model_copy(update={"max_length": 64})})
     trained(place / "runs" / "edited", edited)  # under the recipe's own name
@@ -127,7 +98,7 @@ def test_what_makes_a_training_no_reproduction(place):
     (place / "runs" / "unfinished" / "recipe.yaml").write_text(resolved_yaml(made), "utf-8")
     row = asked("simcse:5:7")["simcse:5:7"]
     assert row["measured"] == [] and [each.partition("base, ")[2] for each in row["changed"]] == [
-        "backbone.max_length", "eval/ is not the test of this training", "a stage alone",
+        "training.batch_size", "backbone.max_length", "eval/ is not the test of this training", "precision", "a stage alone",
     ]
 
 
@@ -179,15 +150,6 @@ def test_the_committed_board_holds_changed_recipes_only(place):
     assert rows["simcse:5:7"]["changed"] == [f"{name} on the board: simcse/unsup-bert-base, changed" for name in entries]
 
 
-def test_an_edited_record_is_refused(cli, place):
-    trained(place / "runs" / "mine", recipe("unsup-bert-base"))
-    run = place / "runs" / "mine" / "eval"
-    name = next(row.name for row in rows_of(run) if row.name.startswith("sts.stsb"))
-    edit(run, lambda row: row.record["scores"][0].update(value=row.record["scores"][0]["value"] + 1), name)
-    code, out, err = cli("reproduce", "simcse:5:7", "--json", "-")
-    assert (code, out) == (1, "") and "was edited" in err and len(err.splitlines()) == 1
-
-
 def test_what_is_missing(place):
     row = asked("simcse:5:7")["simcse:5:7"]
     assert [each.partition(":")[0] for each in row["missing"]] == [
@@ -206,14 +168,11 @@ def test_what_is_missing(place):
     )
 
 
-def test_markdown_and_a_file_of_json(cli, place):
+def test_forms_of_a_table(cli, place):
     code, out, _ = cli("reproduce", "diffaug:2", "--format", "markdown", "--json", "rows.json")
     assert code == 0 and "| 2 | PromptBERT joint, BERT-base | published | 78.54 | 79.26 ± 0.3 |" in out
     assert "    1 SimCSE joint, BERT-base\n\n    stsbench train simcse --recipe unsup-bert-base " in out
     assert len(json.loads((place / "rows.json").read_text())) == 6
-
-
-def test_latex_and_csv(cli, place):
     trained(place / "runs" / "mine", recipe("unsup-bert-base"))
     out = cli("reproduce", "simcse:5:7", "--format", "latex")[1]
     assert out.count(" \\\\\n") == 4 and "SimCSE, BERT-base & published & 68.40" in out
@@ -223,6 +182,12 @@ def test_latex_and_csv(cli, place):
     assert len(rows) == 16 and not any(row["published"] and row["measured"] for row in rows)
     assert next(row for row in rows if row["column"] == "STS-B")["published"] == "76.85"
     assert {row["n"] for row in rows if row["name"]} == {"1"}
+    # An edited record is refused.
+    run = place / "runs" / "mine" / "eval"
+    name = next(row.name for row in rows_of(run) if row.name.startswith("sts.stsb"))
+    edit(run, lambda row: row.record["scores"][0].update(value=row.record["scores"][0]["value"] + 1), name)
+    code, out, err = cli("reproduce", "simcse:5:7", "--json", "-")
+    assert (code, out) == (1, "") and "was edited" in err and len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("words", [["reproduce"], ["reproduce", "simcse:5"]])
@@ -232,8 +197,61 @@ def test_no_table_cuts_a_cell(tmp_path, words):
     assert not any("…" in line for line in lines)
 
 
-@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
-def test_a_console_without_unicode_gets_every_table(encoding):
-    done = subprocess.run([sys.executable, "-m", "stsbench", "reproduce", "simcse:5"], capture_output=True, timeout=60,
-                          env={**os.environ, "PYTHONIOENCODING": encoding})
-    assert done.returncode == 0 and "SimCSE" in done.stdout.decode(encoding), done.stderr
+def test_a_console_without_unicode_gets_every_table(monkeypatch, place):
+    """In the encodings of an old console and of none: what they lack is replaced, nothing fails."""
+    for encoding in ("cp1252", "ascii"):
+        console = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", console)
+            patch.setattr(sys, "argv", ["stsbench", "reproduce", "simcse:5"])
+            with pytest.raises(SystemExit) as stop:
+                main()
+        console.flush()
+        assert stop.value.code == 0 and "SimCSE" in console.buffer.getvalue().decode(encoding)
+
+
+# The function, against its command.
+
+
+@pytest.mark.parametrize("table", ["simcse:5", "diffcse:11/sts", "simcse:5:7"])
+def test_the_forms_are_the_command_s(cli, capsys, table):
+    made = stsbench.reproduce(table)
+    assert capsys.readouterr() == ("", "")
+    for form, text in {"latex": made.latex(), "markdown": made.markdown(), "csv": made.csv()}.items():
+        assert cli("reproduce", table, "--format", form) == (0, text, "")
+    assert cli("reproduce", table, "--json", "-") == (0, made.to_json() + "\n", "")
+    printed = cli("reproduce", table)[1]
+    commands = [line.strip() for line in str(made).splitlines() if line.startswith("        stsbench ")]
+    assert len(commands) == printed.count("    stsbench ") and all(command in printed for command in commands)
+    lines = list(csv.DictReader(io.StringIO(made.csv())))
+    frame = made.to_frame()
+    assert [*frame.columns] == [*lines[0]] and [*frame.row] == [line["row"] for line in lines]
+    assert [*frame.published.dropna()] == [float(line["published"]) for line in lines if line["published"]]
+    html = made._repr_html_()
+    assert html.count("<table>") == made.latex().count("\\begin{table*}") and "stsbench train" in html
+    assert len(repr(made)) < 100
+
+
+def test_what_was_measured_stands_beside_what_was_published(cli, place):
+    trained(place / "runs" / "mine", recipe("unsup-bert-base"))
+    made = stsbench.reproduce("simcse:5:7", runs=place / "runs")
+    _, out, _ = cli("reproduce", "simcse:5:7", "--json", "-")
+    [row] = json.loads(out)
+    frame = made.to_frame()
+    assert row["measured"] and {line.column: line.measured for line in frame[frame.name.notna()].itertuples()} == {
+        column: mean["mean"] for column, mean in row["measured"][0]["scores"].items()
+    }
+    assert "1 measured here" in repr(made) and "difference" in str(made) and "measured" in made._repr_html_()
+
+
+def test_the_papers_are_the_command_s(cli):
+    assert "reproduce" in dir(stsbench) and "papers" in dir(stsbench.leaderboard)
+    everything = papers()
+    frame = everything.to_frame()
+    assert [*frame.name] == [publication.paper.id for publication in PUBLICATIONS] and not everything.paper
+    total = cli("reproduce")[1].splitlines()[-1].split()
+    assert total[1:] == [str(frame[name].sum()) for name in ("rows", "by_recipe", "by_eval", "not_here")]
+    tables = papers("diffcse")
+    out = cli("reproduce", "diffcse")[1]
+    assert all(f"{name} " in out for name in tables.to_frame().name) and "diffcse:11/sts" in repr(tables)
+    assert str(tables).count("\n") == len(tables.rows) + 2 and tables._repr_html_().count("<tr>") == len(tables.rows) + 1

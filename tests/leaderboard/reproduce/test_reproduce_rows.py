@@ -3,17 +3,15 @@
 import shlex
 
 import pytest
-import yaml
 from shipped_recipes import EVERY, METHODS, recipe
 
 from stsbench.cli.eval import evaluate
 from stsbench.encoders.options import CHANGING, spelled
-from stsbench.errors import StsbenchError
 from stsbench.leaderboard.records.publications import load_publications
 from stsbench.leaderboard.reproduce.commands import commands, protocol_of
 from stsbench.leaderboard.reproduce.runs import Run, _options, columns_of, reproductions
 from stsbench.leaderboard.reproduce.table import Count, all_ways, count
-from stsbench.leaderboard.reproduce.ways import Way, load_ways, resolve
+from stsbench.leaderboard.reproduce.ways import Way, resolve
 
 SEED = ("simcse", "diffcse", "sarcse", "promptbert", "diffaug")
 TO_COME = {"--post", "--fit-on"}  # of `stsbench eval`, where post-processing is not there yet
@@ -88,25 +86,6 @@ def test_a_recipe_that_is_not_there_makes_no_row(rows):
     stated = {"bert-flow:3:1": Way(recipe="unheard/of"), "simcse:5:7": Way(recipe="simcse/unsup-bert-base"),
               "simcse:5:2": Way(eval="--model minilm"), "simcse:5:5": Way(missing="x")}
     assert count(chosen, stated) == Count(4, 1, 1) and count(chosen, stated).without == 2
-
-
-def test_a_way_for_a_row_that_is_not_there():
-    with pytest.raises(StsbenchError, match=r"states how simcse:5:99 is made, and there is no such published row"):
-        resolve(load_publications(), {"simcse:5:99": Way(missing="x")})
-
-
-@pytest.mark.parametrize(("raw", "message"), [
-    ({"recipe": "simcse"}, "'simcse' is not METHOD/RECIPE"), ({}, "needs recipe, eval or both, or else missing"),
-    ({"recipe": "a/b", "missing": "x"}, "or else missing"), ({"eval": "--pooler cls"}, "eval names its --model"),
-    ({"recipe": "a/b", "eval": "--model c"}, "unless a recipe trains it"), ({"way": "x"}, "way: Extra inputs"),
-    ("simcse/x", "needs a mapping"), ({"recipe": "a/b", "checkpoint": "--pooler cls"}, "checkpoint names a --model"),
-    ({"eval": "--model a", "checkpoint": "--model a"}, "without a recipe it is eval"),
-])
-def test_mistakes_are_named(tmp_path, raw, message):
-    (tmp_path / "toy.yaml").write_text(yaml.safe_dump({"1": {3: raw}}), "utf-8")
-    with pytest.raises(StsbenchError, match=rf"toy\.yaml: table 1, row 3: .*{message}") as caught:
-        load_ways(tmp_path)
-    assert "\n" not in str(caught.value)
 
 
 def test_commands_have_what_a_row_says(ways, rows, tmp_path):

@@ -1,0 +1,239 @@
+"""MTEB's results as published: rows, doubts, ranks and tiers of the committed table, against loops and known items."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import norm, ttest_1samp
+
+from stsbench.errors import StsbenchError
+from stsbench.leaderboard.mteb.differences import different_over_tasks, spearman_error
+from stsbench.leaderboard.mteb.results import (
+    FOLDER,
+    ITEMS,
+    SOURCE,
+    TABLE,
+    TWIN,
+    Score,
+    load_published,
+    read_table,
+    table_bytes,
+)
+from stsbench.leaderboard.mteb.rows import FLAGS, NO_MODELS, PAIRS, is_commit, languages, seven_task_rows
+from stsbench.leaderboard.mteb.standings import as_published, score_matrix, shared_errors, standings, tiers
+from stsbench.metrics.aggregation import FEWEST_ITEMS
+
+BOARD = Path(__file__).resolve().parents[3] / "leaderboard"
+COMMIT, DATA = "a" * 40, "d" * 40
+BROKEN = "Gameselo/STS-multilingual-mpnet-base-v2"  # whose file was divided by 100 twice
+
+
+@pytest.fixture(scope="module")
+def published():
+    return load_published(BOARD)
+
+
+@pytest.fixture(scope="module")
+def rows(published):
+    return {row.model: row for row in seven_task_rows(published.scores)}
+
+
+@pytest.fixture(scope="module")
+def ranking(published):
+    return as_published(published)
+
+
+@pytest.fixture(scope="module")
+def by_language(published):
+    return {(table.task, table.name): table for table in languages(published.scores)}
+
+
+def scores_of(name="a/b", revision=COMMIT, value="0.5", tasks=tuple(ITEMS), data=DATA):
+    return [Score(name, revision, task, "default", value, "1.0", data) for task in tasks]
+
+
+def test_the_models_with_seven_tasks_are_those_of_a_plain_count(rows, published):
+    folders = {}
+    for score in published.scores:
+        if score.task in ITEMS:
+            folders.setdefault(score.model, {}).setdefault(score.revision, set()).add(score.task)
+    whole = [model for model, of_model in folders.items() if any(len(tasks) == 7 for tasks in of_model.values())]
+    union = [model for model, of_model in folders.items() if len(set().union(*of_model.values())) == 7]
+    assert (len(whole), len(union), len(rows)) == (188, 207, 207)  # as counted by hand
+    mixed = {model for model, row in rows.items() if "mixed" in row.flags}
+    assert {model: len(set(row.folders.values())) for model, row in rows.items()} == {
+        model: 2 if model in mixed else 1 for model in rows}
+    assert len(mixed) == 19 and not set(NO_MODELS) & set(rows)
+    assert sum(not is_commit(row.folders["STS12"]) for row in rows.values()) == 114
+
+
+def test_the_named_doubts_stand_on_their_rows_and_the_scores_stay_as_printed(rows):
+    broken = rows[BROKEN]
+    assert broken.scores["STSBenchmark"] == pytest.approx(0.9762486) and round(broken.mean, 2) == 83.16
+    assert {"divided", "mixed", "disagrees"} <= set(broken.flags) and broken.unranked.startswith("a score was divided")
+    assert [row.model for row in rows.values() if row.unranked] == [BROKEN]
+    jina = dict(rows["jinaai/jina-embeddings-v2-base-en"].doubts)
+    assert jina["disagrees"].startswith("STSBenchmark 84.84, and 12.86 as English of") and jina["card"] == "all seven tasks"
+    (qwen,) = rows["Qwen/Qwen3-Embedding-0.6B"].doubts
+    assert qwen[0] == "disagrees" and "91.13, and 65.18" in qwen[1]
+    assert dict(rows["openai/text-embedding-3-large"].doubts)["data"] == "all seven tasks: none named"
+    assert "data" in rows["sentence-transformers/gtr-t5-base"].flags
+    card = dict(rows["BAAI/bge-base-en-v1.5"].doubts)
+    assert card["card"] == "STS16" and card["mixed"].endswith("STS16 from external")
+    assert "no-commit" in rows["google/text-embedding-004"].flags
+    counts = {key: sum(key in row.flags for row in rows.values()) for key in FLAGS}
+    assert counts == {"mixed": 19, "card": 111, "no-commit": 21, "divided": 1, "disagrees": 25, "data": 11, "twice": 0}
+
+
+def test_one_folder_with_all_tasks_is_taken_before_a_mixture_and_a_commit_before_a_model_card():
+    other = scores_of(value="0.9", revision="1", tasks=("STS12",))
+    (row,) = seven_task_rows([*scores_of(value="0.7", revision="external"), *scores_of(), *other])
+    assert set(row.folders.values()) == {COMMIT} and row.mean == pytest.approx(50) and row.flags == ()
+    parts = [*scores_of(tasks=tuple(ITEMS)[:6]), *scores_of(value="0.7", revision="external", tasks=tuple(ITEMS)[4:])]
+    (row,) = seven_task_rows(parts)
+    assert row.folders["SICK-R"] == "external" and row.folders["STSBenchmark"] == COMMIT  # never a mean over folders
+    assert row.flags == ("mixed", "card") and row.mean == pytest.approx((6 * 50 + 70) / 7)
+    assert seven_task_rows(scores_of(tasks=tuple(ITEMS)[:6])) == () == seven_task_rows(scores_of("baseline/Human"))
+
+
+def test_each_doubt_is_flagged_for_what_it_is():
+    plain, twin = scores_of(), Score("a/b", "x", *TWIN, "0.515")
+    for scores, doubts in (
+        (plain, {}), ([replace(plain[0], value="0.005"), *plain[1:]], {"divided": "STS12 is printed as 0.005"}),
+        ([replace(score, value="0.005") for score in plain], {}),  # a poor model is no fault
+        ([*plain, replace(plain[2], value="0.51")], {"twice": "STS14: 0.5 and 0.51"}),
+        ([*plain, replace(twin, value="0.509")], {}),
+    ):
+        assert dict(seven_task_rows(scores)[0].doubts) == doubts
+    assert "disagrees" in seven_task_rows([*plain, twin])[0].flags
+    strange = [*scores_of("c/d"), *scores_of("e/f"), *[replace(score, dataset_revision="") for score in plain]]
+    assert {row.model: row.flags for row in seven_task_rows(strange)} == {"a/b": ("data",), "c/d": (), "e/f": ()}
+
+
+def test_the_table_is_the_same_bytes_and_what_does_not_fit_is_refused(published, tmp_path):
+    assert (BOARD / FOLDER / TABLE).read_bytes() == table_bytes(published.scores)
+    path = tmp_path / TABLE
+    for content, words in ((table_bytes([Score("a/b", "1", "STS12", "default", "85.2")]), "line 2: '85.2' is not a corr"),
+                           (b"no gzip", TABLE)):
+        path.write_bytes(content)
+        with pytest.raises(StsbenchError, match=words):
+            read_table(path)
+    folder = tmp_path / "board" / FOLDER
+    folder.mkdir(parents=True)
+    (folder / TABLE).write_bytes(table_bytes(scores_of()))
+    (folder / SOURCE).write_text((BOARD / FOLDER / SOURCE).read_text())
+    with pytest.raises(StsbenchError, match=r"has 7 scores, and source\.yaml says 7408"):
+        load_published(tmp_path / "board")
+    assert load_published(tmp_path) is None
+
+
+# Ranks and tiers.
+
+
+def test_ranks_and_tiers_are_those_of_a_loop(ranking):
+    ranked = [(row, at) for row, at in zip(ranking.rows, ranking.standings, strict=True) if at]
+    assert len(ranked) == ranking.ranked == 206
+    matrix, means = score_matrix([row for row, _ in ranked]), [row.mean for row, _ in ranked]
+    different = different_over_tasks(matrix).alone
+    for i, (_, at) in enumerate(ranked):
+        better = [j for j in range(206) if means[j] > means[i]]
+        worse = [j for j in range(206) if means[j] < means[i]]
+        assert at.position == 1 + len(better)
+        assert at.first == 1 + sum(bool(different[i, j]) for j in better)
+        assert at.last == 206 - sum(bool(different[i, j]) for j in worse)
+        assert at.jointly[0] <= at.first <= at.position <= at.last <= at.jointly[1]
+        assert (at.tier == 1) == (at.first == 1)
+    left, number = list(range(206)), 0
+    while left:
+        number += 1
+        members = [i for i in left if not any(means[j] > means[i] and different[i, j] for j in left)]
+        assert members == [i for i in left if ranked[i][1].tier == number]
+        left = [i for i in left if i not in members]
+    # Few neighbours differ significantly, and scipy's t-test says the same.
+    tasks = ranking.separated[0]
+    assert (tasks.adjacent, tasks.first) == (3, 3) and tasks.pairs == 16026
+    assert sum(ttest_1samp(matrix[i] - matrix[i + 1], 0).pvalue < 0.05 for i in range(205)) == 3
+    assert [row.model for row in ranking.tier(1)] == [
+        "Qwen/Qwen3-Embedding-4B", "Qwen/Qwen3-Embedding-8B", "Lajavaness/bilingual-embedding-large"]
+
+
+def test_a_tier_has_those_that_none_is_better_than():
+    different = np.zeros((4, 4), dtype=bool)
+    different[2, 0] = different[3, 0] = different[3, 2] = True
+    assert tiers(np.array([4.0, 3, 2, 1]), different).tolist() == [1, 1, 2, 3]
+    assert tiers(np.array([1.0, 2, 3, 4]), different).tolist() == [1, 1, 1, 1]  # the lines speak of the rows' own tests
+    assert tiers(np.zeros(0), np.zeros((0, 0), dtype=bool)).tolist() == []
+
+
+def drawn_rows(count=12, resamples=400):
+    """Scores near each other and resamples of them whose errors are the computed ones and correlate by .8."""
+    rng = np.random.default_rng(9)
+    truth = np.linspace(0.75, 0.765, count)[:, None] + rng.normal(0, 0.03, (1, 7))
+    errors = spearman_error(truth, np.array(list(ITEMS.values())))[:, :, None]
+    noise = np.sqrt(0.8) * rng.normal(size=(1, 7, resamples)) + np.sqrt(0.2) * rng.normal(size=(count, 7, resamples))
+    return truth, truth[:, :, None] + errors * noise
+
+
+def test_what_errors_share_is_measured_and_the_verdicts_are_checked_against_the_items(published, ranking):
+    scores, draws = drawn_rows()
+    shared = shared_errors(scores, draws)
+    assert shared.middle == pytest.approx(0.8, abs=0.03) and shared.low < shared.middle < shared.high
+    assert shared.ratio == pytest.approx(1, abs=0.05) and (shared.rows, shared.pairs) == (12, 66)
+    made = as_published(published, scores, draws)
+    check = made.check
+    assert check.pairs == 66 and check.sure_differ + check.sure_same <= 66
+    assert check.wrong_differ == 0 and check.wrong_same <= 2 and 30 < check.differ < 66
+    assert [line.assumption for line in made.separated][:2] == ["over tasks", "errors independent"]
+    sizes = [line.adjacent for line in made.separated[1:]]
+    assert sizes == sorted(sizes) and made.standings == ranking.standings  # a bolder assumption separates more
+    rows, separated = standings(np.clip(np.random.default_rng(1).normal(0.75, 0.02, (20, 7)), 0, 1), None)
+    assert len(separated) == 2 and all(row.on_items[0] <= row.position <= row.on_items[1] for row in rows)
+
+
+# Languages.
+
+
+def test_every_language_of_the_table_is_shown_and_no_score_is_lost(by_language, published):
+    assert list(by_language) == [(task, name) for task, names in PAIRS.items() for name in names]
+    shown = {(table.task, table.name, row.model): row.score for table in by_language.values() for row in table.rows}
+    printed = {(score.task, score.subset, score.model): 100 * score.number
+               for score in published.scores if score.task in PAIRS}
+    assert shown == {key: value for key, value in printed.items() if key[2] not in NO_MODELS}
+
+
+def test_fewer_pairs_than_fifty_rank_nothing_and_a_broken_file_has_no_rank_in_any_language(by_language):
+    refused = {key for key, table in by_language.items() if table.refused}
+    assert refused == {("STS22.v2", "pl-en"), ("STS22.v2", "de-pl"), ("STS22.v2", "fr-pl")}
+    for table in by_language.values():
+        assert bool(table.refused) == (table.pairs < FEWEST_ITEMS) == (table.ranked == 0)
+    scores = [row.score for row in by_language["STS22.v2", "fr-pl"].rows]
+    assert sum(abs(score - 84.5154) < 0.001 for score in scores) > 50  # of 8 pairs, most models have the same correlation
+    for name in PAIRS["STS17"]:
+        row = by_language["STS17", name].rows[-1]
+        assert row.model == BROKEN and row.position is None and row.score < 1 and "divided" in dict(row.doubts)
+    ranked = [table for table in by_language.values() if not table.refused]
+    unranked = {row.model for table in ranked for row in table.rows if row.position is None}
+    assert unranked == {BROKEN}
+
+
+def test_ranks_of_a_language_are_those_of_a_loop_over_pairs(by_language):
+    rows = [row for row in by_language["STS17", "en-de"].rows if row.position is not None]
+    critical = norm.isf(0.025 / (len(rows) - 1))
+    errors = [(1 - r * r) * np.sqrt((1 + r * r / 2) / 247) for r in (row.score / 100 for row in rows)]
+    for i, row in enumerate(rows[:40]):
+        apart = [other for other, error in zip(rows, errors, strict=True)
+                 if abs(row.score - other.score) / 100 > critical * np.hypot(errors[i], error)]
+        assert row.position == 1 + sum(other.score > row.score for other in rows)
+        assert row.first == 1 + sum(other.score > row.score for other in apart)
+        assert row.last == len(rows) - sum(other.score < row.score for other in apart)
+
+
+def test_a_commit_is_taken_before_a_model_card_and_doubts_are_flagged():
+    scores = [Score(model, folder, "STS17", "en-de", value, "", data) for model, folder, value, data in (
+        ("a/b", "external", "0.9", "x"), ("a/b", COMMIT, "0.8", "x"), ("d/e", "1", "0.6", "y"),
+        *((f"c/{i}", "external", "0.7", "x") for i in range(3)))]
+    made = {row.model: row for table in languages(scores) for row in table.rows}
+    assert made["a/b"].score == 80 and made["a/b"].doubts == ()
+    assert made["c/0"].doubts == (("card", "this task"),)
+    assert [key for key, _ in made["d/e"].doubts] == ["no-commit", "data"]
