@@ -82,10 +82,7 @@ def test_an_edit_in_place_gives_no_old_vector(tmp_path, shared, name):
     np.testing.assert_allclose(fresh, library, atol=close(fresh))
 
 
-README = ["normalize", "dense, then normalize", "static embedding", "adapter alone", "sharded weights"]
-
-
-@pytest.mark.parametrize("name", README)
+@pytest.mark.parametrize("name", ["normalize", "dense, then normalize"])
 def test_a_readme_and_pictures_are_no_part_of_the_encoder(tmp_path, name):
     kind, folder = KINDS[name], tmp_path / "f"
     folder.mkdir()
@@ -100,7 +97,7 @@ def test_a_readme_and_pictures_are_no_part_of_the_encoder(tmp_path, name):
     assert encoder_of(folder, kind.options).spec.fingerprint() == before
 
 
-@pytest.mark.parametrize("name", ["normalize", "dense, then normalize", "static embedding", "transformers_weights"])
+@pytest.mark.parametrize("name", ["normalize", "dense, then normalize"])
 def test_a_folder_is_known_by_its_files_wherever_it_lies(tmp_path, name):
     kind, folder = KINDS[name], tmp_path / "f"
     folder.mkdir()

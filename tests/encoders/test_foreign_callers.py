@@ -11,27 +11,21 @@ import pytest
 import torch
 from scipy.sparse import issparse
 from tiny_models import add_modules, build, sentences
-from training_runs import spawned_by_the_server
 
 from stsbench.encoders.interface import Settings
-from stsbench.encoders.light.callable import CallableEncoder
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.post.chain import Chain
-from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.encoders.roles import Traits
-from stsbench.encoders.transformer.live import LiveEncoder
 from stsbench.errors import EncoderError
 
 library = pytest.importorskip("sentence_transformers")
 from sentence_transformers import util  # noqa: E402
 from sentence_transformers.sentence_transformer import evaluation  # noqa: E402
 
-__all__ = ["spawned_by_the_server"]
 TEXTS = [*sentences(40), "the cat sleeps", "the cat sleeps", ""]
 PROMPTS = {"query": "the dog : ", "document": "a man : ", "other": "a "}
 
 
-def made(place, similarity="cosine"):
+def model_folder(place, similarity="cosine"):
     add_modules(build(place), {"pooling_mode": "mean"}, extra=(), prompts=PROMPTS, default_prompt_name="other",
                 similarity_fn_name=similarity)
     (place / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 64}))
@@ -41,7 +35,7 @@ def made(place, similarity="cosine"):
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     """Our encoder of a folder, and sentence-transformers' own."""
-    return loaded(made(tmp_path_factory.mktemp("prompts")))
+    return loaded(model_folder(tmp_path_factory.mktemp("prompts")))
 
 
 def loaded(folder):
@@ -63,13 +57,13 @@ CALLS = [
 def test_each_argument_means_what_it_means_there(pair, method, call):
     ours, theirs = (getattr(model, method) for model in pair)
     for inputs in (TEXTS, TEXTS[0], np.array(TEXTS[:3]), tuple(TEXTS[:3])):
-        got, expected = ours(inputs, **call), theirs(inputs, **call)
-        assert type(got) is type(expected)
+        result, expected = ours(inputs, **call), theirs(inputs, **call)
+        assert type(result) is type(expected)
         if isinstance(expected, list):
-            assert isinstance(got[0], torch.Tensor)
-            got, expected = torch.stack(got), torch.stack(expected)
-        assert got.dtype == expected.dtype and got.shape == expected.shape
-        np.testing.assert_allclose(got, expected, atol=2e-6)
+            assert isinstance(result[0], torch.Tensor)
+            result, expected = torch.stack(result), torch.stack(expected)
+        assert result.dtype == expected.dtype and result.shape == expected.shape
+        np.testing.assert_allclose(result, expected, atol=2e-6)
 
 
 def test_arguments_stand_in_the_library_s_order(pair):
@@ -83,30 +77,6 @@ def test_arguments_stand_in_the_library_s_order(pair):
     np.testing.assert_array_equal(pair[0].encode(sentences=TEXTS), pair[0].encode(TEXTS))
 
 
-REFUSED = [
-    ({"output_value": "token_embeddings"}, "output_value='token_embeddings': .* gives one vector a text: leave"),
-    ({"output_value": None}, "output_value=None"),
-    ({"precision": "int8"}, "precision='int8': .* gives float32: leave precision out"),
-    ({"device": "meta"}, r"device='meta': .* is on cpu; load_encoder\(..., device='meta'\)"),
-    ({"device": "no such"}, "device='no such' is no device of torch"),
-    ({"device": ["cpu", "cpu"]}, "one device, that of the encoder: leave device out"),
-    ({"pool": {}}, "pool and chunk_size have no effect"), ({"chunk_size": 5}, "pool and chunk_size have no effect"),
-    ({"batch_size": 0}, "batch_size must be a positive integer, not 0"),
-    ({"truncate_dim": 33}, "truncate_dim=33: the vectors of .* have 32 numbers"), ({"truncate_dim": 0}, "truncate_dim=0"),
-    ({"prompt_name": "passage"}, r"prompt_name='passage': .* stores no such prompt \(its prompts: query, document, other\)"),
-]
-
-
-@pytest.mark.parametrize("method", ["encode", "encode_query", "encode_document"])
-@pytest.mark.parametrize(("call", "why"), REFUSED, ids=str)
-def test_what_cannot_be_honoured_is_refused_in_a_line(pair, method, call, why):
-    with pytest.raises(EncoderError, match=why) as caught:
-        getattr(pair[0], method)(TEXTS, **call)
-    assert "\n" not in str(caught.value)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'task'"):
-        getattr(pair[0], method)(TEXTS, task="query")
-
-
 def test_a_prompt_that_an_encoder_cannot_put_before_a_text_is_refused():
     encoder = load_encoder(lambda texts: [[len(text), 1] for text in texts])
     assert encoder.encode_query(["abc"]).tolist() == encoder.encode("abc", prompt="")[None].tolist() == [[3, 1]]
@@ -118,8 +88,8 @@ def test_a_prompt_that_an_encoder_cannot_put_before_a_text_is_refused():
 def test_a_prompt_of_the_user_s_own_stays(pair):
     ours = load_encoder(pair[0].spec.name, device="cpu", offline=True, prompt="man ")
     expected = pair[1].encode(TEXTS, prompt="man ")
-    for got in (ours.encode(TEXTS), ours.encode_query(TEXTS), ours.encode(TEXTS, prompt_name="query")):
-        np.testing.assert_allclose(got, expected, atol=2e-6)
+    for result in (ours.encode(TEXTS), ours.encode_query(TEXTS), ours.encode(TEXTS, prompt_name="query")):
+        np.testing.assert_allclose(result, expected, atol=2e-6)
 
 
 def test_what_it_says_of_itself(pair):
@@ -140,13 +110,13 @@ def test_a_bar_is_shown_when_it_is_asked_for(pair, capfd):
 
 @pytest.mark.parametrize("name", ["cosine", "dot", "euclidean", "manhattan"])
 def test_similarities_are_the_library_s(tmp_path, name):
-    ours, theirs = loaded(made(tmp_path / "model", name))
+    ours, theirs = loaded(model_folder(tmp_path / "model", name))
     a, b = theirs.encode(TEXTS), theirs.encode_query(TEXTS)
     assert ours.similarity_fn_name == name
     for first, second in ((a, b[:7]), (torch.tensor(a), torch.tensor(b)), (list(a), list(torch.tensor(b))), (a[0], b)):
-        got, expected = ours.similarity(first, second), theirs.similarity(first, second)
-        assert got.dtype == expected.dtype
-        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+        result, expected = ours.similarity(first, second), theirs.similarity(first, second)
+        assert result.dtype == expected.dtype
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(ours.similarity_pairwise(a, b), theirs.similarity_pairwise(a, b), rtol=1e-5, atol=1e-6)
     with pytest.raises(EncoderError, match=re.escape("(43, 32) and (7, 32) are not of one shape")):
         ours.similarity_pairwise(a, b[:7])
@@ -172,7 +142,7 @@ def test_sparse_vectors_are_compared_though_the_vocabulary_has_grown(name):
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 def test_the_library_s_evaluators_find_the_same(tmp_path, similarity):
-    models = loaded(made(tmp_path / "model", similarity))
+    models = loaded(model_folder(tmp_path / "model", similarity))
     scores = np.random.default_rng(1).uniform(size=20)
     queries = {f"q{i}": text for i, text in enumerate(TEXTS[:5])}
     corpus = {f"d{i}": text for i, text in enumerate(TEXTS)}
@@ -184,47 +154,15 @@ def test_the_library_s_evaluators_find_the_same(tmp_path, similarity):
         evaluation.BinaryClassificationEvaluator(TEXTS[:20], TEXTS[20:40], [0, 1] * 10),
     ]
     for evaluator in evaluators:
-        got, expected = (evaluator(model) for model in models)
-        assert len(expected) > 0 and got == pytest.approx(expected, rel=1e-6, abs=1e-6)
+        result, expected = (evaluator(model) for model in models)
+        assert len(expected) > 0 and result == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
 def test_the_library_s_semantic_search_finds_the_same(pair):
-    found = []
+    hits = []
     for model in pair:
         queries = model.encode_query(TEXTS[:6], convert_to_tensor=True)
-        found.append(util.semantic_search(queries, model.encode_document(TEXTS[:40], convert_to_tensor=True), top_k=5))
-    for ours, theirs in zip(*found, strict=True):
+        hits.append(util.semantic_search(queries, model.encode_document(TEXTS[:40], convert_to_tensor=True), top_k=5))
+    for ours, theirs in zip(*hits, strict=True):
         assert [hit["corpus_id"] for hit in ours] == [hit["corpus_id"] for hit in theirs]
         np.testing.assert_allclose([hit["score"] for hit in ours], [hit["score"] for hit in theirs], atol=1e-6)
-
-
-def every_kind(folder, tmp_path):
-    """An encoder of each class, of the same model or over it."""
-    plain = load_encoder(folder, pooler="mean", device="cpu", offline=True)
-    yield plain
-    yield PostProcessed(plain, Chain.parse("whitening:dimensions=5")).fit(TEXTS, "made@1")
-    yield plain.with_dropout(3)
-    yield load_encoder((plain.parts.model, plain.parts.tokenizer), pooler="mean")
-    yield LiveEncoder(plain.parts, pooler="mean", name="live")
-    yield load_encoder(lambda texts: plain.encode(texts))
-    yield CallableEncoder.of(library.SentenceTransformer(str(made(tmp_path / "modules")), device="cpu"))
-    distinct = list(dict.fromkeys(TEXTS))
-    np.savez(tmp_path / "v.npz", texts=np.array(distinct), vectors=plain.encode(distinct))
-    yield load_encoder(f"vectors:{tmp_path / 'v.npz'}")
-    (tmp_path / "words.txt").write_text("cat 1 2 3\ndog 3 2 1\na 0 1 0\n")
-    yield load_encoder(f"words:{tmp_path / 'words.txt'}")
-
-
-@pytest.mark.usefixtures("spawned_by_the_server")
-def test_every_kind_of_encoder_answers(tmp_path):
-    for encoder in every_kind(build(tmp_path / "model"), tmp_path):
-        vectors = encoder.encode(TEXTS, batch_size=4, normalize_embeddings=True)
-        assert vectors.dtype == np.float32 and vectors.shape[0] == len(TEXTS), encoder
-        lengths = np.linalg.norm(vectors, axis=1)
-        np.testing.assert_allclose(lengths[lengths > 0], 1, rtol=1e-5)
-        tensor = encoder.encode_query(TEXTS, convert_to_tensor=True, truncate_dim=2)
-        assert tensor.shape == (len(TEXTS), 2) and tensor.device == encoder.device == torch.device("cpu")
-        assert encoder.similarity(vectors, vectors[:2]).shape == (len(TEXTS), 2)
-        assert encoder.get_sentence_embedding_dimension() in (None, vectors.shape[1])
-        with pytest.raises(EncoderError, match="output_value"):
-            encoder.encode_document(TEXTS, output_value="token_embeddings")

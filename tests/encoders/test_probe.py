@@ -58,9 +58,9 @@ ONE_CODE = {
 @pytest.mark.parametrize("kind", ONE_CODE)
 def test_two_of_one_code_are_two_encoders_and_the_same_one_is_one(kind):
     make = ONE_CODE[kind]
-    one, again, other = (CallableEncoder(make(seed)) for seed in (1, 1, 2))
-    assert one.spec.fingerprint() == again.spec.fingerprint() != other.spec.fingerprint()
-    assert one.spec.name == other.spec.name and not one.cacheable and has_identity(vars(one.spec))
+    one, again, second = (CallableEncoder(make(seed)) for seed in (1, 1, 2))
+    assert one.spec.fingerprint() == again.spec.fingerprint() != second.spec.fingerprint()
+    assert one.spec.name == second.spec.name and not one.cacheable and has_identity(vars(one.spec))
     assert "32 probe texts" in " ".join(one.notes)
 
 
@@ -88,8 +88,8 @@ UNKNOWN = {
 @pytest.mark.parametrize("why", UNKNOWN)
 def test_what_cannot_be_identified_is_never_the_same(why):
     fn = UNKNOWN[why]()
-    one, other = CallableEncoder(fn), CallableEncoder(fn)
-    assert one.spec.fingerprint() != other.spec.fingerprint() and one.spec is one.spec
+    one, second = CallableEncoder(fn), CallableEncoder(fn)
+    assert one.spec.fingerprint() != second.spec.fingerprint() and one.spec is one.spec
     assert not has_identity(vars(one.spec)) and one.spec.options[IDENTITY] == NONE and not one.cacheable
     assert len(one.notes) == 1 and "has no identity" in one.notes[0] and why in one.notes[0]
 
@@ -100,8 +100,8 @@ def test_a_user_says_who_it_is():
     model = Model(1)
     model.fingerprint = "v1"
     assert CallableEncoder(model.encode).cacheable  # of the object, for its methods
-    one, other = (CallableEncoder(len, fingerprint=word).spec.fingerprint() for word in "ab")
-    assert one != other
+    one, second = (CallableEncoder(len, fingerprint=word).spec.fingerprint() for word in "ab")
+    assert one != second
 
 
 def stated(word):
@@ -150,20 +150,20 @@ def test_compare_knows_who_is_who(runs):
 
 def test_a_model_in_training_has_the_identity_of_the_moment(tmp_path):
     torch = pytest.importorskip("torch")
-    made = inference(tmp_path / "model")
-    live = live_encoder(made, "dev")
+    handed = inference(tmp_path / "model")
+    live = live_encoder(handed, "dev")
     before, again = live.identified().spec, live.identified().spec
     assert before == again and before.weights != "live" and has_identity(vars(before)) and not has_identity(vars(live.spec))
     with torch.no_grad():
-        for weight in made.model.parameters():
+        for weight in handed.model.parameters():
             weight.mul_(1.1)
     assert live.identified().spec.fingerprint() != before.fingerprint()
 
 
 def test_a_name_of_what_was_fitted_on_is_not_enough():
     tfidf = load_encoder("lexical:tfidf")
-    one, other = tfidf.fit(["a cat", "the dog"], "mine"), tfidf.fit(["a cat", "the bird"], "mine")
-    assert one.spec.fingerprint() != other.spec.fingerprint()
+    one, second = tfidf.fit(["a cat", "the dog"], "mine"), tfidf.fit(["a cat", "the bird"], "mine")
+    assert one.spec.fingerprint() != second.spec.fingerprint()
     assert tfidf.fit(["a cat"], "sts12/test@abc").spec.fitted_on == "sts12/test@abc"
 
 

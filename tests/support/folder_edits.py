@@ -71,19 +71,7 @@ NATIVE, DENSE = "normalize", "dense, then normalize"
 # Weights --------------------------------------------------------------------------------------------------------------
 
 edit("weights", NATIVE, lambda folder: nudge(folder / MODEL, "layer.1.output"))
-edit("weights that the library runs", DENSE, lambda folder: nudge(folder / MODEL, "layer.1.output"))
 edit("weights of a dense", DENSE, lambda folder: nudge(folder / "2_Dense" / MODEL))
-edit("weights of a layer norm", "layer norm", lambda folder: nudge(folder / "2_LayerNorm" / MODEL))
-edit("weights of a cnn", "cnn", lambda folder: nudge(folder / "1_CNN" / MODEL))
-edit("weights of an lstm", "word embeddings and an lstm", lambda folder: nudge(folder / "1_LSTM" / MODEL))
-edit("word embeddings", "word embeddings with weights", lambda folder: nudge(folder / "0_WordEmbeddings" / MODEL))
-edit("word weights", "word embeddings with weights", lambda folder: change(
-    folder / "1_WordWeights/config.json", word_weights={"dog": 5.0, "man": 7.0}
-))
-edit("static embeddings", "static embedding", lambda folder: nudge(folder / "0_StaticEmbedding" / MODEL))
-edit("layer weights", "weighted layer pooling", lambda folder: nudge(folder / "1_WeightedLayerPooling" / MODEL))
-edit("weights in a sub-folder", "transformer in a sub-folder",
-     lambda folder: nudge(folder / "0_Transformer" / MODEL, "layer.1"))
 edit("a tower of a router", "router of queries and documents",
      lambda folder: nudge(next(folder.glob("0_Router/document_*")) / MODEL))
 edit("one shard", "sharded weights", lambda folder: nudge(sorted(folder.glob("model-*.safetensors"))[-2]))
@@ -169,13 +157,13 @@ def _another_base(folder: Path) -> None:
 
 
 ADAPTER = "adapter_model.safetensors"
-for _kind in ("adapter beside the model", "adapter alone, with modules", "adapter alone"):
+for _kind in ("adapter beside the model", "adapter alone"):
     edit(f"{_kind}: its weights", _kind, lambda folder: nudge(folder / ADAPTER))
     edit(f"{_kind}: its alpha", _kind, lambda folder: change(folder / "adapter_config.json", lora_alpha=40))
-for _kind in ("adapter alone, with modules", "adapter alone"):
-    edit(f"{_kind}: weights of the base", _kind, lambda folder: nudge(_base(folder) / MODEL, "layer.1.output"))
-    edit(f"{_kind}: config of the base", _kind, lambda folder: change(_base(folder) / "config.json", hidden_act="relu"))
-    edit(f"{_kind}: another base", _kind, _another_base)
+ALONE = "adapter alone, with modules"
+edit("weights of an adapter's base", ALONE, lambda folder: nudge(_base(folder) / MODEL, "layer.1.output"))
+edit("config of an adapter's base", ALONE, lambda folder: change(_base(folder) / "config.json", hidden_act="relu"))
+edit("another base", ALONE, _another_base)
 edit("adapter beside the model: config of a base elsewhere", "adapter beside the model, base elsewhere",
      lambda folder: change(_base(folder) / "config.json", hidden_act="relu"), refused=True)
 
@@ -200,11 +188,7 @@ edit("an adapter taken away", "adapter beside the model",
 # Configs --------------------------------------------------------------------------------------------------------------
 
 edit("config: activation", NATIVE, lambda folder: change(folder / "config.json", hidden_act="relu"))
-edit("config: eps", DENSE, lambda folder: change(folder / "config.json", layer_norm_eps=0.5))
 edit("config: layers", NATIVE, lambda folder: change(folder / "config.json", num_hidden_layers=1), refused=True)
-edit("config: no transformers_weights any more", "transformers_weights",
-     lambda folder: change(folder / "config.json", transformers_weights=None))
-edit("config: causal after all", "qwen3, bidirectional", lambda folder: change(folder / "config.json", is_causal=True))
 
 
 def _transformers_weights(folder: Path) -> None:
@@ -213,73 +197,26 @@ def _transformers_weights(folder: Path) -> None:
 
 
 edit("config: transformers_weights", NATIVE, _transformers_weights)
-edit("config: transformers_weights, another", "transformers_weights", _transformers_weights)
-edit("pooling: another mode", NATIVE, lambda folder: change(folder / "1_Pooling/config.json", pooling_mode="cls"))
-edit("pooling: prompt left out", "default_prompt_name",
-     lambda folder: change(folder / "1_Pooling/config.json", include_prompt=False))
 edit("dense: activation", DENSE, lambda folder: change(
     folder / "2_Dense/config.json", activation_function="torch.nn.modules.activation.Sigmoid"
-))
-edit("config: no output_hidden_states", "weighted layer pooling",
-     lambda folder: change(folder / "config.json", output_hidden_states=False))
-edit("bag of words: weights", "bag of words", lambda folder: change(
-    folder / "0_BoW/config.json", word_weights={"dog": 9.0, "cat": 7.0}
-))
-edit("router: default route", "router of queries and documents", lambda folder: change(
-    folder / "0_Router/router_config.json",
-    parameters={**read(folder / "0_Router/router_config.json")["parameters"], "default_route": "query"},
-))
-edit("modules: no Normalize", NATIVE, lambda folder: write(folder / "modules.json", read(folder / "modules.json")[:2]))
-edit("modules: no Dense", "two dense", lambda folder: write(folder / "modules.json", read(folder / "modules.json")[:2]))
-edit("modules: another order", DENSE, lambda folder: write(
-    folder / "modules.json", [read(folder / "modules.json")[i] for i in (0, 1, 3, 2)]
 ))
 edit("modules: another folder", NATIVE, lambda folder: (
     write(folder / "5_Other" / "config.json", pooling("max")[1]), listed(folder, 1, path="5_Other")
 ))
 edit("max_seq_length", NATIVE, lambda folder: change(folder / "sentence_bert_config.json", max_seq_length=6))
-edit("max_seq_length, in the library", DENSE, lambda folder: change(folder / "sentence_bert_config.json", max_seq_length=6))
-edit("max_seq_length, in a sub-folder", "transformer in a sub-folder",
-     lambda folder: change(folder / "0_Transformer/sentence_bert_config.json", max_seq_length=6))
-edit("do_lower_case", NATIVE, lambda folder: change(folder / "sentence_bert_config.json", do_lower_case=True))
-edit("do_lower_case, in the library", DENSE, lambda folder: change(folder / "sentence_bert_config.json", do_lower_case=True))
-for _kind, _runner in (("default_prompt_name", "native"), ("default_prompt_name, in the library", "in the library")):
-    edit(f"prompt: its text, {_runner}", _kind, lambda folder: change(
-        folder / "config_sentence_transformers.json", prompts={"sts": "blue fish : ", "other": PROMPT}
+for _name, _value in (("prompts", {"sts": "blue fish : ", "other": PROMPT}), ("default_prompt_name", "other")):
+    edit(f"prompt: {_name}", "default_prompt_name, in the library", lambda folder, changed={_name: _value}: change(
+        folder / "config_sentence_transformers.json", **changed
     ))
-    edit(f"prompt: its name, {_runner}", _kind,
-         lambda folder: change(folder / "config_sentence_transformers.json", default_prompt_name="other"))
-for _kind, _runner in ((NATIVE, "native"), (DENSE, "in the library")):
-    edit(f"truncate_dim: a new one, {_runner}", _kind,
-         lambda folder: write(folder / "config_sentence_transformers.json", {"truncate_dim": 5}))
-for _kind, _runner in (("truncate_dim", "native"), ("truncate_dim, in the library", "in the library")):
-    edit(f"truncate_dim: another, {_runner}", _kind,
-         lambda folder: change(folder / "config_sentence_transformers.json", truncate_dim=3))
-edit("model_type", NATIVE,
-     lambda folder: write(folder / "config_sentence_transformers.json", {"model_type": "SparseEncoder"}),
-     refused=True)
+edit("truncate_dim: a new one", NATIVE,
+     lambda folder: write(folder / "config_sentence_transformers.json", {"truncate_dim": 5}))
 
 # Tokenizers -----------------------------------------------------------------------------------------------------------
 
 edit("tokenizer: ids", NATIVE, lambda folder: swapped(folder / "tokenizer.json"))
-edit("tokenizer: ids, in the library", DENSE, lambda folder: swapped(folder / "tokenizer.json"))
-edit("tokenizer: ids, in a sub-folder", "transformer in a sub-folder",
-     lambda folder: swapped(folder / "0_Transformer/tokenizer.json"))
-edit("tokenizer: ids of static embeddings", "static embedding",
-     lambda folder: swapped(folder / "0_StaticEmbedding/tokenizer.json"))
-edit("tokenizer: ids of a router's tower", "router of queries and documents",
-     lambda folder: swapped(next(folder.glob("0_Router/document_*")) / "tokenizer.json"))
 edit("tokenizer: ids beside an adapter", "adapter alone", lambda folder: swapped(folder / "tokenizer.json"))
 edit("tokenizer: words", "word embeddings with weights",
      lambda folder: swapped(folder / "0_WordEmbeddings/whitespacetokenizer_config.json"))
-edit("tokenizer: stop words", "word embeddings with weights",
-     lambda folder: change(folder / "0_WordEmbeddings/whitespacetokenizer_config.json", stop_words=["dog"]))
-edit("tokenizer: small letters", NATIVE, lambda folder: change(folder / "tokenizer.json", normalizer={"type": "Lowercase"}))
-edit("tokenizer: special tokens around", NATIVE, lambda folder: tokenizer(ends=False).save_pretrained(folder))
-edit("tokenizer: limit", "the tokenizer's limit alone",
-     lambda folder: change(folder / "tokenizer_config.json", model_max_length=5))
-edit("tokenizer: truncation side", "max_seq_length 8",
-     lambda folder: change(folder / "tokenizer_config.json", truncation_side="left"))
 
 
 def _vocabulary(folder: Path) -> None:
@@ -313,24 +250,19 @@ def _links(folder: Path) -> None:
 
 edit("links: the weights' target", Kind(_links),
      lambda folder: nudge(folder.with_name(folder.name + "-blobs") / MODEL, "layer.1"))
-edit("links: inside a linked sub-folder", Kind(_links),
-     lambda folder: nudge(folder.with_name(folder.name + "-blobs") / "2_Dense" / MODEL))
 
 
 def _odd_folders(folder: Path) -> None:
     """Modules in sub-folders that one might take for something else."""
     declare(transformer(folder), pooling("mean"), dense(12), dense(6, 12))
-    for position, name in ((1, "onnx"), (2, "checkpoint-7"), (3, ".cache")):
-        (folder / read(folder / "modules.json")[position]["path"]).rename(folder / name) if position != 3 else shutil.move(
-            folder / "3_Dense", folder / name
-        )
+    for position, name in ((1, "onnx"), (2, "checkpoint-7")):
+        (folder / read(folder / "modules.json")[position]["path"]).rename(folder / name)
         listed(folder, position, path=name)
 
 
 edit("a module in a folder called onnx", Kind(_odd_folders),
      lambda folder: change(folder / "onnx/config.json", pooling_mode="max"))
 edit("a module in a folder called checkpoint-7", Kind(_odd_folders), lambda folder: nudge(folder / "checkpoint-7" / MODEL))
-edit("a module in a hidden folder", Kind(_odd_folders), lambda folder: nudge(folder / ".cache" / MODEL))
 
 # Code, trusted --------------------------------------------------------------------------------------------------------
 
@@ -354,4 +286,3 @@ edit("code of a module", Kind(own_module, options=TRUSTED), _rewritten)
 edit("code of a model", Kind(lambda folder: declare(own_model(folder), pooling("mean")), options=TRUSTED), _rewritten)
 edit("code that the code imports", Kind(_with_helper, options=TRUSTED),
      lambda folder: (folder / "helper.py").write_text("FACTOR = 7.0\n"))
-edit("code of a plain model", Kind(own_model, options={**TRUSTED, "pooler": "mean"}), _rewritten)

@@ -1,8 +1,8 @@
 """Every kind of folder that sentence-transformers gives the vectors of: what it declares has to be honoured.
 
 A kind may also carry a regular expression of a refusal: then either is right, the same vectors or that one line. Here are
-the kinds by pooling, family and modules, in model_folder_settings.py those by settings and files; the kinds that can only
-be refused are in refused_folders.py, those with code in code_folders.py.
+the kinds by pooling, family and modules, in model_folder_settings.py those by settings and files; those with code are in
+code_folders.py.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ class Kind:
     # positions count the padding): text by text is the reference.
     alone: bool = False
     empty: bool = True  # the library has a vector for the empty text
-    scored: bool = True  # False: many pairs are equally similar, and ranks would hang on the last digit
     options: dict[str, Any] = field(default_factory=dict)  # of load_encoder: what a folder without modules needs
 
 
@@ -57,19 +56,24 @@ def kind(name: str, **expected: Any) -> Callable[[Callable[[Path], Any]], Callab
     return enter
 
 
+def of(*modules: Any, model: dict[str, Any] | None = None, **declared: Any) -> Callable[[Path], Any]:
+    """Build a folder of a transformer (a BERT, or as `model` says) and these modules behind it."""
+    return lambda folder: declare(transformer(folder, **(model or {})), *modules, **declared)
+
+
 # Pooling --------------------------------------------------------------------------------------------------------------
 
 for _mode in ("cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"):
     kind(f"pooling {_mode}")(lambda folder, mode=_mode: declare(transformer(folder), pooling(mode)))
     for _side in ("left", "right"):
-        kind(f"pooling {_mode}, prompt left out, padding {_side}", alone=_side == "left", scored=_side == "left")(
+        kind(f"pooling {_mode}, prompt left out, padding {_side}", alone=_side == "left")(
             lambda folder, mode=_mode, side=_side: declare(
                 transformer(folder, tok=tokenizer(padding_side=side)), pooling(mode, include_prompt=False),
                 settings={"prompts": {"sts": PROMPT}, "default_prompt_name": "sts"},
             )
         )
-kind("two modes concatenated")(lambda folder: declare(transformer(folder), pooling("mean", "cls")))
-kind("two modes, normalised")(lambda folder: declare(transformer(folder), pooling("max", "lasttoken"), normalize()))
+kind("two modes concatenated")(of(pooling("mean", "cls")))
+kind("two modes, normalised")(of(pooling("max", "lasttoken"), normalize()))
 kind("legacy booleans, two true")(lambda folder: declare(transformer(folder), (f"{LEGACY}.Pooling", {
     "word_embedding_dimension": WIDTH, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True,
 })))
@@ -95,7 +99,7 @@ kind("t5 with dense")(
         transformer(folder, "t5"), pooling("mean"), dense(10, bias=False, activation_function=_identity()), normalize()
     )
 )
-kind("masked-LM weights")(lambda folder: declare(transformer(folder, "bert-lm"), pooling("cls")))
+kind("masked-LM weights")(of(pooling("cls"), model=dict(family="bert-lm")))
 kind("transformer in a sub-folder")(
     lambda folder: declare(transformer(folder / "0_Transformer").parent, pooling("mean"), first="0_Transformer")
 )
@@ -134,34 +138,30 @@ for _family in ("eurobert", "gemma3 bidirectional", "jina_embeddings_v3", "moder
         transformer(folder, family, tok=tokenizer("roberta")), pooling("cls", width=WIDTH if family == "modernbert" else 32),
     ))
 for _family in ("gemma3", "gpt_neox", "modernbert", "nomic_bert"):
-    kind(f"{_family}, more tokens than positions", scored=False)(lambda folder, family=_family: declare(
+    kind(f"{_family}, more tokens than positions")(lambda folder, family=_family: declare(
         transformer(folder, family, tok=tokenizer("llama"), max_position_embeddings=40),
         pooling("mean", width=WIDTH if family == "modernbert" else 32), limit=500,
     ))
-    kind(f"{_family}, no limit but the positions", scored=False)(lambda folder, family=_family: declare(
+    kind(f"{_family}, no limit but the positions")(lambda folder, family=_family: declare(
         transformer(folder, family, tok=tokenizer("llama"), max_position_embeddings=40),
         pooling("mean", width=WIDTH if family == "modernbert" else 32), limit=None,
     ))
-kind("opt, states of another width", scored=False)(lambda folder: declare(
-    transformer(folder, "opt", tok=tokenizer("llama"), word_embed_proj_dim=20), pooling("mean", width=20),
-))
+kind("opt, states of another width")(
+    of(pooling("mean", width=20), model=dict(family="opt", tok=tokenizer("llama"), word_embed_proj_dim=20))
+)
 for _family in ("roberta", "qwen3"):
     kind(f"{_family}, blanks count")(lambda folder, family=_family: declare(
         transformer(folder, family, tok=tokenizer(family, blanks=True)), pooling("mean"),
         settings={"prompts": {"sts": "red : "}, "default_prompt_name": "sts"},
     ))
-kind("token_type_ids of 1", refused="token_type_ids")(
-    lambda folder: declare(transformer(folder, tok=tokenizer(kinds=True)), pooling("mean"))
-)
+kind("token_type_ids of 1", refused="token_type_ids")(of(pooling("mean"), model=dict(tok=tokenizer(kinds=True))))
 kind("plain, token_type_ids of 1", refused="token_type_ids", options={"pooler": "mean"})(
     lambda folder: transformer(folder, tok=tokenizer(kinds=True))
 )
-kind("stored cls of a decoder", refused=r"cls.*causal|causal.*cls", scored=False)(
-    lambda folder: declare(transformer(folder, "qwen3", tok=tokenizer("qwen3")), pooling("cls"))
+kind("stored cls of a decoder", refused=r"cls.*causal|causal.*cls")(
+    of(pooling("cls"), model=dict(family="qwen3", tok=tokenizer("qwen3")))
 )
-kind("qwen3, bidirectional")(
-    lambda folder: declare(transformer(folder, "qwen3", is_causal=False), pooling("mean"))
-)
+kind("qwen3, bidirectional")(of(pooling("mean"), model=dict(family="qwen3", is_causal=False)))
 
 # Modules --------------------------------------------------------------------------------------------------------------
 
@@ -183,17 +183,15 @@ def _(folder):
     declare(transformer(folder), pooling("mean"), module, normalize())
 
 
-kind("normalize")(lambda folder: declare(transformer(folder), pooling("mean"), normalize()))
+kind("normalize")(of(pooling("mean"), normalize()))
 kind("normalize, padding left", alone=True)(
-    lambda folder: declare(transformer(folder, tok=tokenizer(padding_side="left")), pooling("mean"), normalize())
+    of(pooling("mean"), normalize(), model=dict(tok=tokenizer(padding_side="left")))
 )
-kind("dense, then normalize")(lambda folder: declare(transformer(folder), pooling("mean"), dense(), normalize()))
-kind("normalize, then dense")(lambda folder: declare(transformer(folder), pooling("mean"), normalize(), dense()))
-kind("two dense")(lambda folder: declare(transformer(folder), pooling("cls"), dense(12), dense(6, 12)))
-kind("dense with residual")(lambda folder: declare(transformer(folder), pooling("mean"), dense(use_residual=True)))
-kind("dense on tokens")(lambda folder: declare(
-    transformer(folder), dense(WIDTH, module_input_name="token_embeddings"), pooling("mean")
-))
+kind("dense, then normalize")(of(pooling("mean"), dense(), normalize()))
+kind("normalize, then dense")(of(pooling("mean"), normalize(), dense()))
+kind("two dense")(of(pooling("cls"), dense(12), dense(6, 12)))
+kind("dense with residual")(of(pooling("mean"), dense(use_residual=True)))
+kind("dense on tokens")(of(dense(WIDTH, module_input_name="token_embeddings"), pooling("mean")))
 kind("dense with an activation of its own", refused=r"activation_function")(lambda folder: (
     declare(transformer(folder), pooling("mean"), dense()),
     change(folder / "2_Dense" / "config.json", activation_function="my_code.Activation"),

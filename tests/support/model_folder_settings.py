@@ -6,56 +6,42 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from model_folder_kinds import KINDS, kind, static
+from model_folder_kinds import KINDS, kind, of, static
 from model_folders import PROMPT, adapter, change, declare, dense, normalize, pooling, tokenizer, transformer
 
 __all__ = ["KINDS"]  # all of them, these and those of model_folder_kinds.py
 
 # What settings declare ------------------------------------------------------------------------------------------------
 
-kind("max_seq_length 8", scored=False)(lambda folder: declare(transformer(folder), pooling("mean"), limit=8))
-kind("max_seq_length over the tokenizer's")(
-    lambda folder: declare(transformer(folder, tok=tokenizer(limit=7)), pooling("mean"), limit=20)
+kind("max_seq_length 8")(of(pooling("mean"), limit=8))
+kind("max_seq_length over the tokenizer's")(of(pooling("mean"), limit=20, model=dict(tok=tokenizer(limit=7))))
+kind("the tokenizer's limit alone")(of(pooling("mean"), limit=None, model=dict(tok=tokenizer(limit=9))))
+kind("no limit but the positions")(of(pooling("mean"), limit=None))
+kind("max_seq_length 8, in the library")(of(pooling("mean"), dense(), limit=8))
+kind("truncation_side left")(of(pooling("mean"), limit=8, model=dict(tok=tokenizer(truncation_side="left"))))
+kind("the settings' old file name")(
+    of(pooling("mean"), limit=8, transformer_file="sentence_roberta_config.json", model=dict(family="roberta"))
 )
-kind("the tokenizer's limit alone", scored=False)(
-    lambda folder: declare(transformer(folder, tok=tokenizer(limit=9)), pooling("mean"), limit=None)
-)
-kind("no limit but the positions")(lambda folder: declare(transformer(folder), pooling("mean"), limit=None))
-kind("max_seq_length 8, in the library", scored=False)(
-    lambda folder: declare(transformer(folder), pooling("mean"), dense(), limit=8)
-)
-kind("truncation_side left", scored=False)(
-    lambda folder: declare(transformer(folder, tok=tokenizer(truncation_side="left")), pooling("mean"), limit=8)
-)
-kind("the settings' old file name", scored=False)(
-    lambda folder: declare(
-        transformer(folder, "roberta"), pooling("mean"), limit=8, transformer_file="sentence_roberta_config.json"
-    )
-)
-kind("do_lower_case")(lambda folder: declare(transformer(folder), pooling("cls"), stored={"do_lower_case": True}))
-kind("do_lower_case, in the library")(
-    lambda folder: declare(transformer(folder), pooling("cls"), dense(), stored={"do_lower_case": True})
-)
-kind("tokenizer_args", refused=r"tokenizer_args|processor_kwargs", scored=False)(
-    lambda folder: declare(
-        transformer(folder), pooling("mean"), limit=None, stored={"tokenizer_args": {"model_max_length": 8}}
-    )
+kind("do_lower_case")(of(pooling("cls"), stored={"do_lower_case": True}))
+kind("do_lower_case, in the library")(of(pooling("cls"), dense(), stored={"do_lower_case": True}))
+kind("tokenizer_args", refused=r"tokenizer_args|processor_kwargs")(
+    of(pooling("mean"), limit=None, stored={"tokenizer_args": {"model_max_length": 8}})
 )
 kind("config_kwargs", refused=r"config_kwargs|hidden_act")(
-    lambda folder: declare(transformer(folder), pooling("mean"), stored={"config_kwargs": {"hidden_act": "relu"}})
+    of(pooling("mean"), stored={"config_kwargs": {"hidden_act": "relu"}})
 )
 kind("query_length and document_length", refused=r"query_length|document_length")(
-    lambda folder: declare(transformer(folder), pooling("mean"), stored={"query_length": 5, "document_length": 6})
+    of(pooling("mean"), stored={"query_length": 5, "document_length": 6})
 )
 
 
-@kind("the tokenizer's limit by its old name", scored=False)
+@kind("the tokenizer's limit by its old name")
 def _(folder):
     declare(transformer(folder), pooling("mean"), limit=None)
     change(folder / "tokenizer_config.json", model_max_length=None, max_len=9)
 
 
-@kind("the tokenizer's own file cuts on the left", scored=False)
+@kind("the tokenizer's own file cuts on the left")
 def _(folder):
     tok = tokenizer()
     tok.backend_tokenizer.enable_truncation(6, direction="left")
@@ -63,14 +49,14 @@ def _(folder):
     change(folder / "tokenizer_config.json", truncation_side=None)
 
 
-kind("plain, truncation_side left", options={"pooler": "mean", "max_length": 8}, scored=False, refused="truncation_side")(
-    lambda folder: declare(transformer(folder, tok=tokenizer(truncation_side="left")), pooling("mean"), limit=8)
+kind("plain, truncation_side left", options={"pooler": "mean", "max_length": 8}, refused="truncation_side")(
+    of(pooling("mean"), limit=8, model=dict(tok=tokenizer(truncation_side="left")))
 )
 kind("another pooler beside do_lower_case", options={"pooler": "mean"}, refused="do_lower_case")(
-    lambda folder: declare(transformer(folder), pooling("mean"), stored={"do_lower_case": True})
+    of(pooling("mean"), stored={"do_lower_case": True})
 )
 kind("another pooler beside config_kwargs", options={"pooler": "mean"}, refused="config_kwargs")(
-    lambda folder: declare(transformer(folder), pooling("mean"), stored={"config_kwargs": {"hidden_act": "relu"}})
+    of(pooling("mean"), stored={"config_kwargs": {"hidden_act": "relu"}})
 )
 
 
@@ -83,34 +69,24 @@ def _(folder):
 
 
 _PROMPTS = {"sts": PROMPT, "other": "red : "}
-kind("default_prompt_name")(lambda folder: declare(
-    transformer(folder), pooling("mean"), settings={"prompts": _PROMPTS, "default_prompt_name": "sts"}
-))
-kind("default_prompt_name, in the library")(lambda folder: declare(
-    transformer(folder), pooling("mean"), dense(), settings={"prompts": _PROMPTS, "default_prompt_name": "sts"}
-))
+kind("default_prompt_name")(of(pooling("mean"), settings={"prompts": _PROMPTS, "default_prompt_name": "sts"}))
+kind("default_prompt_name, in the library")(
+    of(pooling("mean"), dense(), settings={"prompts": _PROMPTS, "default_prompt_name": "sts"})
+)
 kind("default prompt before static embeddings")(lambda folder: declare(
     folder, static(9), settings={"prompts": _PROMPTS, "default_prompt_name": "other"}, first=None
 ))
-kind("a default prompt longer than the limit", scored=False, refused="leaves no token")(lambda folder: declare(
-    transformer(folder), pooling("mean"), limit=6, settings={"prompts": {"sts": PROMPT * 2}, "default_prompt_name": "sts"}
-))
-kind("a default prompt without a blank behind it")(lambda folder: declare(
-    transformer(folder), pooling("cls"), settings={"prompts": {"sts": "the man"}, "default_prompt_name": "sts"}
-))
-kind("prompts without a default")(lambda folder: declare(
-    transformer(folder), pooling("mean"), settings={"prompts": {"query": "red : ", "document": "blue : "}}
-))
-kind("truncate_dim")(lambda folder: declare(transformer(folder), pooling("mean"), settings={"truncate_dim": 6}))
-kind("truncate_dim, normalised before")(
-    lambda folder: declare(transformer(folder), pooling("mean"), normalize(), settings={"truncate_dim": 6})
+kind("a default prompt longer than the limit", refused="leaves no token")(
+    of(pooling("mean"), limit=6, settings={"prompts": {"sts": PROMPT * 2}, "default_prompt_name": "sts"})
 )
-kind("truncate_dim, in the library")(
-    lambda folder: declare(transformer(folder), pooling("mean"), dense(), settings={"truncate_dim": 6})
+kind("a default prompt without a blank behind it")(
+    of(pooling("cls"), settings={"prompts": {"sts": "the man"}, "default_prompt_name": "sts"})
 )
-kind("similarity dot", refused=r"similarity_fn_name")(
-    lambda folder: declare(transformer(folder), pooling("mean"), settings={"similarity_fn_name": "dot"})
-)
+kind("prompts without a default")(of(pooling("mean"), settings={"prompts": {"query": "red : ", "document": "blue : "}}))
+kind("truncate_dim")(of(pooling("mean"), settings={"truncate_dim": 6}))
+kind("truncate_dim, normalised before")(of(pooling("mean"), normalize(), settings={"truncate_dim": 6}))
+kind("truncate_dim, in the library")(of(pooling("mean"), dense(), settings={"truncate_dim": 6}))
+kind("similarity dot", refused=r"similarity_fn_name")(of(pooling("mean"), settings={"similarity_fn_name": "dot"}))
 
 # Files of weights -----------------------------------------------------------------------------------------------------
 
@@ -174,9 +150,7 @@ def _(folder):
     declare(folder, pooling("mean"))
 
 
-kind("sharded weights")(
-    lambda folder: declare(transformer(folder, save={"max_shard_size": "8KB"}), pooling("mean"), normalize())
-)
+kind("sharded weights")(of(pooling("mean"), normalize(), model=dict(save={"max_shard_size": "8KB"})))
 
 
 @kind("weights as .bin")
@@ -190,8 +164,8 @@ def _(folder):
     declare(folder, pooling("mean"))
 
 
-kind("fp16 weights")(lambda folder: declare(transformer(folder, dtype="float16"), pooling("mean")))
-kind("fp16 weights, in the library")(lambda folder: declare(transformer(folder, dtype="float16"), pooling("mean"), dense()))
+kind("fp16 weights")(of(pooling("mean"), model=dict(dtype="float16")))
+kind("fp16 weights, in the library")(of(pooling("mean"), dense(), model=dict(dtype="float16")))
 
 # Folders of transformers, without modules -----------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from stsbench.encoders.post.base import Post, PostOptions
+
 
 class Blocks:
     """A VectorSource over an array (n, d), cut into blocks of these lengths, repeated."""
@@ -48,3 +50,27 @@ def cosines(vectors):
     """(n, n)."""
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     return unit @ unit.T
+
+
+class Cube(Post):
+    """A post-processing of a user's own that is not affine, and remembers the vectors that it was fitted on."""
+
+    name, Options = "cube", PostOptions
+
+    def fit(self, source):
+        self.seen = np.concatenate(list(source.blocks()))
+        self.batches = list(source.shuffled(64, np.random.default_rng(0)))
+        return self
+
+    def transform(self, vectors):
+        return np.asarray(vectors) ** 3
+
+    def dimension(self, d):
+        return d
+
+    def state(self):
+        return {"seen": self.seen}
+
+    def restore(self, state):
+        self.seen = state["seen"]
+        return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from torch import nn
 from transformers import AutoModel, AutoTokenizer, DynamicCache
 
 from stsbench.encoders.forward.batching import KeyValues
-from stsbench.encoders.prompt.modules import Bottlenecks, LMTransform, MLPHead
+from stsbench.encoders.prompt.modules import Bottlenecks, LMTransform, MLPHead, attached
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.errors import EncoderError
@@ -81,8 +82,10 @@ def values(prompt):
     return {name: None if value is None else value.tolist() for name, value in named.items()}
 
 
-def by_hand(folder, texts):
-    """float64 vectors (n, d) from what the folder's files say, by transformers and safetensors alone, one text at a time."""
+def by_hand(folder, texts, bottlenecks=None):
+    """float64 vectors (n, d) from what the folder's files say, by transformers and safetensors alone, one text at a time.
+
+    bottlenecks: those of the prompt, whose equations are tested by themselves, attached to each pass."""
     said = json.loads((folder / "stsbench.json").read_text("utf-8"))["prompt"]
     path = folder / "prompt.safetensors"
     held = {key: value.double() for key, value in load_file(path).items()} if path.is_file() else {}
@@ -111,8 +114,9 @@ def by_hand(folder, texts):
             for layer in range(len(keys)):
                 cache.update(*(part[layer].view(1, slots, HEADS, -1).transpose(1, 2) for part in (keys, values)), layer)
         seen = torch.ones(1, 1, len(ids), slots + len(ids), dtype=torch.bool)
-        output = model(inputs_embeds=embeds[None], position_ids=torch.tensor([positions]), attention_mask=seen,
-                       past_key_values=cache if slots else None)
+        with attached(model, bottlenecks.double(), 0) if bottlenecks else nullcontext():
+            output = model(inputs_embeds=embeds[None], position_ids=torch.tensor([positions]), attention_mask=seen,
+                           past_key_values=cache if slots else None)
         return output.last_hidden_state[0, mask_at]
 
     def head(vector):

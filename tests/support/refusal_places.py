@@ -85,3 +85,28 @@ def _trainings(folder):
 
 
 PLACES["trainings"] = lambda place: shutil.copytree(_made(_trainings), place, dirs_exist_ok=True)
+
+
+def _tables_of_vectors(place):
+    import numpy as np
+
+    pair = np.array(["a", "b"])
+    for name, arrays in {
+        "right": {"texts": np.array(["a", "b b"]), "vectors": np.eye(2)},
+        "two-vectors-of-a-text": {"texts": np.array(["a", "a"]), "vectors": np.eye(2)},
+        "no-vectors": {"texts": np.array(["a"])}, "no-texts": {"vectors": np.eye(1)},
+        "objects": {"texts": np.array(["a"], dtype=object), "vectors": np.eye(1)},
+        "bytes": {"texts": np.array([b"a"]), "vectors": np.eye(1)},
+        "table-of-texts": {"texts": np.array([["a"]]), "vectors": np.eye(1)},
+        "one-axis": {"texts": np.array(["a"]), "vectors": np.ones(1)},
+        "letters": {"texts": np.array(["a"]), "vectors": np.array([["x"]])},
+        "too-few": {"texts": pair, "vectors": np.ones((1, 1))},
+        "nan": {"texts": pair, "vectors": np.array([[1.0], [np.nan]])},
+        "too-large": {"texts": pair, "vectors": np.array([[1.0], [1e300]])},
+    }.items():
+        np.savez(place / f"{name}.npz", **arrays)
+    np.save(place / "array.npy", np.eye(2))
+    (place / "cut.npz").write_bytes((place / "right.npz").read_bytes()[:-40])
+
+
+PLACES["tables of vectors"] = _tables_of_vectors  # each of a .npz file's faults

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from toy_encoder import SPEC, Toy, embed
 
 from stsbench.cli.cache import cache as cache_command
-from stsbench.encoders.base import Encoded, EncoderSpec
+from stsbench.encoders.base import EncoderSpec
 from stsbench.encoders.cache import cache as cache_module
 from stsbench.encoders.cache import encode
 from stsbench.encoders.cache.cache import CacheNote, EmbeddingCache, shard_bytes
@@ -36,16 +36,20 @@ def store(tmp_path):
 def test_what_was_put_is_got(store):
     texts = ["a", "longer text", "ü", "\ud800 lone surrogate", ""]
     store.put(KEY, texts, embed(texts))
-    found = store.get(KEY, ["new", *reversed(texts)])
-    assert found.mask.tolist() == [False, True, True, True, True, True]
-    np.testing.assert_array_equal(found.vectors[1:], embed(texts).vectors[::-1])
-    np.testing.assert_array_equal(found.truncated[1:], embed(texts).truncated[::-1])
-    assert found.vectors.dtype == np.float32 and not store.warnings
+    hits = store.get(KEY, ["new", *reversed(texts)])
+    assert hits.mask.tolist() == [False, True, True, True, True, True]
+    np.testing.assert_array_equal(hits.vectors[1:], embed(texts).vectors[::-1])
+    np.testing.assert_array_equal(hits.truncated[1:], embed(texts).truncated[::-1])
+    assert hits.vectors.dtype == np.float32 and not store.warnings
+    for start in range(0, 300, 7):
+        store.put(KEY, many := [str(i) for i in range(start, start + 7)], embed(many))
+    asked = [str(i) for i in range(300)][::-1]
+    np.testing.assert_array_equal(store.get(KEY, asked).vectors, embed(asked).vectors)
 
 
 def test_nothing_stored(store):
-    found = store.get(KEY, ["a"])
-    assert found.vectors is None and not found.mask.any() and store.size() == 0 and store.clear() == 0
+    hits = store.get(KEY, ["a"])
+    assert hits.vectors is None and not hits.mask.any() and store.size() == 0 and store.clear() == 0
     with pytest.raises(ValueError, match="not the key of an encoder"):
         store.get("../elsewhere", ["a"])
 
@@ -165,7 +169,7 @@ def test_a_put_takes_no_longer_in_a_large_folder(full_folder, monkeypatch):
     folder, limit = full_folder
     store, looked_at = EmbeddingCache(folder, limit), []
     stats = store._stats
-    monkeypatch.setattr(store, "_stats", lambda: looked_at.extend(found := stats()) or found)
+    monkeypatch.setattr(store, "_stats", lambda: looked_at.extend(hits := stats()) or hits)
     for i in range(60):
         store.put(KEY, [str(i)], embed([str(i)]))
         assert sum(path.stat().st_size for path in shards(store)) <= limit
@@ -265,16 +269,6 @@ def test_two_processes_share_a_folder(tmp_path, shards_kept):
         everything = [f"{own}{i}-{k}" for own in "ab" for i in range(60) for k in range(20)]
         assert store.get(KEY, everything).mask.all()
     assert not list(tmp_path.glob("**/*.tmp"))
-
-
-def test_26k_vectors_come_back_from_many_shards(store):
-    rng = np.random.default_rng(0)
-    texts = [f"sentence number {i}" for i in range(26_000)]
-    vectors = rng.standard_normal((len(texts), 384)).astype(np.float32)
-    for start in range(0, len(texts), 4096):
-        rows = slice(start, start + 4096)
-        store.put(KEY, texts[rows], Encoded(vectors[rows], np.zeros(len(texts[rows]), dtype=bool)))
-    np.testing.assert_array_equal(store.get(KEY, texts).vectors, vectors)
 
 
 def test_an_unreadable_folder_is_no_failure(tmp_path):

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_matrix
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
 from stsbench.encoders.cache.cache import EmbeddingCache
@@ -26,25 +25,6 @@ class Counting(Encoder):
         return Encoded(vectors, np.array([len(text) > 9 for text in texts]))
 
 
-class Growing(Counting):
-    """Sparse one-hot words: the width grows with every new word."""
-
-    cacheable = False
-
-    def __init__(self):
-        super().__init__()
-        self.words = {}
-
-    def run(self, texts, progress=None):
-        self.asked += texts
-        columns = [self.words.setdefault(text, len(self.words)) for text in texts]
-        shape = (len(texts), len(self.words))
-        return Encoded(
-            csr_matrix((np.ones(len(texts), np.float32), (range(len(texts)), columns)), shape=shape),
-            np.zeros(len(texts), dtype=bool),
-        )
-
-
 def test_each_text_once():
     encoder = Counting()
     embed = Embed(encoder)
@@ -64,14 +44,6 @@ def test_a_vector_that_is_none_spoils_only_its_own_text(tmp_path):
     again = Counting()
     Embed(again, cache).add(["one", "two", "broken"])
     assert again.asked == ["broken"]  # never stored
-
-
-def test_sparse_vectors_that_grow():
-    embed = Embed(Growing())
-    embed.add(["a", "b"])
-    embed.add(["c", "a", "d"])
-    assert embed(["a", "d", "b", "c"]).toarray().tolist() == [[1, 0, 0, 0], [0, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 0]]
-    assert embed.unusable(["a", "d"]) is None
 
 
 def test_an_encoder_fitted_on_each_set():

@@ -24,9 +24,9 @@ def test_encoding_runs_only_what_is_missing_longest_first(store, monkeypatch):
     encode_cached(encoder, ["bb", "a"], store)
     encoder.calls.clear()
     texts = ["a", "dddd", "bb", "ccc", "a", "eeeeeeee"]
-    told = []
-    encoded = encode_cached(encoder, texts, store, told.append)
-    assert encoder.calls == [["eeeeeeee", "dddd"], ["ccc"]] and sum(told) == len(texts)
+    counts = []
+    encoded = encode_cached(encoder, texts, store, counts.append)
+    assert encoder.calls == [["eeeeeeee", "dddd"], ["ccc"]] and sum(counts) == len(texts)
     np.testing.assert_array_equal(encoded.vectors, embed(texts).vectors)
     np.testing.assert_array_equal(encoded.truncated, embed(texts).truncated)
     encoder.calls.clear()
@@ -59,26 +59,17 @@ def poisoned(vectors):
     return vectors
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (poisoned, "NaN or infinity for 2 of 4 texts, the first: 'bad'"),
-        (lambda v: v.astype(np.float64) * 1e300, "NaN or infinity for 4 of 4"),
-        (lambda v: v[:-1], r"shape \(3, 3\) for 4 texts"),
-        (lambda v: v[:, 0], r"expected floats of shape \(4, d\)"),
-        (lambda v: v.astype(int), "int64"),
-        (lambda v: v.tolist(), "returned list"),
-        (lambda v: csr_matrix(poisoned(v)), "the first: 'bad'"),
-        (lambda v: csr_matrix(v), "sparse vectors cannot be cached"),
-    ],
-)
-def test_bad_vectors_are_refused_and_never_stored(store, change, reason):
-    with pytest.raises(EncoderError, match=reason):
+BAD = [
+    poisoned, lambda v: v.astype(np.float64) * 1e300, lambda v: v[:-1], lambda v: v[:, 0], lambda v: v.astype(int),
+    lambda v: v.tolist(), lambda v: csr_matrix(poisoned(v)), csr_matrix,
+]
+
+
+@pytest.mark.parametrize("change", BAD)
+def test_bad_vectors_are_never_stored(store, change):
+    with pytest.raises(EncoderError):
         encode_cached(Toy(change=change), ["bad", "fine", "sad", "also fine"], store)
     assert store.size() == 0
-    if "cached" not in reason:
-        with pytest.raises(EncoderError):
-            encode_cached(Toy(change=change), ["bad", "fine", "sad", "also fine"], None)
 
 
 def test_without_a_cache_and_for_sparse_vectors():

@@ -62,11 +62,11 @@ def test_vectors_are_bit_for_bit_those_without_a_thread(folder, encoder, options
     if options:
         encoder = loaded(folder, **{"pooler": "mean", "batch_tokens": 60, **options})
     encoder.looks_ahead = False
-    want, done = encoder.run(TEXTS), []
+    expected, counts = encoder.run(TEXTS), []
     encoder.looks_ahead = True
-    got = encoder.run(TEXTS, done.append)
-    assert np.array_equal(got.vectors, want.vectors) and np.array_equal(got.truncated, want.truncated)
-    assert sum(done) == len(TEXTS) and got.truncated.any() == ("max_length" in options)
+    encoded = encoder.run(TEXTS, counts.append)
+    assert np.array_equal(encoded.vectors, expected.vectors) and np.array_equal(encoded.truncated, expected.truncated)
+    assert sum(counts) == len(TEXTS) and encoded.truncated.any() == ("max_length" in options)
     assert no_thread()
 
 
@@ -117,7 +117,7 @@ def test_what_stops_the_pass_stops_the_thread(encoder, monkeypatch, error):
 def test_a_device_is_waited_for_once_for_all_batches_of_a_chunk(tmp_path, monkeypatch, family):
     monkeypatch.setattr(transformer, "_CHUNK_AHEAD", 16)
     folder = build(tmp_path, family)
-    want = load_encoder(str(folder), pooler="mean", device="cpu").encode(TEXTS)
+    expected = load_encoder(str(folder), pooler="mean", device="cpu").encode(TEXTS)
     with pretend_device() as pretended:
         encoder = load_encoder(str(folder), pooler="mean", device="pretend:0", batch_tokens=40)
         encoder.ready()
@@ -125,7 +125,7 @@ def test_a_device_is_waited_for_once_for_all_batches_of_a_chunk(tmp_path, monkey
         vectors = encoder.run(TEXTS).vectors
         assert encoder.built.engine.endswith("without padding") and encoder.built.looks_ahead
         assert pretended.waits == {"copy to the CPU": -(-len(TEXTS) // 16)}
-    np.testing.assert_allclose(vectors, want, atol=1e-5)
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
 
 
 def test_the_cache_hands_a_device_more_texts_at_once(folder, tmp_path, monkeypatch):

@@ -58,13 +58,13 @@ def alone(folder, **options):
 
 @pytest.mark.parametrize("pooler", ["mean", "last", "first_last:layer1"])
 def test_no_text_decides_for_another(folder, pooler):
-    want = alone(folder, pooler=pooler)
+    expected = alone(folder, pooler=pooler)
     encoder = ours(folder, pooler=pooler, batch_tokens=4096)
-    np.testing.assert_allclose(encoder.encode(TEXTS), want, atol=1e-5)
+    np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-5)
     assert not encoder.equal_lengths  # texts up to the limit still share batches
     for order in ([7, 4, 0], [0, 6, 7, 6], [7, 5, 6]):  # what was read before does not matter, either
         got = [encoder.run([TEXTS[row]]).vectors[0] for row in order]
-        np.testing.assert_allclose(got, want[order], atol=1e-5)
+        np.testing.assert_allclose(got, expected[order], atol=1e-5)
 
 
 def test_nor_in_sentence_transformers(folder, tmp_path):

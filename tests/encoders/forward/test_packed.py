@@ -13,8 +13,6 @@ import pytest
 import torch
 import transformers
 from families import FAMILIES, TEXTS, family_model
-from tiny_models import build, sentences, tokenizer
-from transformers import AutoModel
 
 from stsbench.encoders.forward import attention, batching, passes
 from stsbench.encoders.forward.attention import NAME, UnknownAttentionError
@@ -96,22 +94,6 @@ def test_wrong_boundaries_are_found_out(family, dtype, monkeypatch):
     assert "not those that it has alone" in reason(model)
 
 
-def test_windows_and_directions_are_those_that_a_model_asks_for(monkeypatch):
-    found, real = {}, attention._by_groups
-
-    def watched(states, row, window, *more):
-        found.setdefault(name, []).append((window.before, window.behind))
-        return real(states, row, window, *more)
-
-    monkeypatch.setattr(attention, "_by_groups", watched)
-    for name in ("bert", "qwen3", "modernbert", "mistral", "gemma3", "gemma3 bidirectional"):
-        in_a_row(family_model(name), TEXTS)
-    assert found["bert"] == [(-1, -1)] * 2 and found["qwen3"] == [(-1, 0)] * 2
-    assert found["modernbert"] == [(-1, -1), (4, 4), (-1, -1)]  # a window of 8 tokens
-    assert found["mistral"] == [(5, 0)] * 2
-    assert set(found["gemma3"]) == {(-1, 0), (5, 0)} and set(found["gemma3 bidirectional"]) == {(-1, -1), (3, 3)}
-
-
 def test_a_mask_that_is_no_window_is_refused():
     def chunks(batch, head, query, key):
         return (query // 8 == key // 8) & (key <= query)
@@ -176,39 +158,21 @@ def test_outside_of_a_pass_the_name_means_transformers_own():
     assert torch.equal(alone(model, TEXTS), own)
 
 
-@pytest.mark.parametrize(("family", "forward"), [
-    ("bert", PackedForward), ("roberta", PackedForward), ("distilbert", PackedForward), ("bert", PaddedForward),
-    ("roberta", PaddedForward), ("distilbert", PaddedForward), ("mpnet", PaddedForward),
-])
-def test_every_hidden_state_equals_the_padded_forward(tmp_path, family, forward):
-    got, want = _states(build(tmp_path, family), family, forward, sentences(40))
-    for ours, theirs in zip(got, want, strict=True):
-        assert ours.shape == theirs.shape
-        assert float((ours - theirs).abs().max()) < 1e-5
-
-
-def test_a_padding_token_inside_a_text_keeps_its_position_in_roberta(tmp_path):
-    # the pad token is a word of the sentence here, and transformers gives it the padding position
-    got, want = _states(build(tmp_path, "roberta"), "roberta", PackedForward, ["the cat <pad> eats", "a <pad> dog"])
-    assert float((got[0] - want[0]).abs().max()) < 1e-6
-
-
-def _states(folder, family, forward_class, texts):
-    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
-    tok = tokenizer("bert" if family in ("bert", "distilbert") else "roberta")
-    tok.backend_tokenizer.no_truncation()
-    tok.backend_tokenizer.no_padding()
-    ids = [encoding.ids for encoding in tok.backend_tokenizer.encode_batch(texts)]
-    lengths = np.array([len(row) for row in ids])
-    order = batching.longest_first(lengths)
-    forward = PackedForward(model) if forward_class is PackedForward else PaddedForward(model, tok.pad_token_id)
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "mpnet"])
+def test_the_padded_pass_has_every_hidden_state_that_a_text_has_alone(family):
+    model, chosen = family_model(family), (0, 1, -2, -1)
+    groups = batching.groups(np.array([len(text) for text in TEXTS]))
     with torch.inference_mode():
-        tokens, groups = torch.from_numpy(batching.flatten(ids, order)), batching.groups(lengths[order])
-        got = forward(tokens, groups, (0, 1, -2, -1))
-        padded = tok.pad({"input_ids": [ids[i] for i in order]}, return_tensors="pt")
-        want = model(**padded, output_hidden_states=True).hidden_states
-    mask = padded["attention_mask"].bool()
-    return got, [want[i][mask] for i in (0, 1, -2, -1)]
+        states = PaddedForward(model, 1)(torch.cat(TEXTS), groups, chosen)
+        each = [model(input_ids=text[None], output_hidden_states=True).hidden_states for text in TEXTS]
+    for i, state in zip(chosen, states, strict=True):
+        assert float((state - torch.cat([hidden[i][0] for hidden in each])).abs().max()) < 1e-5
+
+
+def test_a_padding_token_inside_a_text_keeps_its_position_in_roberta():
+    """The pad token is a word of the sentence here, and transformers gives it the padding position."""
+    model, texts = family_model("roberta"), [torch.tensor([7, 9, 1, 12, 30]), torch.tensor([8, 1, 33])]
+    assert float((in_a_row(model, texts) - alone(model, texts)).abs().max()) < 1e-5
 
 
 def test_hooks_and_adapters_act_as_in_the_model_s_own_pass():

@@ -1,4 +1,4 @@
-"""python:module:callable and CallableEncoder: what may be returned, and what is said when it is something else."""
+"""python:module:callable and CallableEncoder: what may be returned, and when vectors may be cached."""
 
 import sys
 from types import SimpleNamespace
@@ -20,7 +20,6 @@ class Model:
     def encode(self, texts): return np.ones((len(texts), 3))
     def __call__(self, texts): return self.encode(texts)
 model = Model()
-number = 3
 """
 
 
@@ -36,50 +35,18 @@ def module(tmp_path, monkeypatch):
 
 def test_a_module_in_the_working_folder(module):
     encoder = load_encoder("python:my_encoder_x:lengths")
-    got = encoder.encode(["ab", "c", "ab"])
-    assert got.dtype == np.float32 and got.tolist() == [[2, 1], [1, 1], [2, 1]]
+    vectors = encoder.encode(["ab", "c", "ab"])
+    assert vectors.dtype == np.float32 and vectors.tolist() == [[2, 1], [1, 1], [2, 1]]
     assert encoder.spec.name == "python:my_encoder_x:lengths" and not encoder.cacheable
     assert load_encoder("python:my_encoder_x:model").encode(["a"]).shape == (1, 3)
     assert load_encoder("python:my_encoder_x:model.encode").encode(["a"]).shape == (1, 3)
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("no_such_module_x:f", "cannot import no_such_module_x: ModuleNotFoundError"),
-        ("my_encoder_x:nothing", "my_encoder_x.py has no 'nothing'"),
-        ("my_encoder_x:number", "not callable: its type is int"),
-        ("my_encoder_x", "expected python:package.module:callable"),
-    ],
-)
-def test_names_that_lead_nowhere(module, name, reason):
-    with pytest.raises(EncoderError, match=reason):
-        load_encoder(f"python:{name}")
-
-
-@pytest.mark.parametrize(
-    ("returned", "reason"),
-    [
-        (np.ones(2), r"ndarray of float64 with shape \(2,\); expected numbers of shape \(2, d\) for 2 texts"),
-        (np.ones((3, 2)), r"shape \(3, 2\)"),
-        (np.ones((2, 1, 2)), r"shape \(2, 1, 2\)"),
-        (np.ones((2, 0)), r"shape \(2, 0\)"),
-        ([["a"], ["b"]], "list of <U1"),
-        (None, "NoneType of object"),
-        ([[1.0], [1.0, 2.0]], "list that is not an array"),
-        (np.ones((2, 2), dtype=complex), "complex128"),
-    ],
-)
-def test_what_is_no_matrix_is_described(returned, reason):
-    with pytest.raises(EncoderError, match=f"mine returned.*{reason}"):
-        CallableEncoder(lambda texts: returned, name="mine").encode(["a", "b"])
 
 
 def test_errors_of_the_callable_keep_their_cause():
     def fail(texts):
         raise KeyError("boom")
 
-    with pytest.raises(EncoderError, match=r"raised KeyError: 'boom'") as caught:
+    with pytest.raises(EncoderError) as caught:
         CallableEncoder(fail).encode(["a"])
     assert isinstance(caught.value.__cause__, KeyError)
 
@@ -109,10 +76,8 @@ def test_sparse_and_integer_results():
 def test_torch_tensors():
     torch = pytest.importorskip("torch")
     for tensor in (torch.ones(2, 3, requires_grad=True), torch.ones(2, 3).bfloat16(), torch.ones(2, 3).long()):
-        got = CallableEncoder(lambda texts, tensor=tensor: tensor).encode(["a", "b"])
-        assert isinstance(got, np.ndarray) and got.dtype == np.float32 and got.shape == (2, 3)
-    with pytest.raises(EncoderError, match=r"Tensor of .*shape \(3,\)"):
-        CallableEncoder(lambda texts: torch.ones(3)).encode(["a", "b"])
+        vectors = CallableEncoder(lambda texts, tensor=tensor: tensor).encode(["a", "b"])
+        assert isinstance(vectors, np.ndarray) and vectors.dtype == np.float32 and vectors.shape == (2, 3)
 
 
 class _Loaded:

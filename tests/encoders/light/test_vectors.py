@@ -1,4 +1,4 @@
-"""vectors:FILE.npz: looking up, and every way such a file can be wrong."""
+"""vectors:FILE.npz: looking up, and what damage does; its refusals are rows of tests/refusals/encoders.yaml."""
 
 import numpy as np
 import pytest
@@ -24,53 +24,9 @@ def test_rows_come_back_in_the_order_asked_for(tmp_path):
     assert encoder.encode([]).shape == (0, 2) and not encoder.cacheable and len(encoder.spec.weights) == 64
 
 
-def test_missing_texts_are_counted_and_named(tmp_path):
-    encoder = load_encoder(save(tmp_path, texts=np.array(TEXTS), vectors=VECTORS))
-    with pytest.raises(EncoderError, match=r"no vector for 2 of 3 texts, the first: 'A'"):
-        encoder.encode(["a", "A", "c"])
-
-
-def test_repeated_texts_need_equal_vectors(tmp_path):
+def test_a_repeated_text_with_equal_vectors_is_one(tmp_path):
     same = save(tmp_path, texts=np.array(["a", "a"]), vectors=np.ones((2, 2)))
     assert load_encoder(same).encode(["a"]).tolist() == [[1, 1]]
-    with pytest.raises(EncoderError, match="rows 0 and 1 give different vectors to the same text 'a'"):
-        load_encoder(save(tmp_path, texts=np.array(["a", "a"]), vectors=np.eye(2)))
-
-
-@pytest.mark.parametrize(
-    ("arrays", "reason"),
-    [
-        ({"texts": np.array(["a"])}, "no array 'vectors': it holds texts"),
-        ({"vectors": np.eye(1)}, "no array 'texts'"),
-        ({"texts": np.array(["a"], dtype=object), "vectors": np.eye(1)}, "not as dtype=object"),
-        ({"texts": np.array([b"a"]), "vectors": np.eye(1)}, "'texts' must be n strings"),
-        ({"texts": np.array([["a"]]), "vectors": np.eye(1)}, "'texts' must be n strings"),
-        ({"texts": np.array(["a"]), "vectors": np.ones(1)}, r"'vectors' must be \(n, d\)"),
-        ({"texts": np.array(["a"]), "vectors": np.array([["x"]])}, r"'vectors' must be \(n, d\)"),
-        ({"texts": np.array(["a", "b"]), "vectors": np.ones((1, 1))}, "2 texts but 1 vectors"),
-        ({"texts": np.array(["a", "b"]), "vectors": np.array([[1.0], [np.nan]])}, "1 vectors hold NaN.* that of 'b'"),
-        ({"texts": np.array(["a", "b"]), "vectors": np.array([[1.0], [1e300]])}, "1 vectors hold NaN or infinity"),
-    ],
-)
-def test_wrong_files(tmp_path, arrays, reason):
-    with pytest.raises(EncoderError, match=reason):
-        load_encoder(save(tmp_path, **arrays))
-
-
-def test_files_that_are_no_archive(tmp_path):
-    with pytest.raises(EncoderError, match="No such file"):
-        load_encoder(f"vectors:{tmp_path}/none.npz")
-    (tmp_path / "x.npz").write_bytes(b"nonsense")
-    with pytest.raises(EncoderError, match=r"x\.npz is not an .npz archive with the arrays 'texts' and 'vectors'"):
-        load_encoder(f"vectors:{tmp_path}/x.npz")
-    np.save(tmp_path / "y.npy", VECTORS)
-    with pytest.raises(EncoderError, match=r"not an \.npz archive"):
-        load_encoder(f"vectors:{tmp_path}/y.npy")
-    whole = tmp_path / "z.npz"
-    np.savez(whole, texts=np.array(TEXTS), vectors=VECTORS)
-    whole.write_bytes(whole.read_bytes()[:-40])
-    with pytest.raises(EncoderError, match="cannot read"):
-        load_encoder(f"vectors:{whole}")
 
 
 @pytest.mark.parametrize("size", [1, 40])

@@ -10,7 +10,6 @@ from safetensors.torch import load_file, load_model, save_file, save_model
 from tiny_models import build
 from transformers import AutoModel, DistilBertConfig, DistilBertModel
 
-from stsbench.encoders.forward.passes import PackedForward
 from stsbench.encoders.prompt.modules import Bottlenecks, attached
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.training.modules.packed_training import packable
@@ -33,10 +32,10 @@ def model_of(folder):
 def adapters(config, **options):
     """With weights that change every vector."""
     torch.manual_seed(3)
-    made = Bottlenecks(config, **options).double()
-    for weight in made.parameters():
+    parts = Bottlenecks(config, **options).double()
+    for weight in parts.parameters():
         torch.nn.init.normal_(weight, std=0.3)
-    return made
+    return parts
 
 
 def batch(pad):
@@ -68,85 +67,61 @@ def all_close(found, expected):
 @pytest.mark.parametrize("which", ["rows", "sum", 1])
 def test_states_and_gradients_are_those_of_the_equations(folders, family, activation, which):
     model = model_of(folders[family])
-    made = adapters(model.config, rank=3, activation=activation)
+    parts = adapters(model.config, rank=3, activation=activation)
     ids, mask = batch(model.config.pad_token_id)
     rows = torch.tensor([0, 1, 1, 0, 1])
-    weights, (down, up) = leaves(model), (weight.detach().clone().requires_grad_() for weight in (made.down, made.up))
+    weights, (down, up) = leaves(model), (weight.detach().clone().requires_grad_() for weight in (parts.down, parts.up))
     sets = adapters_of(down, up, activation)
     changes = [{"rows": sets[row], "sum": joined(sets), 1: sets[1]}[which] for row in rows.tolist()]
     expected = rows_by_equations(family, weights, changes, ids)
-    with attached(model, made, rows if which == "rows" else which):
+    with attached(model, parts, rows if which == "rows" else which):
         found = padded(model, ids, mask)
     all_close(found, expected)
     factors = torch.randn(sum(LENGTHS), WIDTH, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     for states in (found, expected):
         (torch.cat(states) * factors).sum().backward()  # after the hooks have gone
-    all_close([made.down.grad, made.up.grad], [down.grad, up.grad])
+    all_close([parts.down.grad, parts.up.grad], [down.grad, up.grad])
     if which == 1:
-        assert not made.down.grad[0].any() and not made.up.grad[0].any()
+        assert not parts.down.grad[0].any() and not parts.up.grad[0].any()
     all_close([weight.grad for weight in model.parameters()], [weights[name].grad for name, _ in model.named_parameters()])
 
 
 def test_they_start_as_the_model_alone_and_learn_from_the_first_step(folders):
     model = model_of(folders["bert"])
-    made = Bottlenecks(model.config).double()
+    parts = Bottlenecks(model.config).double()
     ids, mask = batch(model.config.pad_token_id)
     plain = padded(model, ids, mask)
-    with attached(model, made, torch.tensor([0, 1, 0, 1, 0])):
+    with attached(model, parts, torch.tensor([0, 1, 0, 1, 0])):
         found = padded(model, ids, mask)
     assert all(torch.equal(one, two) for one, two in zip(found, plain, strict=True))
     torch.cat(found).square().sum().backward()
-    assert made.up.grad.abs().amin(0).sum() > 0 and made.down.detach().std().item() == pytest.approx(0.3, rel=0.1)
+    assert parts.up.grad.abs().amin(0).sum() > 0 and parts.down.detach().std().item() == pytest.approx(0.3, rel=0.1)
 
 
 def test_a_sum_is_one_set_of_the_joint_rank_and_one_set_is_itself(folders):
     model = model_of(folders["bert"])
-    made = adapters(model.config, sets=3, rank=2, activation="gelu")
+    parts = adapters(model.config, sets=3, rank=2, activation="gelu")
     ids, mask = batch(model.config.pad_token_id)
-    assert made.summed().rank == 6 and made.summed().sets == made.one(2).sets == 1 and made.one(2).rank == 2
-    for single, which in ((made.summed(), "sum"), (made.one(2), 2)):
-        with attached(model, made, which):
+    assert parts.summed().rank == 6 and parts.summed().sets == parts.one(2).sets == 1 and parts.one(2).rank == 2
+    for single, which in ((parts.summed(), "sum"), (parts.one(2), 2)):
+        with attached(model, parts, which):
             expected = padded(model, ids, mask)
         for way in (0, "sum", torch.zeros(len(ids), dtype=torch.long)):
             with attached(model, single, way):
                 all_close(padded(model, ids, mask), expected)
-    assert not any(weight.data_ptr() == made.down.data_ptr() for weight in made.one(0).parameters())
-
-
-def test_sets_of_a_batch_do_not_mix(folders):
-    """Another set's weights change no row but its own."""
-    model = model_of(folders["bert"])
-    made, rows = adapters(model.config), torch.tensor([0, 1, 0, 1, 1])
-    ids, mask = batch(model.config.pad_token_id)
-    with attached(model, made, rows):
-        before = padded(model, ids, mask)
-    with torch.no_grad():
-        made.up[1] += 1
-    with attached(model, made, rows):
-        after = padded(model, ids, mask)
-    assert [bool(torch.equal(one, two)) for one, two in zip(before, after, strict=True)] == [True, False, True, False, False]
-
-
-def test_the_packed_test_encoder_reads_the_hooks_of_a_single_set(folders):
-    model = model_of(folders["bert"])
-    made = adapters(model.config).summed()
-    ids, mask = batch(model.config.pad_token_id)
-    with torch.no_grad(), attached(model, made, 0):
-        expected = padded(model, ids, mask)
-        packed = PackedForward(model)(ids[mask.bool()], [(1, length) for length in LENGTHS], (-1,))[0]
-    all_close(packed.split(LENGTHS), expected)
+    assert not any(weight.data_ptr() == parts.down.data_ptr() for weight in parts.one(0).parameters())
 
 
 def test_hooks_are_seen_and_go_even_after_an_error(folders):
     model = model_of(folders["bert"])
-    made = adapters(model.config)
+    parts = adapters(model.config)
     assert packable(model)
-    with pytest.raises(KeyError), attached(model, made, "sum"):
+    with pytest.raises(KeyError), attached(model, parts, "sum"):
         assert not packable(model)  # so that training takes the padded pass
         raise KeyError
     assert packable(model)
     ids, mask = batch(model.config.pad_token_id)
-    with pytest.raises(ValueError, match="sets of 3 rows"), attached(model, made, torch.tensor([0, 1, 0])):
+    with pytest.raises(ValueError, match="sets of 3 rows"), attached(model, parts, torch.tensor([0, 1, 0])):
         padded(model, ids, mask)
     assert packable(model)
 
@@ -161,9 +136,9 @@ def test_a_set_that_is_not_there_is_refused(folders, which):
 
 def test_other_models_and_activations_are_refused_in_one_line():
     small = DistilBertModel(DistilBertConfig(dim=8, n_layers=1, n_heads=2, hidden_dim=8, vocab_size=9))
-    made = Bottlenecks(SimpleNamespace(num_hidden_layers=1, hidden_size=8))
+    parts = Bottlenecks(SimpleNamespace(num_hidden_layers=1, hidden_size=8))
     with pytest.raises(EncoderError, match=r"^adapters need a BERT or RoBERTa model, not a DistilBertModel$"), \
-            attached(small, made, 0):
+            attached(small, parts, 0):
         pass
     with pytest.raises(StsbenchError, match=r"no activation tanh \(there are relu, gelu\)"):
         Bottlenecks(BERT_BASE, activation="tanh")
@@ -173,36 +148,25 @@ def test_other_models_and_activations_are_refused_in_one_line():
 def test_added_weights_for_bert_base(rank, share):
     """The paper says .3 % and 4.8 %: 294,912 weights, as many as two prefixes of 8, and 16 times the rounded share."""
     with torch.device("meta"):
-        made = Bottlenecks(BERT_BASE, rank=rank)
-    added = sum(weight.numel() for weight in made.parameters())
+        parts = Bottlenecks(BERT_BASE, rank=rank)
+    added = sum(weight.numel() for weight in parts.parameters())
     assert added == 294_912 * rank // 4
     assert round(100 * added / 109_482_240, 2) == share  # BERT-base with its pooling layer
 
 
 def test_they_survive_files_and_copies(folders, tmp_path):
-    made = adapters(SimpleNamespace(num_hidden_layers=3, hidden_size=32), rank=5, activation="gelu")
-    save_file(made.tensors(), tmp_path / "prompt.safetensors")
-    back = Bottlenecks.load(made.settings(), load_file(tmp_path / "prompt.safetensors"))
-    assert back.settings() == made.settings() and back.down.dtype == torch.float64 and back.down.requires_grad
-    assert torch.equal(back.down, made.down) and torch.equal(back.up, made.up)
-    save_model(made, str(tmp_path / "model.safetensors"))
+    parts = adapters(SimpleNamespace(num_hidden_layers=3, hidden_size=32), rank=5, activation="gelu")
+    save_file(parts.tensors(), tmp_path / "prompt.safetensors")
+    back = Bottlenecks.load(parts.settings(), load_file(tmp_path / "prompt.safetensors"))
+    assert back.settings() == parts.settings() and back.down.dtype == torch.float64 and back.down.requires_grad
+    assert torch.equal(back.down, parts.down) and torch.equal(back.up, parts.up)
+    save_model(parts, str(tmp_path / "model.safetensors"))
     other = Bottlenecks(SimpleNamespace(num_hidden_layers=3, hidden_size=32), rank=5, activation="gelu").double()
     load_model(other, str(tmp_path / "model.safetensors"))
-    assert torch.equal(other.down, made.down) and torch.equal(copy.deepcopy(made).up, made.up)
+    assert torch.equal(other.down, parts.down) and torch.equal(copy.deepcopy(parts).up, parts.up)
     for settings, tensors in (
-        ({**made.settings(), "rank": 4}, made.tensors()), (made.settings(), {"down": made.down}),
-        ({}, made.tensors()), ({**made.settings(), "width": None}, made.tensors()),
+        ({**parts.settings(), "rank": 4}, parts.tensors()), (parts.settings(), {"down": parts.down}),
+        ({}, parts.tensors()), ({**parts.settings(), "width": None}, parts.tensors()),
     ):
         with pytest.raises(StsbenchError, match="settings and weights do not fit"):
             Bottlenecks.load(settings, tensors)
-
-
-def test_dropout_acts_on_them_in_train_mode_only(folders):
-    model = model_of(folders["bert"])
-    ids, mask = batch(model.config.pad_token_id)
-    assert model.config.hidden_dropout_prob == 0.1 and model.config.num_hidden_layers == LAYERS
-    with torch.no_grad(), attached(model, adapters(model.config), 0):
-        once, again = padded(model, ids, mask), padded(model, ids, mask)
-        model.train()
-        wild, other = padded(model, ids, mask), padded(model, ids, mask)
-    assert torch.equal(once[0], again[0]) and not torch.equal(wild[0], other[0])

@@ -9,8 +9,6 @@ import torch
 from tiny_models import build, sentences
 from transformers import AutoModel, AutoTokenizer
 
-from stsbench.encoders.base import Encoder
-from stsbench.encoders.light.callable import CallableEncoder
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import EncoderError
 
@@ -36,24 +34,22 @@ def test_every_call_draws_other_masks_and_the_same_seed_the_same(folder):
     texts = sentences(5)
     plain = load_encoder(str(folder), pooler="mean")
     before, state = plain.run(texts).vectors, torch.get_rng_state()
-    one, two = plain.with_dropout(1), plain.with_dropout(1)
-    first = one.run(texts).vectors
-    assert np.array_equal(first, two.run(texts).vectors) and np.array_equal(one.run(texts).vectors, two.run(texts).vectors)
-    assert np.abs(first - two.run(texts).vectors).max() > 1e-3
+    left, right = plain.with_dropout(1), plain.with_dropout(1)
+    first = left.run(texts).vectors
+    assert np.array_equal(first, right.run(texts).vectors)
+    assert np.array_equal(left.run(texts).vectors, right.run(texts).vectors)
+    assert np.abs(first - right.run(texts).vectors).max() > 1e-3
     assert np.abs(first - plain.with_dropout(2).run(texts).vectors).max() > 1e-3
-    twice = one.run([texts[0], texts[0]]).vectors
+    twice = left.run([texts[0], texts[0]]).vectors
     assert np.abs(twice[0] - twice[1]).max() > 1e-3
     assert torch.equal(torch.get_rng_state(), state)
     assert np.array_equal(plain.run(texts).vectors, before)  # the model is left without
 
 
-def test_what_has_no_dropout_says_so(folder, tmp_path):
+def test_a_model_whose_rates_are_zero_is_refused(tmp_path):
     still = build(tmp_path / "still")
     config = json.loads((still / "config.json").read_text("utf-8"))
     config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     (still / "config.json").write_text(json.dumps(config), "utf-8")
     with pytest.raises(EncoderError, match=r"still has no dropout: its config.json sets no rate above 0$"):
         load_encoder(str(still), pooler="mean").with_dropout(0)
-    other: Encoder = CallableEncoder(lambda texts: np.ones((len(texts), 2)))
-    with pytest.raises(EncoderError, match=r"has no dropout that could be switched on$"):
-        other.with_dropout(0)

@@ -1,0 +1,250 @@
+"""The learned poolers text_cnn and mean_cnn: loops over tokens, a text at a time, against all of a padded batch at once."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+import warnings
+
+import isbert_oracle
+import numpy as np
+import pytest
+import text_cnn_oracle
+import tiny_models
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import processors
+
+from stsbench.encoders.forward.pooling import FILES, pool
+from stsbench.encoders.forward.token_pooler import CLASSES, MeanCNN, TextCNN, by_products
+from stsbench.encoders.transformer.parts import check_ends
+from stsbench.errors import EncoderError
+from stsbench.training.modules.backbone import Backbone, load_backbone
+from stsbench.training.recipes.sections import MeanCNNSettings, TextCNNSettings
+
+SMALL = {TextCNN: text_cnn_oracle.SMALL, MeanCNN: isbert_oracle.SMALL}
+OPTIONS = [
+    *((TextCNN, options) for options in (
+        {}, {"activation": "tanh"}, {"activation": "none"}, {"kernels": (2, 7), "fusion_channels": 1, "fusion_width": 4})),
+    *((MeanCNN, options) for options in ({}, {"activation": "none"}, {"kernels": (3,), "channels": 7}, {"kernels": (7, 1)})),
+]
+
+
+def pooler(kind, width=6, **more):
+    torch.manual_seed(0)
+    return kind(width, **{**SMALL[kind], **more}).double()
+
+
+def batch(counts, width=6, padding=0, seed=1):
+    """States (n, L, d) with NaN on padding, and their mask; counts: tokens of each text, special ones included."""
+    torch.manual_seed(seed)
+    length = max(counts) + padding
+    mask = (torch.arange(length) < torch.tensor(counts)[:, None]).long()
+    states = torch.randn(len(counts), length, width, dtype=torch.float64)
+    return states.masked_fill(mask.unsqueeze(-1) == 0, torch.nan), mask
+
+
+def by_loops(head, text):
+    """The vector of one text, (tokens, d)."""
+    if isinstance(head, TextCNN):
+        return text_cnn_oracle.by_loops(head, text.numpy())[0]
+    return isbert_oracle.mean(isbert_oracle.local_vectors(head, text.tolist(), len(text)))
+
+
+@pytest.mark.parametrize("padding", [0, 4])
+@pytest.mark.parametrize(("kind", "options"), OPTIONS)
+def test_a_vector_is_that_of_loops_whatever_the_padding(kind, options, padding):
+    head, counts = pooler(kind, **options), [13, 2, 3, 5, 9]
+    states, mask = batch(counts, padding=padding)
+    features = head.features(states, mask)
+    assert features.vectors.shape == (5, head.vector_width) and torch.equal(head(states, mask), features.vectors)
+    name = head.kind.pooler
+    for i, count in enumerate(counts):
+        text = states[i, :count]
+        expected = by_loops(head, text)
+        np.testing.assert_allclose(features.vectors[i].detach(), expected, atol=1e-9)
+        packed = pool(name, [text], [(1, count)], token_pooler=head)[0]  # float32
+        np.testing.assert_allclose(packed.detach(), expected, atol=1e-6)
+        if kind is MeanCNN:
+            assert torch.equal(features.real, mask.bool())
+            local = isbert_oracle.local_vectors(head, text.tolist(), count)
+            np.testing.assert_allclose(features.tokens[i, :count].detach(), local, atol=1e-12)
+            continue
+        _, maxima, windows = text_cnn_oracle.by_loops(head, text.numpy())
+        np.testing.assert_allclose(torch.stack(features.pooled)[:, i].detach(), maxima, atol=1e-9)
+        assert np.array_equal(torch.stack(features.offsets)[:, i], windows) and features.real[i].sum() == count - 2
+        assert torch.equal(features.tokens[i, : count - 2], text[1:-1]) and not features.tokens[i, count - 2 :].any()
+        assert {part.dtype for part in features.offsets} == {torch.int64}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted(SMALL, key=str)), st.lists(st.integers(2, 16), min_size=1, max_size=6), st.integers(0, 9),
+       st.integers(0, 1000))
+def test_no_vector_depends_on_padding_or_company(kind, counts, padding, seed):
+    head = pooler(kind, activation="none")
+    states, mask = batch(counts, padding=padding, seed=seed)
+    whole = head(states, mask)
+    for i, count in enumerate(counts):
+        assert (head(states[i : i + 1, :count], mask[i : i + 1, :count])[0] - whole[i]).abs().max() < 1e-6
+
+
+def test_mean_cnn_may_be_padded_at_either_side():
+    head = pooler(MeanCNN)
+    states, mask = batch([9, 1, 2, 5])
+    left = mask.flip(1)
+    moved = torch.full_like(states, torch.nan)
+    moved[left.bool()] = states[mask.bool()]
+    assert torch.allclose(head(moved, left), head(states, mask), atol=1e-12, rtol=0)
+
+
+def test_without_zeros_mean_cnn_reads_what_stands_at_padding():
+    head, counts = pooler(MeanCNN), [9, 1, 2, 5]
+    states, mask = batch(counts, padding=1)
+    states = states.nan_to_num(0.5)
+    features = head.features(states, mask, zero_padding=False)
+    for i, count in enumerate(counts):
+        expected = isbert_oracle.mean(isbert_oracle.local_vectors(head, states[i].tolist(), count))
+        np.testing.assert_allclose(features.vectors[i].detach(), expected, atol=1e-12)
+    assert (features.vectors - head(states, mask)).abs().max() > 0.01
+
+
+def test_a_window_over_padding_counts_in_no_maximum_of_text_cnn():
+    """With biases above all that a text gives, an uncounted window over zeros would win every maximum."""
+    head = pooler(TextCNN, kernels=(3, 4), activation="none")
+    with torch.no_grad():
+        for conv in head.convs:
+            conv.bias.fill_(5)
+            conv.weight.fill_(-1)
+    states, mask = torch.ones(2, 14, 6, dtype=torch.float64), torch.ones(2, 14, dtype=torch.long)
+    mask[0, 7:] = 0  # five tokens
+    assert head.features(states, mask).pooled[0].tolist() == [[5 - 18] * 9] * 2
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_gradients_are_finite_differences_and_none_reaches_what_is_left_out(kind):
+    head, counts = pooler(kind, width=3, channels=4), [7, 2, 4]
+    states, mask = batch(counts, width=3, padding=1)
+    states = states.nan_to_num(0.5).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: head(x, mask), states)
+    inner, weight = states.detach(), head.convs[1].weight.detach().clone().requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda changed: torch.func.functional_call(head, {"convs.1.weight": changed}, (inner, mask)), weight
+    )
+    gradient = torch.autograd.grad(head(states, mask).pow(2).sum(), states)[0].abs().sum(2) > 0
+    if kind is MeanCNN:
+        assert not gradient[mask == 0].any() and gradient[0, :7].any()
+    else:
+        assert not any(row[0] or row[count - 1 :].any() for row, count in zip(gradient, counts, strict=True))
+        assert gradient[0, 1:6].any()
+
+
+@pytest.mark.parametrize(("length", "kernel"), [(9, 4), (5, 5), (7, 1)])
+def test_the_gpus_products_are_the_convolution(length, kernel):
+    torch.manual_seed(0)
+    values, weight, bias = (torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+                            for shape in ((3, 6, length), (8, 6, kernel), (8,)))
+    results = [call(values, weight, bias) for call in (by_products, torch.nn.functional.conv1d)]
+    assert results[0].shape == (3, 8, length - kernel + 1)
+    torch.testing.assert_close(*results, atol=1e-12, rtol=0)
+    gradients = [torch.autograd.grad(result.sin().sum(), (values, weight, bias)) for result in results]
+    torch.testing.assert_close(*gradients, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", SMALL)
+def test_half_precision_stays_finite_and_a_mean_is_taken_in_float32(kind, dtype):
+    head = pooler(kind).float()
+    states, mask = batch([13, 2, 3, 5], padding=2)
+    states = states.float().requires_grad_()
+    with torch.autocast("cpu", dtype):
+        vectors = head(states, mask)
+    assert vectors.dtype == (torch.float32 if kind is MeanCNN else dtype) and vectors.isfinite().all()
+    vectors.float().pow(2).sum().backward()
+    assert all(weight.grad.isfinite().all() and weight.grad.any() for weight in head.parameters())
+    assert states.grad[mask.bool()].isfinite().all()
+    np.testing.assert_allclose(vectors.detach().float(), head(states, mask).detach(), atol=0.03)
+
+
+@pytest.mark.parametrize(("kind", "width", "vector_width", "weights"), [
+    (TextCNN, 768, 1497, 4_609_500 + 21), (TextCNN, 1024, 1497, 6_145_500 + 21),
+    (MeanCNN, 768, 768, 768 * 256 * (1 + 3 + 5) + 3 * 256),
+])
+def test_the_papers_sizes_are_the_defaults_of_pooler_and_recipe(kind, width, vector_width, weights):
+    head = kind(width)
+    assert sum(weight.numel() for weight in head.parameters()) == weights and head.vector_width == vector_width
+    assert head(torch.zeros(1, 4, width), torch.ones(1, 4)).shape == (1, vector_width)
+    defaults = {name: value.default for name, value in inspect.signature(kind).parameters.items() if name != "width"}
+    assert {TextCNN: TextCNNSettings, MeanCNN: MeanCNNSettings}[kind]().model_dump() == defaults
+    assert CLASSES[head.kind.pooler] is kind
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_a_pooler_comes_back_from_a_folder(tmp_path, kind):
+    head = pooler(kind, activation="none").float()
+    head.save(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == set(FILES)
+    state = torch.get_rng_state()
+    back = kind.load(tmp_path)
+    assert torch.equal(torch.get_rng_state(), state) and back.settings() == head.settings()
+    assert all(weight.requires_grad for weight in back.parameters())
+    states, mask = batch([6, 2])
+    assert torch.equal(back(states.float(), mask), head(states.float(), mask))
+    stored = json.loads((tmp_path / "config.json").read_text())
+    assert stored == {"width": 6, **SMALL[kind], "kernels": list(SMALL[kind]["kernels"]), "activation": "none"}
+    for content in ("[", '{"width": 6}', json.dumps({**stored, "more": 1}), json.dumps({**stored, "activation": "gelu"}),
+                    json.dumps({**stored, "kernels": [2, 4, 8]})):
+        (tmp_path / "config.json").write_text(content)
+        with pytest.raises(EncoderError):
+            kind.load(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(stored))
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(EncoderError):
+        kind.load(tmp_path)
+
+
+@pytest.mark.parametrize("template", ["$A [SEP]", "[CLS] [SEP] $A", "[CLS] [CLS] $A [SEP]", "$A"])
+def test_a_tokenizer_without_one_special_token_at_either_end_is_refused(tmp_path, template):
+    tokenizer = tiny_models.tokenizer("bert")
+    check_ends(tokenizer, "text_cnn", "fine")
+    check_ends(tiny_models.tokenizer("roberta"), "text_cnn", "fine")
+    special = [(name, tokenizer.convert_tokens_to_ids(name)) for name in ("[CLS]", "[SEP]") if name in template]
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single=template, special_tokens=special)
+    message = "the tokenizer of .* does not put one special token at either end"
+    with pytest.raises(EncoderError, match=message):
+        check_ends(tokenizer, "text_cnn", "odd")
+    tokenizer.save_pretrained(tiny_models.build(tmp_path))
+    with pytest.raises(EncoderError, match=message):
+        load_backbone(tmp_path, "odd", "text_cnn", token_poolers={"text_cnn": SMALL[TextCNN]})
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
+def test_the_backbone_pools_through_its_text_cnn(tmp_path, family):
+    folder = tiny_models.build(tmp_path, family)
+    torch.manual_seed(3)
+    backbone = load_backbone(folder, "tiny", "text_cnn", dropout=0.0, token_poolers={"text_cnn": SMALL[TextCNN]}).double()
+    assert (backbone.width, backbone.vector_width) == (32, 16)
+    assert {name.split(".")[0] for name, _ in backbone.named_parameters()} == {"model", "head"}
+    texts = [*tiny_models.sentences(12, longest=9), "a", "", "a cat"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        read = backbone.tokenizer(texts, padding=True, truncation=False, return_tensors="pt")
+    ids, mask = read["input_ids"], read["attention_mask"]
+    backbone.pooled(ids, mask).sum().backward()
+    assert all(weight.grad is not None for weight in backbone.parameters())
+    for engine in ("auto", "padded"):
+        backbone.engine = engine
+        vectors = backbone.pooled(ids, mask).detach()
+        for i, row in enumerate(mask.bool()):
+            states = backbone.model(input_ids=ids[i, row][None]).last_hidden_state[0].detach()
+            np.testing.assert_allclose(vectors[i], by_loops(backbone.head, states), atol=1e-6)
+    other = copy.deepcopy(backbone)
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight.add_(1)
+    assert torch.equal(backbone.pooled(ids, mask).detach(), vectors)  # a copy shares nothing
+    plain = load_backbone(folder, "tiny", "mean")
+    assert plain.head is None and plain.vector_width == plain.width == 32
+    with pytest.raises(ValueError, match="do not go together"):
+        Backbone(plain.model, plain.tokenizer, "text_cnn")

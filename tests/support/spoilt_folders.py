@@ -1,0 +1,304 @@
+"""Model folders that are spoilt: copies of a few tiny ones, and functions of a copy `m` that change it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import pickle
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+import tiny_models
+from hostile import CODE, MARKER, OUTSIDE
+from model_folder_kinds import static, word_embeddings
+from model_folders import (  # noqa: F401 - for the tables, which import what is here
+    adapter,
+    change,
+    declare,
+    dense,
+    normalize,
+    pooling,
+    read,
+    tokenizer,
+    transformer,
+    weights,
+    write,
+)
+from sentence_transformers.base.modules import Router
+
+from stsbench import load_encoder
+
+NORMALIZE = "sentence_transformers.models.Normalize"
+LIBRARY, BESIDE = "sentence_bert_config.json", "config_sentence_transformers.json"
+CONFIG, TOKENIZER, WORDS, ADAPTER = "config.json", "tokenizer_config.json", "tokenizer.json", "adapter_config.json"
+MODEL, WEIGHT = "model.safetensors", "embeddings.word_embeddings.weight"
+DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000
+
+
+OV = dict(content="ov", lstrip=False, rstrip=False, single_word=False, normalized=False, special=False)
+SPLADE = ("sentence_transformers.sparse_encoder.models.SpladePooling", {"pooling_strategy": "max"})
+MULTI_VECTOR = ("sentence_transformers.multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask", {})
+TOKENS = dense(8, module_input_name="token_embeddings")
+ROUTER = json.dumps({"types": {"a": "sentence_transformers.util.http_get"}, "structure": {"a": ["a"]}, "parameters": {}})
+
+
+@functools.cache
+def models():
+    """A plain model with a pooling, one with a dense layer behind, which sentence-transformers runs, and other kinds."""
+    root = Path(tempfile.mkdtemp(prefix="spoilt-folders-"))
+    declare(transformer(root / "m"), pooling("mean"), settings={"prompts": {"query": "q: "}})
+    declare(transformer(root / "library"), pooling("mean"), dense())
+    transformer(root / "sharded", save={"max_shard_size": "8KB"})
+    adapter(transformer(root / "adapted"), root / "m", named="elsewhere/base")
+    transformer(root / "decoder", "qwen3", tok=tokenizer("qwen3"))
+    declare(root / "words", word_embeddings(), pooling("mean"), first=None)
+    declare(root / "router", Router.for_query_document([static(7)], [static(8)]), first=None)
+    transformer(root / "classifier", "bert-classifier")
+    transformer(root / "language model", "bert-lm")
+    transformer(root / "no head", "distilbert")
+    return root
+
+
+def read_spoilt(model, spoil, **options):
+    """Encode two texts with a copy `m` of a model that `spoil` changes, in a working folder of its own."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        shutil.copytree(models() / model, m := Path("m"))
+        spoil(m)
+        return load_encoder("m", device="cpu", offline=True, **options).encode(["a dog runs", "the cat"])
+
+
+def unchanged(m):
+    """What is wrong with a folder is how it is read."""
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    """A folder for copies of these, to be spoilt, beside one that nobody may read."""
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    outside, folder = tmp_path / OUTSIDE, tmp_path / "work"
+    shutil.copytree(models() / "m", outside / "model")
+    for name in (MODEL, CONFIG, WORDS):
+        shutil.copy(models() / "m" / name, outside / f"secret{Path(name).suffix}")
+    folder.mkdir()
+    (folder / "text.txt").write_text("\n".join(tiny_models.sentences(40, longest=9)) + "\n", "utf-8")
+    return folder
+
+
+class Evil:
+    """Runs a command where it is unpickled."""
+
+    def __reduce__(self):
+        return os.system, (f"touch {MARKER}",)
+
+
+def replacements(*pairs):
+    steps = [{"type": "Replace", "pattern": {"String": old}, "content": new} for old, new in pairs]
+    return set_in(WORDS, normalizer={"type": "Sequence", "normalizers": steps})
+
+
+# How a folder is spoilt: functions of the folder that holds the copy `m` ----------------------------------------------
+
+
+def set_in(file, /, **values):
+    """Keys of a JSON file; __ for a step inside."""
+
+    def spoil(m):
+        path = m / file
+        stored = read(path) if path.is_file() else {}
+        for key, value in values.items():
+            *way, last = key.split("__")
+            inner = stored
+            for part in way:
+                inner = inner.setdefault(part, {})
+            inner[last] = value
+        write(path, stored)
+
+    return spoil
+
+
+def put(file, content):
+    """A file."""
+
+    def spoil(m):
+        (m / file).parent.mkdir(parents=True, exist_ok=True)
+        (m / file).write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    return spoil
+
+
+def module(i, **values):
+    """Keys of an entry of modules.json, and code beside it."""
+
+    def spoil(m):
+        entries = read(m / "modules.json")
+        entries[i].update(values)
+        write(m / "modules.json", entries)
+        (m / "code.py").write_text(CODE, "utf-8")
+
+    return spoil
+
+
+def own_code(file, **auto_map):
+    """Code of the folder's own that a file names."""
+    return several(put("code.py", CODE), set_in(file, auto_map=auto_map))
+
+
+def several(*spoils):
+    """One after the other."""
+
+    def spoil(m):
+        for each in spoils:
+            each(m)
+
+    return spoil
+
+
+def linked(file, target):
+    """A link or a pipe in the place of a file."""
+
+    def spoil(m):
+        (m / file).unlink(missing_ok=True)
+        os.mkfifo(m / file) if target == "pipe" else (m / file).symlink_to(target)
+
+    return spoil
+
+
+def pickled(file):
+    """A pickle in the place of the weights."""
+
+    def spoil(m):
+        (m / "model.safetensors").unlink(missing_ok=True)
+        (m / file).parent.mkdir(exist_ok=True)
+        (m / file).write_bytes(pickle.dumps({"embeddings.word_embeddings.weight": Evil()}))
+
+    return spoil
+
+
+def zipped(file):
+    """The same in torch's format."""
+    import torch
+
+    def spoil(m):
+        (m / "model.safetensors").unlink(missing_ok=True)
+        torch.save({"embeddings.word_embeddings.weight": Evil()}, m / file)
+
+    return spoil
+
+
+def header(file, text, size=None):
+    """A safetensors file with this header."""
+    content = text.encode()
+    return put(file, (len(content) if size is None else size).to_bytes(8, "little") + content)
+
+
+def linked_module(m):
+    """A module's folder that is a link outside."""
+    shutil.rmtree(m / "1_Pooling")
+    (m / "1_Pooling").symlink_to("/dev")
+
+
+def router_of_code(m):
+    """A router whose first module is code of the folder's own."""
+    config = read(m / "0_Router/router_config.json")
+    config["types"] = {**config["types"], next(iter(config["types"])): "code.M"}
+    write(m / "0_Router/router_config.json", config)
+    for folder in (m, m / "0_Router"):
+        (folder / "code.py").write_text(CODE, "utf-8")
+
+
+def base_of_code(m):
+    """An adapter alone, whose base has code of its own."""
+    adapter_alone(m)
+    own_code(CONFIG, AutoModel="code.M", AutoConfig="code.M")(m.with_name("base"))
+    change(m.with_name("base") / CONFIG, model_type="mine")
+
+
+def index(**shards):
+    """A map of shards."""
+    return set_in("model.safetensors.index.json", weight_map=shards)
+
+
+def declared(*modules, **more):
+    """These modules around the transformer, in the place of what was declared."""
+
+    def spoil(m):
+        for path in (*m.glob("[1-9]_*"), m / "modules.json"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        declare(m, *modules, **more)
+
+    return spoil
+
+
+def tensors(change, file=MODEL):
+    """Other weights."""
+    return lambda m: weights(m / file, change)
+
+
+def without(part, file=MODEL):
+    """The weights without those whose name has this in it."""
+    return tensors(lambda stored: {name: tensor for name, tensor in stored.items() if part not in name}, file)
+
+
+def with_more(stored):
+    """A third layer, in a model of two."""
+    layer = {name: tensor.clone() for name, tensor in stored.items() if "layer.1." in name}
+    stored.update({name.replace("layer.1.", "layer.2."): tensor for name, tensor in layer.items()})
+
+
+def extra_weights(**shapes):
+    """Weights in the first layer's attention that the model has no place for, by name."""
+    import torch
+
+    return tensors(lambda stored: stored.update({
+        f"encoder.layer.0.attention.self.{name}.weight": torch.ones(*shape) for name, shape in shapes.items()
+    }))
+
+
+def adapter_alone(m, base="base"):
+    """The base of an adapter in a folder of its own."""
+    shutil.copytree(m, m.with_name(base), ignore=shutil.ignore_patterns("adapter*"))
+    for name in (MODEL, CONFIG):
+        (m / name).unlink()
+    change(m / ADAPTER, base_model_name_or_path=str(m.with_name(base)))
+
+
+def of_layer_7(stored):
+    """An adapter for a layer that the model has not."""
+    return {name.replace("layer.1.", "layer.7."): tensor for name, tensor in stored.items()}
+
+
+def way(**values):
+    """A way to call the model, as sentence-transformers stores it."""
+    stored = {"method": "forward", "method_output_name": "last_hidden_state", **values}
+    return set_in(LIBRARY, module_output_name="token_embeddings", modality_config={"text": stored})
+
+
+def index_file(content):
+    """The map of shards."""
+    return put(f"{MODEL}.index.json", content)
+
+
+def cut_short(file):
+    """The first bytes of a file."""
+    return lambda m: (m / file).write_bytes((m / file).read_bytes()[:999])
+
+
+def removed(file):
+    """No such file."""
+    return lambda m: (m / file).unlink()
+
+
+def no_tokenizer(m):
+    """No file of a tokenizer."""
+    for path in m.glob("token*"):
+        path.unlink()
+
+
+def pooled_by(**values):
+    """Another config of the pooling."""
+    return lambda m: write(m / "1_Pooling/config.json", {"embedding_dimension": 16, **values})
