@@ -1,9 +1,9 @@
 """Every refusal as a table, tests/refusals/*.yaml: what is typed or called, on which files, the whole line, the exit code.
 
 A table is a list of groups. A group is a command (`run`) or a Python expression (`call`), and `cases`, each the words that
-fill its {} and the line of the error, where "..." stands for any text. Beside them: `with` (names of PLACES, made in the
-working folder first), `files` (path -> content), `exit` (1 unless told), `error` (the class of a call's error, StsbenchError
-unless told), `imports` (statements for a call).
+fill its {} and the line of the error (behind that of a failed task, if one failed), where "..." stands for any text. Beside
+them: `with` (names of PLACES, made in the working folder first), `files` (path -> content), `exit` (1 unless told), `error`
+(the class of a call's error, StsbenchError unless told), `imports` (statements for a call).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def test_one_line_says_what_is_wrong_and_nothing_is_left(place, cli, group, word
         code, out, err = cli(*shlex.split(group["run"].replace("{}", words or "")))
         assert (code, out) == (group.get("exit", 1), ""), err
         assert "Traceback" not in err
-        [told] = re.findall(r"^(?:stsbench: error|Error|failed): (.*)$", err, re.M)
+        told = "\n".join(re.findall(r"^(?:stsbench: error|Error|failed): (.*)$", err, re.M))
     else:
         names: dict[str, object] = {}
         for statement in group.get("imports", ()):

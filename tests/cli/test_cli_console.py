@@ -33,7 +33,7 @@ def test_names(hostile, console, encoding):
     assert code == 0 and json.loads(out)[0]["task"]
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 @pytest.mark.parametrize(("words", "wanted"), [
     (["score", HOSTILE], 1), (["compare", HOSTILE, HOSTILE], 1), (["show", "recipe", HOSTILE], 1), ([HOSTILE], 2),
     (["fit", "standardise", "--model", HOSTILE, "--data", HOSTILE, "--output", "o"], 1), (["show", "post", HOSTILE], 1),
@@ -48,9 +48,8 @@ def test_errors(hostile, console, encoding, words, wanted):
     ["list", "methods"], ["list", "recipes"], ["show", "method", "simcse"], ["show", "protocol", "sts"],
     ["show", "recipe", "simcse/unsup-bert-base"], ["--help"],
 ])
-@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
-def test_lists(console, encoding, words):
-    code, out, err = console(encoding, *words)
+def test_lists(console, words):
+    code, out, err = console("ascii", *words)
     assert code == 0 and out, err
 
 

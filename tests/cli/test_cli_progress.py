@@ -2,7 +2,6 @@
 
 import io
 
-import numpy as np
 import pytest
 from rich.console import Console
 from rich.progress import Progress
@@ -71,16 +70,6 @@ def test_an_evaluation_says_each_task_before_it(tmp_path):
                           tasks=["STS12", "STS-B"], resamples=0, no_cache=True)
     run(options, lambda line: None, doing=said.append)
     assert said[:2] == ["sts STS12", "sts STS-B"]
-
-
-@pytest.mark.parametrize("cached", [0, 300, 1000])
-def test_steps_sum_to_the_texts(cached):
-    steps = []
-    texts = ["x" * int(length) for length in np.random.default_rng(0).integers(1, 99, 1000)]
-    step = EncodingTime(texts, lambda line: None, steps.append, lambda: 0.0)
-    for done in [cached, *[10] * ((1000 - cached) // 10)]:
-        step(done)
-    assert sum(steps) == 1000 and min(steps, default=0) >= 0
 
 
 def test_a_training_shows_every_step_and_what_it_waits_for(monkeypatch, clock):

@@ -1,4 +1,4 @@
-"""`stsbench train` from the command line: a whole small run, and every kind of bad input in one line."""
+"""`stsbench train` from the command line: a whole small run, what it says, and accidents."""
 
 from __future__ import annotations
 
@@ -42,13 +42,6 @@ def train(cli, model):
         return cli("train", method, "--backbone", model, "--data", data, "--output", output, *quick, *more)
 
     return run
-
-
-def wrong(outcome, *parts, code=1):
-    """As `fails`, and nothing was left behind."""
-    line = fails(outcome, *parts, code=code)
-    assert not Path("out").exists()
-    return line
 
 
 def test_from_training_to_everything(train, cli, text, model):
@@ -98,55 +91,6 @@ def test_nothing_is_selected_without_dev_data(train, text):
     assert json.loads(Path("out/train.json").read_text())["best"] is None
 
 
-def test_bf16(train, text):
-    code, _, err = train("simcse", text, "--max-steps", "2", "--dtype", "bf16", "--set", "selection.by=none")
-    assert code == 0, err
-    assert load_file("out/best/model.safetensors")["embeddings.word_embeddings.weight"].dtype == torch.float32
-
-
-def test_missing_column(train):
-    Path("pairs.csv").write_text("left,right\na cat,a dog\n")
-    wrong(train("simcse", "pairs.csv"), "pairs.csv", "left, right")
-    more = ("--set", "data.columns.anchor=left", "--set", "data.columns.positive=wright")
-    wrong(train("simcse", "pairs.csv", *more), "pairs.csv", "wright", "left, right")
-
-
-def test_bad_rows(train):
-    Path("empty.txt").write_text("")
-    wrong(train("simcse", "empty.txt"), "empty.txt", "empty")
-    Path("head.csv").write_text("sent0,sent1\n")
-    wrong(train("simcse", "head.csv"), "head.csv")
-    Path("short.csv").write_text("sent0,sent1,hard_neg\na,b,c\na,b\n")
-    wrong(train("simcse", "short.csv"), "short.csv:3")
-    Path("bytes.txt").write_bytes(b"a cat\n\xff\xfe cat\n")
-    wrong(train("simcse", "bytes.txt"), "bytes.txt:2")
-    wrong(train("simcse", "nowhere.txt"), "nowhere.txt", "--data")
-
-
-def test_one_sentence_has_no_negatives(train, text):
-    wrong(train("simcse", text, "--set", "training.batch_size=1"), "training.batch_size 1", "negatives")
-    Path("one.txt").write_text("a cat\n")
-    wrong(train("simcse", "one.txt"), "one.txt", "two different rows")
-    Path("same.txt").write_text("a cat\n" * 20)
-    wrong(train("simcse", "same.txt"), "same.txt", "two different rows")
-    wrong(train("simcse", text, "--set", "selection.by=held-out", "--set", "data.held_out=1"), "data.held_out 1")
-
-
-def test_pairs_are_not_taken_for_sentences(train, text):
-    Path("nli.csv").write_text("sent0,sent1,hard_neg\n" + "a cat,the cat,a dog\nthe man,a man,a woman\n" * 9)
-    wrong(train("simcse", "nli.csv"), "anchor, positive, negative", "sup-bert-base", "options.view given")
-    wrong(train("simcse", text, "--recipe", "sup-bert-base", "--set", "data.columns={}"), "unsup-bert-base")
-
-
-def test_no_dev_data(cli, model, text):
-    """A place that was named and lacks them is an error, noticed before anything is tokenised."""
-    Path("elsewhere").mkdir()
-    outcome = cli("train", "simcse", "--backbone", model, "--data", text, "--output", "out", "--device", "cpu",
-                  "--data-dir", "elsewhere")
-    wrong(outcome, "no dev data", "elsewhere", "selection.by=none")
-    assert "tokenising" not in outcome[2] and "rows read" not in outcome[2]
-
-
 def test_as_the_readme_has_it_on_a_bare_machine(cli, model, text):
     """On a CPU, with no data but the text: float32 for fp16, no dev data, both said and recorded; and resumed. The package's
     made-up pairs choose nothing."""
@@ -185,60 +129,15 @@ def test_as_the_readme_has_it_on_a_bare_machine(cli, model, text):
 def test_an_encoder_chosen_by_dev_data_that_are_absent(cli, model, text):
     words = ("train", "ct", "--backbone", model, "--data", text, "--output", "out", "--max-steps", "2", "--offline",
              "--device", "cpu", "--dtype", "float32", "--set", "backbone.max_length=16", "--set", "training.batch_size=15")
-    wrong(cli(*words), "ct chooses among model2, model1", "no development data", "stsbench data fetch")
+    fails(cli(*words), "ct chooses among model2, model1", "no development data", "stsbench data fetch")
+    assert not Path("out").exists()
 
 
-def test_a_precision_asked_for_is_kept_or_refused(cli, model, text):
-    words = ("train", "simcse", "--backbone", model, "--data", text, "--output", "out", "--sample", "--device", "cpu")
-    wrong(cli(*words, "--dtype", "fp16"), "fp16 needs a CUDA device", "bf16")
-    wrong(cli(*words, "--set", "precision=fp16"), "fp16 needs a CUDA device", "bf16")
-    code, _, err = cli(*words, "--set", "precision=bf16", "--set", "training.batch_size=8", "--max-steps", "1")
+def test_a_precision_asked_for_is_kept_and_weights_are_stored_whole(cli, model, text):
+    code, _, err = cli("train", "simcse", "--backbone", model, "--data", text, "--output", "out", "--sample",
+                       "--device", "cpu", "--dtype", "bf16", "--set", "training.batch_size=8", "--max-steps", "1")
     assert code == 0 and "fp16" not in err and "precision: bf16" in Path("out/recipe.yaml").read_text()
-
-
-@pytest.mark.parametrize(("words", "parts"), [
-    (["--set", "training.learnig_rate=1e-5"], ["training.learnig_rate", "learning_rate"]),
-    (["--set", "options.temprature=1"], ["temprature", "temperature"]),
-    (["--set", "training.batch_size=many"], ["training.batch_size", "many"]),
-    (["--set", "seed"], ["seed"]),
-    (["--set", "selection.by=stsb"], ["selection.by", "stsb"]),
-    (["--set", "options.head=mlp", "--set", "backbone.pooler=mean"], ["mean"]),
-    (["--recipe", "unsup-bert-bse"], ["unsup-bert-bse", "unsup-bert-base"]),
-    (["--recipe", "nowhere.yaml"], ["nowhere.yaml"]),
-    (["--set", "backbone.max_length=65"], ["backbone.max_length 65", "64 positions"]),
-    (["--dtype", "fp16"], ["fp16", "bf16"]),
-    (["--device", "cuda:1"], ["cuda:1", "CUDA_VISIBLE_DEVICES"]),
-    (["--set", "selection.by=held-out"], ["held-out", "data.held_out"]),
-    (["--set", "data.held_out=40"], ["data.held_out 40"]),
-    (["--set", "data.sample=41"], ["data.sample 41", "40 rows"]),
-    (["--set", "options.view=next"], ["next"]),
-    (["--track", "nothing"], ["nothing", "tensorboard"]),
-    (["--eval", "stss"], ["stss"]),
-])
-def test_bad_settings(train, text, words, parts):
-    wrong(train("simcse", text, *words), *parts)
-
-
-@pytest.mark.parametrize("words", [
-    ("--set", "training.learning_rate=1e-5", "--set", "training.learning_rate=3e-5"),
-    ("--seed", "3", "--set", "seed=4"), ("--set", "data.file=other.txt"),
-])
-def test_a_key_that_is_set_twice_is_refused(train, text, words):
-    """One of the two would not count."""
-    code, out, err = train("simcse", text, *words)
-    assert (code, out) == (2, "") and f"{words[-1].partition('=')[0]} is set twice" in err and not Path("out").exists()
-
-
-def test_a_setting_that_every_stage_has_its_own_of_is_refused(train, text):
-    wrong(train("diffaug", text), "--set training.batch_size has no effect", "stages.prefix.training.batch_size",
-          "stages.joint.training.batch_size")
-
-
-def test_an_unknown_key_in_a_file_names_the_file(train, text):
-    Path("mine.yaml").write_text("extends: unsup-bert-base\ntraining: {lerning_rate: 1e-5}\n")
-    wrong(train("simcse", text, "--recipe", "mine.yaml"), "mine.yaml", "training.lerning_rate", "learning_rate")
-    Path("mine.yaml").write_text("extends: unsup-bert-base\nstages: {second: {training: {epochs: 1}}}\n")
-    wrong(train("simcse", text, "--recipe", "mine.yaml"), "no stage 'second'")
+    assert load_file("out/best/model.safetensors")["embeddings.word_embeddings.weight"].dtype == torch.float32
 
 
 def test_changed_dev_data_are_said(cli, model, text, damaged):
@@ -247,10 +146,7 @@ def test_changed_dev_data_are_said(cli, model, text, damaged):
     assert code == 0 and "warning: " in err and "sts-dev.csv differs from the file known to the catalog" in err, err
 
 
-def test_wrong_usage(cli, train, text):
-    assert cli("train", "simcse", "--resume")[0] == 2
-    assert cli("train")[0] == 2
-    fails(cli("train", "simcsee"), "simcsee", "simcse")
+def test_a_folder_of_the_user_s_is_left_alone(train, text):
     Path("out").mkdir()
     (Path("out") / "mine").write_text("precious")
     fails(train("simcse", text), "out is already there")
@@ -291,16 +187,11 @@ def test_weights_that_are_no_numbers_are_not_kept(train, text):
 
 
 def test_the_command_of_the_readme_without_a_network(cli, monkeypatch, tmp_path):
-    """`stsbench train diffaug --stage 1`: from minilm and the data folder's own NLI file, both of them told; and one line
-    that names all that is missing."""
+    """`stsbench train diffaug --stage 1`: from minilm and the data folder's own NLI file, both of them told."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("STSBENCH_DATA", str(tmp_path / "data"))
     (tmp_path / "data" / "train").mkdir(parents=True)
     short = ("--set", "labelled.batch_size=4", "--set", "stages.prefix.training.batch_size=4", "--max-steps", "1")
-    line = fails(cli("train", "diffaug", "--stage", "1"), "labelled data nli_for_simcse.csv are not here", "--sample")
-    assert "stsbench data fetch nli_for_simcse.csv" in line and "things are missing" not in line
-    line = fails(cli("train", "diffaug", "--recipe", "bert-base-semi"), "3 things are missing", "--sample")
-    assert all(name in line for name in ("bert-base-uncased", "nli_for_simcse.csv", "wiki1m_for_simcse.txt"))
     rows = [f"a cat {i} sat,a cat was sitting {i},no dog ran {i}" for i in range(8)]
     (tmp_path / "data" / "train" / "nli_for_simcse.csv").write_text("\n".join(["sent0,sent1,hard_neg", *rows]) + "\n")
     code, _, err = cli("train", "diffaug", "--stage", "1", "--output", "out", "--set", "selection.by=none", *short)

@@ -11,12 +11,10 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
-from clirun import cli, place  # noqa: F401 - fixtures
 
 from stsbench.cli.eval import evaluate
 from stsbench.cli.options import options_of
 from stsbench.cli.studies import studies
-from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.options import EvalOptions
 from stsbench.options import extensible, flag_of, option
@@ -84,19 +82,6 @@ def test_eval_takes_what_its_options_are_and_no_other_default():
     assert shown.items() >= {
         "dtype": "float32", "attention": "auto", "cache_limit": 20.0, "protocols": "sts", "text_version": "senteval",
     }.items()
-
-
-@pytest.mark.parametrize(("words", "message"), [
-    (("--task", "query"), "there is no --task: write --route or --tasks"),
-    (("--prompts", "card"), "there is no --prompts: write --prompt 'card|mteb|none'"),
-    (("--prompt-name=query",), "there is no --prompt-name: write --prompt 'name:NAME'"),
-])
-def test_a_flag_of_an_earlier_version_is_an_error_that_names_the_new_one(cli, words, message):
-    code, _, said = cli("eval", "--model", "lexical:token-set", "--sample", *words)
-    assert code == 2 and message in said
-    name = words[0].partition("=")[0].removeprefix("--").replace("-", "_")
-    with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'; write "):
-        load_encoder("lexical:token-set", **{name: "query"})
 
 
 def test_help_lists_options_below_what_they_are_of():

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 from text_tables import parts
 
-from stsbench.cli.output.messages import write_json
 from stsbench.cli.output.report import print_result, print_summary
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.plan import changed_settings, plan
@@ -121,12 +119,6 @@ def test_subsets_show_only_where_nothing_stands_for_the_whole(result):
         assert [row.subset for row in main_rows(result, "geometry")] == ["0-1"]
     finally:
         result.summaries = kept
-
-
-def test_json_rows_are_as_they_were(result, tmp_path):
-    write_json([row.model_dump() for row in result.rows], str(tmp_path / "rows.json"))
-    rows = json.loads((tmp_path / "rows.json").read_text("utf-8"))
-    assert list(rows[0]) == list(ScoreRow.model_fields) and len(rows) == len(result.rows)
 
 
 def identity(name, label, settings):
@@ -266,15 +258,6 @@ def test_a_title_names_the_text_view_that_could_be_mistaken(result):
     assert "not MTEB's own scores; MTEB's SICK-R is SICK-R-MTEB" in titled("mteb", "senteval")
     assert "MTEB's own" not in titled("mteb", "raw") and "(text version raw)" in titled("sts", "raw")
     assert "text version" not in titled("sts", "senteval")
-
-
-def test_scores_that_no_resample_changes_have_no_interval_and_a_word_why(tmp_path, capsys):
-    (tmp_path / "queries.tsv").write_text("".join(f"{i}\tword{i} here\n" for i in range(5)))
-    (tmp_path / "corpus.tsv").write_text("".join(f"c{i}\tword{i} there\n" for i in range(9)))
-    (tmp_path / "relevance.tsv").write_text("".join(f"{i}\tc{i}\n" for i in range(5)))
-    print_result(evaluate("lexical:token-set", output=tmp_path / "run", protocols=f"retrieval:{tmp_path}", no_cache=True))
-    out = capsys.readouterr().out
-    assert "100.00" in out and f"{tmp_path.name}: no interval, as every resample scores the same" in out
 
 
 @pytest.mark.parametrize(("best", "words"), [

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from clirun import cli, evaluate, folder, place  # noqa: F401 - fixtures
+from clirun import cli, evaluate, folder, place, record  # noqa: F401 - fixtures
 
 from stsbench.data.sets.sets import PairSet
 from stsbench.evaluation import announce
@@ -21,8 +21,7 @@ def encoded(texts, *, cached=0, batch=50, second=60_000.0, loading=4.0):
     """(lines said, seconds that were left when they were) where a second encodes so many characters, longest text first."""
     now, lines, done_at = [0.0], [], []
     time = EncodingTime(texts, lambda line: lines.append((line, now[0])), done_at.append, clock=lambda: now[0])
-    if cached:
-        time(cached)
+    time(cached)
     now[0] += loading
     computed = sorted(texts[cached:], key=len, reverse=True)
     for start in range(0, len(computed), batch):
@@ -79,6 +78,8 @@ def test_the_line_before_a_run_says_which_pass_runs(evaluate, folder):
     assert "run by our own forward pass, padded, because --attention padded says so, float32, fingerprint" in lines[2]
     assert "padded, because --attention eager says so, bfloat16" in lines[3]
     assert len({line[-12:] for line in lines[:3]}) == 1
+    assert [record(run)["provenance"].get("attention") for run in ("run", "run-2", "run-3", "run-4")] == [
+        None, None, "padded", "eager"]
 
 
 def test_eval_says_it(evaluate, folder, monkeypatch):

@@ -250,6 +250,15 @@ def test_cosmetic_settings_change_no_score(case):
     assert (kind is TransferProtocol) == (not cosmetic)
 
 
+def test_subsets_one_behind_the_other_are_drawn_as_subsets_that_are_mixed():
+    seen, protocol = similar(), StsProtocol({})
+    order = np.argsort(np.r_[2 * np.arange(50), 2 * np.arange(40) + 1])  # of each subset its own order is kept
+    mixed = Observations({key: each[order] for key, each in seen.arrays.items()}, seen.names)
+    one, other = (protocol.draws(each, "x", 50, 3) for each in (seen, mixed))
+    assert one.keys() == other.keys() and len(one) == 2 * (2 + 3)
+    assert all(np.allclose(one[key], other[key]) for key in one)
+
+
 def test_mteb_has_no_draws_and_what_a_benchmark_chooses_is_in_the_datas_identity():
     seen = Observations({"value": np.array([0.5]), "items": np.array([9])},
                         {"metric": ["cosine_spearman"], "split": ["test"], "subset": ["default"]})

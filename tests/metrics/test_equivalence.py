@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from stsbench.errors import StsbenchError
 from stsbench.metrics.bootstrap import resample_counts
 from stsbench.metrics.equivalence import (
     Equivalence,
@@ -131,9 +130,8 @@ def accuracies(number: int, better: float) -> tuple[float, float, np.ndarray, np
     return hits[0].mean(), hits[1].mean(), counts @ hits[0] / ITEMS, counts @ hits[1] / ITEMS
 
 
-@pytest.mark.parametrize("better", [8.0, -8.0])
-def test_a_difference_of_the_margin_is_called_equal_in_at_most_5_of_100(better: float) -> None:
-    tests = [equivalence(*accuracies(number, better), 8.0) for number in range(RUNS)]
+def test_a_difference_of_the_margin_is_called_equal_in_at_most_5_of_100() -> None:
+    tests = [equivalence(*accuracies(number, 8.0), 8.0) for number in range(RUNS)]
     wrong = np.mean([test.p < 0.05 for test in tests])
     assert 0.05 - SPREAD < wrong < 0.05 + SPREAD, wrong  # a 95 % interval, or one side's p for both, leaves this range
 
@@ -163,9 +161,3 @@ def test_verdicts() -> None:
     a, b = np.random.default_rng(1).normal([[79.0], [78.7]], 0.05, (2, 999))
     test, difference = equivalence(79.0, 78.7, a, b, 0.5), paired_difference(79.0, 78.7, a, b)
     assert verdict(difference.p < 0.05, test.p < 0.05) == "different, yet within"
-
-
-@pytest.mark.parametrize("margin", [0, -0.5, float("nan"), float("inf")])
-def test_a_margin_that_is_none_is_refused(margin: float) -> None:
-    with pytest.raises(StsbenchError, match=r"margin=.*: not a finite number above 0, in the scores' unit"):
-        from_deviations(0.1, student(0.25, 30), margin)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score, roc_auc_score
 
-from stsbench.errors import ScoreError
 from stsbench.metrics.bootstrap import resample_counts
 from stsbench.metrics.matching import (
     CRITERIA,
@@ -67,15 +66,6 @@ def test_a_useless_similarity_is_as_accurate_as_the_larger_kind():
     scores = matching_scores(np.array([0.5, 0.5, 0.5, 0.5]), np.array([1, 0, 0, 0]))
     assert scores.accuracy == 0.75 and scores.accuracy_threshold > 0.5 and scores.f1 == pytest.approx(0.4)
     assert scores.auc == 0.5 and scores.ap == 0.25
-
-
-@pytest.mark.parametrize(("similarity", "label", "message"), [
-    ([0.1, 0.2], [1, 1], "every pair is a match"), ([0.1, 0.2], [0, 0], "every pair is no match"),
-    ([0.1, np.nan], [1, 0], "a similarity is not finite"), ([0.1, 0.2, 0.3], [1, 0, np.nan], "a label is NaN"),
-])
-def test_what_has_no_score_is_an_error(similarity, label, message):
-    with pytest.raises(ScoreError, match=message):
-        matching_scores(np.array(similarity), np.array(label))
 
 
 def test_draws_are_the_scores_of_the_drawn_pairs():

@@ -123,10 +123,10 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
     assert 0.89 <= inside / 200 <= 0.99
 
 
-@pytest.mark.parametrize("n", [20, 100])
 @pytest.mark.parametrize("shape", ["normal", "grid"])
-def test_pearsons_interval_covers_the_truth_with_few_pairs(n, shape):
-    rounds, rng = 2000, np.random.default_rng([n, len(shape)])
+def test_pearsons_interval_covers_the_truth_with_few_pairs(shape):
+    n, rounds = 20, 2000
+    rng = np.random.default_rng([n, len(shape)])
     x, y = rng.normal(size=(2, rounds, n))
     y = 0.8 * x + 0.6 * y
     truth = 0.8
@@ -205,12 +205,6 @@ def test_mean_and_wmean_equal_the_loop(subsets):
     for how in ("mean", "wmean"):
         value = float(combine(scores, sizes, how))
         assert combine(draws, sizes, how) == pytest.approx(np.array([value, -value, 0.0]))
-
-
-def test_all_is_no_combination():
-    for how in ("all", "median"):
-        with pytest.raises(ValueError, match=how):
-            combine([0.1, 0.2], [1, 2], how)
 
 
 @pytest.mark.parametrize(
@@ -319,30 +313,6 @@ def test_a_row_of_whole_numbers_among_others_and_one_too_large_for_exact_product
     others = np.array([[1.0, 0.0], [1.0, 0.0], [2.0**40, 0.0], [1.0, 1.0]])
     assert paired_similarity(rows, others)[:3] == pytest.approx([2**-0.5, 0.5 / 2.5**0.5, 5**-0.5], abs=1e-15)
     assert paired_similarity(3 * rows[:1], others[:1])[0] == paired_similarity(rows[:1], 7 * others[:1])[0]
-
-
-def test_unknown_similarity():
-    with pytest.raises(ValueError, match=r"cosin.*known: cosine, dot"):
-        paired_similarity(np.ones((1, 1)), np.ones((1, 1)), "cosin")
-
-
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize(
-    ("predicted", "gold", "reason"),
-    [
-        ([], [], "at least three pairs, not 0"),
-        ([1.0], [1.0], "at least three pairs, not 1"),
-        ([1.0, 2.0], [2.0, 1.0], "at least three pairs, not 2: over two it is 1 or -1, whatever they are"),
-        ([0.5, 0.5, 0.5], [1, 2, 3], r"all 3 predictions are equal \(0.5\)"),
-        ([1, 2, 3], [4, 4, 4], r"all 3 gold scores are equal \(4\)"),
-        ([1, np.nan, np.inf], [1, 2, 3], "2 of 3 predictions are NaN or infinite"),
-        ([1, 2, 3, 4], [1, np.nan, 3, 4], "1 of 4 gold scores are NaN or infinite"),
-        ([1, 2, 3, 4], [1, 2, -np.inf, 4], "1 of 4 gold scores are NaN or infinite"),
-    ],
-)
-def test_what_has_no_correlation_is_refused(metric, predicted, gold, reason):
-    with pytest.raises(ScoreError, match=reason):
-        correlation(np.array(predicted, float), np.array(gold, float), metric)
 
 
 @pytest.mark.parametrize("metric", METRICS)

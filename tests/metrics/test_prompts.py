@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy.stats import percentileofscore
 
-from stsbench.errors import StsbenchError
 from stsbench.metrics.prompts import mean_over_prompts, spread
 
 
@@ -38,10 +37,3 @@ def test_an_error_by_clusters_is_that_of_whole_clusters_drawn_again():
     assert mean_over_prompts(np.ones(5)).error == 0
 
 
-def test_what_cannot_be_computed_is_one_line():
-    none = np.array([np.nan, np.nan])
-    for call in (lambda: spread(none), lambda: mean_over_prompts(none)):
-        with pytest.raises(StsbenchError, match="no prompt was run: there is no score"):
-            call()
-    with pytest.raises(StsbenchError, match="2 clusters for 3 prompts"):
-        mean_over_prompts(np.ones(3), ["a", "b"])

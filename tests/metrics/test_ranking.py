@@ -9,7 +9,6 @@ from scipy.sparse import csr_matrix
 from scipy.stats import rankdata
 from sklearn.metrics import label_ranking_average_precision_score
 
-from stsbench.errors import ScoreError
 from stsbench.metrics import ranking as module
 from stsbench.metrics.ranking import hit, ranks_of, recall, reciprocal_rank
 
@@ -158,27 +157,3 @@ def test_recall_rises_to_one_and_mrr_at_1_is_the_hit_rate_at_1(seed):
     values = np.array([recall(ranks, query, k) for k in range(1, 41)])
     assert (np.diff(values, axis=0) >= 0).all() and (values[-1] == 1).all()
     assert reciprocal_rank(ranks, query, 1).tolist() == hit(ranks, query, 1).tolist()
-
-
-@pytest.mark.parametrize(
-    ("relevant", "own", "why"),
-    [([], [], "no queries"), ([[1], []], None, "query 1 .*no relevant"), ([[1], [2, 2]], None, "distinct"),
-     ([[1], [150]], None, "below 150"), ([[1], [2]], [[], [2]], "query itself")],
-)
-def test_what_cannot_be_ranked_is_said(relevant, own, why):
-    queries, corpus, _, _ = data()
-    with pytest.raises(ScoreError, match=why):
-        ranks_of(queries[: len(relevant)], corpus, relevant, own)
-
-
-@pytest.mark.parametrize("gain", [0.0, -1.0, np.nan, np.inf])
-def test_a_gain_is_a_finite_number_above_0(gain):
-    with pytest.raises(ScoreError, match="a gain must be a finite number above 0"):
-        module.ndcg(np.array([1.0, 2.0]), np.array([0, 0]), np.array([1.0, gain]), 10)
-
-
-def test_vectors_that_are_none_are_refused():
-    queries, corpus, relevant, own = data()
-    corpus[7, 1] = np.nan
-    with pytest.raises(ScoreError, match="corpus row 7 "):
-        ranks_of(queries, corpus, relevant, own, block=3)

@@ -63,15 +63,6 @@ def test_equal_to_scikit_learn_run_to_the_end(classes, n, d):
         assert np.array_equal(found.predicted, want.predict(wide[fit.predict]))
 
 
-@pytest.mark.parametrize("classes", [2, 4])
-def test_equal_to_the_librarys_default_solver_with_small_tolerance(classes):
-    x, y = clouds(90, 5, classes, seed=9)
-    fits = some_fits(90)
-    for fit, found in zip(fits, solved(x, y, classes, fits), strict=True):
-        want = LogisticRegression(C=fit.reg, tol=1e-10, max_iter=10**5).fit(x[fit.train].astype(float), y[fit.train])
-        np.testing.assert_allclose(found.coef, want.coef_, rtol=1e-4, atol=1e-4)
-
-
 @given(st.integers(2, 4), st.integers(1, 9), st.floats(-2, 5), st.integers(0, 10**6))
 @settings(max_examples=8, deadline=None)
 def test_the_gradient_vanishes_for_any_problem(classes, d, power, seed):

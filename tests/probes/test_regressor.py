@@ -13,7 +13,6 @@ from stsbench.errors import ScoreError
 from stsbench.probes.regressor import RegressorSettings, _Fit, expected_scores, fit_regressor, pair_features, soft_labels
 
 SIZES = (150, 40, 60)
-SHORT = {"round_epochs": 2, "max_epoch": 10}
 
 
 def problem(seed=0, width=6, spread=1.0):

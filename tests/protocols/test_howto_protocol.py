@@ -3,46 +3,26 @@
 import hashlib
 import re
 import shlex
-import sys
-import tomllib
 from pathlib import Path
 
+import howto_protocol
 import pytest
 from click.testing import CliRunner
+from howto_protocol import blocks
 
 from stsbench import registry
 from stsbench.cli.main import cli
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import load_records
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "adding-a-protocol.md").read_text("utf-8")
-
-
-def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
     """The page's module and its entry points, as pip leaves them."""
-    codes, (project,) = blocks("python"), blocks("toml")
-    site = tmp_path / "site"
-    facts = site / "sts_top-1.0.dist-info"
-    facts.mkdir(parents=True)
-    for code in codes:  # each begins with its name
-        (site / code.partition("\n")[0].removeprefix("# ")).write_text(code, "utf-8")
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: sts-top\nVersion: 1.0\n")
-    points = tomllib.loads(project)["project"]["entry-points"]
-    lines = [line for group, names in points.items() for line in (f"[{group}]", *(f"{k} = {v}" for k, v in names.items()))]
-    (facts / "entry_points.txt").write_text("\n".join(lines) + "\n")
-    monkeypatch.syspath_prepend(str(site))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
-    registry._points.cache_clear()
-    yield tmp_path
-    registry._points.cache_clear()
-    for name in ("sts_top", "sts_top_own"):
-        sys.modules.pop(name, None)
+    with howto_protocol.installed(tmp_path / "site", monkeypatch):
+        yield tmp_path
 
 
 def run(line):

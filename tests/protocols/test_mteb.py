@@ -7,30 +7,21 @@ import os
 import random
 import sys
 import zlib
-from pathlib import Path
 
-import light_process
 import numpy as np
 import pytest
 import training_runs
-from realdata import real_data
 from scipy import stats
 from scipy.spatial import distance
 
 from stsbench.data.fetch.mteb import undisturbed
 from stsbench.data.fetch.sources import load
 from stsbench.encoders.base import EncoderSpec
-from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.cache.mteb import MtebEncoder, model_name
 from stsbench.encoders.light.callable import CallableEncoder
-from stsbench.encoders.load import load_encoder
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.files import cache_root
 from stsbench.protocols.mteb import TASKS, HubData, MtebProtocol
-from stsbench.protocols.sts import StsProtocol
-
-MODEL = Path(__file__).resolve().parents[3] / "shared" / "models" / "minilm-l6-fp16"
 
 
 @functools.cache
@@ -95,30 +86,6 @@ def test_sample_scores_equal_scipy(task):
     assert data.digest in result["dataset_revision"]  # the sample is no revision of MTEB's data
 
 
-def test_stored_observations_score_the_same_without_torch_or_mteb(tmp_path):
-    protocol, data = MtebProtocol({}), sample("stsb/test")
-    seen = protocol.observe(embed(), data)
-    names = {f"names.{key}": np.array(value, dtype=np.str_) for key, value in seen.names.items()}
-    np.savez(tmp_path / "seen.npz", **seen.arrays, **names)
-    code = f"""
-import json, sys
-import numpy as np
-from stsbench.evaluation.protocol import Observations
-from stsbench.protocols.mteb import MtebProtocol
-with np.load({str(tmp_path / "seen.npz")!r}) as stored:
-    held = {{key: stored[key] for key in stored.files}}
-names = {{key[6:]: value.tolist() for key, value in held.items() if key.startswith("names.")}}
-seen = Observations({{key: value for key, value in held.items() if not key.startswith("names.")}}, names)
-protocol = MtebProtocol(MtebProtocol.variant("STSBenchmark"))
-assert protocol.tasks() == {{"STS-B": "stsb/test"}} and protocol.load("stsb/test") is None
-print(json.dumps([row.model_dump() for row in protocol.score(seen, "stsb/test", "STS-B")]))
-assert not {{"torch", "mteb", "datasets", "sklearn"}} & set(sys.modules)
-"""
-    done = light_process.run(code)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [row.model_dump() for row in protocol.score(seen, data.id, "STS-B")]
-
-
 def test_importing_mteb_leaves_the_home_alone(tmp_path):
     home, said = tmp_path / "home", tmp_path / "said"
     home.mkdir()
@@ -163,12 +130,6 @@ def test_a_task_reseeds_nothing_and_prints_nothing(capsys):
     MtebProtocol({}).observe(embed(), sample("stsb/test"))
     assert draws() == expected
     assert capsys.readouterr().out == "" and logging.getLogger("mteb").level == logging.NOTSET
-
-
-def test_each_distinct_text_is_encoded_once():
-    function, data = Projected(), sample("sts13/test")
-    MtebProtocol({}).observe(embed(function), data)
-    assert sorted(function.asked) == sorted(data.texts)
 
 
 def test_what_cannot_be_scored_is_refused():
@@ -281,19 +242,6 @@ def test_names_after_the_colon():
     assert variant("STS12").load("mteb:STS12").digest == variant("BIOSSES").load("mteb:STS12").digest
 
 
-def test_unknown_names():
-    for word, part in (("STSBenchmrk", "did you mean STSBenchmark"), ("qqqqq", "mteb.get_tasks()")):
-        with pytest.raises(StsbenchError) as caught:
-            MtebProtocol.variant(word)
-        assert part in str(caught.value) and "\n" not in str(caught.value) and len(str(caught.value)) < 150
-
-
-def test_tasks_are_no_setting_to_write_by_hand():
-    for tasks in ("STS12", {"STS12": "elsewhere/test"}):
-        with pytest.raises(StsbenchError, match="mteb:NAME"):
-            MtebProtocol({"tasks": tasks})
-
-
 def test_the_adapter_is_what_mteb_takes_for_an_encoder():
     encoder = MtebEncoder(embed())
     with undisturbed() as package:
@@ -350,32 +298,3 @@ def test_mteb_s_own_cache_never_answers_for_another_encoder(tmp_path):
 )
 def test_model_names(name, kind, expected):
     assert model_name(EncoderSpec(name, kind, "")) == expected
-
-
-@pytest.mark.parametrize("task", ["STS-B", "SICK-R"])
-def test_real_data_equal_scipy(task):
-    data, protocol = load(TASKS[task], data_dir=real_data()), MtebProtocol({})
-    vectors = embed()
-    got = values(protocol.score(protocol.observe(vectors, data), data.id, task))
-    pairs = zip(np.float64(vectors(data.first)), np.float64(vectors(data.second)), strict=True)
-    cosines = [u @ v / np.sqrt((u @ u) * (v @ v)) for u, v in pairs]
-    assert got["cosine_spearman"] == pytest.approx(stats.spearmanr(cosines, data.gold).statistic, abs=1e-4)
-    assert got["spearman"] == pytest.approx(stats.spearmanr(cosines, data.gold).statistic, abs=1e-8)
-
-
-@pytest.fixture(scope="module")
-def minilm():
-    if not MODEL.is_dir() or "STSBENCH_CACHE" not in os.environ:
-        pytest.skip("needs ../shared/models/minilm-l6-fp16, and STSBENCH_CACHE to keep the vectors of 27,000 sentences")
-    return Embed(load_encoder(str(MODEL)), EmbeddingCache(cache_root() / "embeddings"))
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_real_data_and_a_real_encoder_equal_sts_all(task, minilm):
-    data, protocol = load(TASKS[task], data_dir=real_data()), MtebProtocol({})
-    sts = StsProtocol({"aggregations": ["all"], "resamples": 0})
-    expected = {row.metric: row.value / 100 for row in sts.score(sts.observe(minilm, data), data.id, task) if not row.subset}
-    got = values(protocol.score(protocol.observe(minilm, data), data.id, task))
-    for metric in ("spearman", "pearson"):
-        assert got[f"cosine_{metric}"] == pytest.approx(expected[metric], abs=1e-4)
-        assert got[metric] == pytest.approx(expected[metric], abs=1e-10)

@@ -13,11 +13,10 @@ from model_folders import WIDTH, declare, dense, normalize, pooling, tokenizer, 
 
 from stsbench.data.fetch.mteb import undisturbed
 from stsbench.data.fetch.sources import load
-from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.roles import TextTask, prompt_name
-from stsbench.errors import EncoderError, UsageError
+from stsbench.errors import EncoderError
 from stsbench.evaluation.api import evaluate, run
 from stsbench.evaluation.options import EvalOptions
 from stsbench.evaluation.rescore import encoder_key
@@ -389,13 +388,9 @@ def test_a_loader_of_mteb_s_own_code_is_refused(place, hub):
     with pytest.raises(EncoderError, match=r"mteb loads nomic-ai/\S+ by code of its own \(NomicWrapper\)"):
         load_encoder(name, prompt="mteb", offline=True)
     assert load_encoder(name, offline=True).prompts["STS"] == "classification: "
-    with pytest.raises(UsageError, match="--prompt none exclude each other"):
-        load_encoder(name, prompt="none", template="{}", offline=True)
     assert load_encoder(name, prompt="name: ", offline=True).spec.prefix == "name: "
     with pytest.raises(EncoderError, match=r"--prompt name:some: .* stores no such prompt"):
         load_encoder(name, prompt="name:some", offline=True)
-    with pytest.raises(EncoderError, match="--prompt does not apply to lexical:tfidf"):
-        load_encoder("lexical:tfidf", EncoderOptions(prompt="none"))
 
 
 def test_a_post_processing_is_fitted_on_texts_as_the_task_reads_them(place, tmp_path):

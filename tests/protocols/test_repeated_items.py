@@ -75,16 +75,17 @@ def whole(result):
     return {row.metric: row for row in result.rows if row.subset is None and row.aggregation in (None, "all")}
 
 
-@pytest.fixture(params=OWN)
-def both(request, tmp_path, monkeypatch):
+@pytest.fixture(scope="module", params=OWN)
+def both(request, tmp_path_factory):
     """The runs of two encoders over a file with every item once, and with every item six times."""
-    monkeypatch.chdir(tmp_path)
     kind = request.param.removesuffix("subsets")
     measured = []
-    for name, times in (("once.tsv", 1), ("six.tsv", TIMES)):
-        OWN[request.param](name, times)
-        measured.append([evaluate(encoder, protocol=f"{kind}{name}", output=f"{name}-{i}")
-                         for i, encoder in enumerate(ENCODERS)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("repeated"))
+        for name, times in (("once.tsv", 1), ("six.tsv", TIMES)):
+            OWN[request.param](name, times)
+            measured.append([evaluate(encoder, protocol=f"{kind}{name}", output=Path.cwd() / f"{name}-{i}")
+                             for i, encoder in enumerate(ENCODERS)])
     return kind, *measured
 
 

@@ -1,0 +1,195 @@
+"""`stsbench eval` and what reads its runs: what is written, counted and printed, and what an accident leaves behind."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from clirun import STSB, cli, damaged, evaluate, fails, folder, place, record  # noqa: F401 - fixtures
+
+from stsbench.cli.main import main
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.run_file import load_records, observations_of
+
+# Files -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_full_disk_leaves_nothing_half_written(evaluate, monkeypatch, after):
+    """The disk is full after `after` of the run's files: the run folder does not appear, and nothing else stays."""
+    sync, calls = os.fsync, []
+
+    def full(descriptor):
+        calls.append(descriptor)
+        if len(calls) > after:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    fails(evaluate("lexical:token-set", tasks=("--tasks", "STS-B,SICK-R")), "cannot write run/", "No space left on device")
+    assert not list(Path().glob("*run*")) and not list(Path().glob(".*.tmp"))
+
+
+def test_output_is_never_overwritten(evaluate):
+    outs = [evaluate("lexical:token-set") for _ in range(3)]
+    assert [code for code, _, _ in outs] == [0, 0, 0]
+    assert [err.splitlines()[-1] for _, _, err in outs] == ["run: run", "run: run-2", "run: run-3"]
+    assert ["run is there already and is left as it is" in err for _, _, err in outs] == [False, True, True]
+    assert {path.name for path in Path("run-2").iterdir()} == {"run.parquet", "scores.csv"}
+    shutil.rmtree("run")
+    Path("run").write_text("a file of the user's")
+    assert evaluate("lexical:token-set")[2].endswith("run: run-4\n")
+    assert Path("run").read_text() == "a file of the user's"
+
+
+def test_a_name_that_is_not_utf_8_is_refused_before_anything_is_measured(evaluate):
+    code, out, err = evaluate("lexical:token-set", "--output", os.fsdecode(b"r\xfc"))
+    assert (code, out) == (2, "") and r"'r\udcfc' is not UTF-8: type a text in UTF-8" in err
+    assert not list(Path.cwd().glob("r*"))
+
+
+def test_a_training_stands_for_its_test_and_one_of_several_seeds_for_those_of_its_seeds(cli, evaluate):
+    for seed, model in (("42", "token-set"), ("43", "tfidf")):
+        assert evaluate(f"lexical:{model}", "--output", f"seeds/seed-{seed}/eval")[0] == 0
+        Path(f"seeds/seed-{seed}/begun.json").write_text("{}")
+    Path("seeds/seeds.json").write_text("{}")
+    assert cli("score", "seeds/seed-42")[:2] == cli("score", "seeds/seed-42/eval")[:2]
+    fails(cli("compare", "seeds", "seeds/seed-43"), "seeds/seed-42 and seeds/seed-43 differ in more than their seed")
+
+
+# Output ----------------------------------------------------------------------------------------------------------
+
+
+def test_json_is_pure_and_the_same_again(cli, evaluate):
+    first = evaluate("lexical:token-set", "--json", "-", "--resamples", "50")
+    again = evaluate("lexical:token-set", "--json", "-", "--resamples", "50")
+    assert first[0] == again[0] == 0 and first[1] == again[1] == cli("score", "run", "--json", "-")[1]
+    rows = json.loads(first[1])
+    assert {(row["metric"], row["aggregation"]) for row in rows} == {
+        (metric, how) for metric in ("spearman", "pearson") for how in ("all", "mean", "wmean")
+    }
+    assert all(row["low"] < row["value"] < row["high"] and row["n"] == 42 for row in rows)
+    code, out, _ = evaluate("lexical:token-set", "--json", "rows.json", "--resamples", "50")
+    assert code == 0 and json.loads(Path("rows.json").read_text()) == rows and "STS-B" in out
+
+
+def test_the_sample_is_labelled_wherever_it_shows_and_quiet_leaves_results_alone(cli, evaluate):
+    code, out, err = evaluate("lexical:token-set")
+    assert code == 0 and "(sample data: not comparable with published numbers)" in out
+    assert "text version sample; items: stsb/test 42; from sample" in err and "fingerprint" in err
+    assert "sample data: not comparable" in cli("score", "run")[1]
+    assert record()["data"]["view"] == "sample"
+    words = ("--model", "lexical:token-set", "--sample", "--tasks", "STS-B", "--resamples", "0", "--output")
+    assert cli("--quiet", "eval", *words, "first") == cli("eval", "--quiet", *words, "second") == (0, out, "")
+    as_json = cli("eval", "--quiet", *words, "third", "--json", "-")
+    assert as_json[2] == "sample data: not comparable with published numbers\n"
+    assert "encoder lexical:token-set" in evaluate("lexical:token-set")[2]  # it lasts for one command
+
+
+def test_quiet_keeps_warnings_and_failures(evaluate, damaged):
+    code, _, err = evaluate("python:mine_cli:constant", "--quiet", data=("--data-dir", damaged), tasks=("--tasks", "STS12"))
+    *warnings, failed, error = err.splitlines()
+    assert code == 1 and error == "stsbench: error: no task could be scored" and failed.startswith("failed: sts STS12")
+    assert warnings and all(line.startswith("warning: ") for line in warnings)
+
+
+def test_lists_and_pages_name_what_is_registered(cli):
+    listed = {"protocols": ("simcse", "sts:wmean"), "encoders": ("first_last:layer1",), "data": ("sick-r/mteb",),
+              "post": ("whitening",)}
+    for kind, names in listed.items():
+        code, out, _ = cli("list", kind)
+        assert code == 0 and all(name in out for name in names)
+    shown = {"protocol simcse": "aggregations:", "protocol sts": "version: 1", "data sts12/test": "id: sts12/test",
+             "post whitening": "- dimensions = null (int, >= 1 | None): how many"}
+    for words, text in shown.items():
+        assert text in cli("show", *words.split())[1]
+
+
+# Data ------------------------------------------------------------------------------------------------------------
+
+
+def test_data_that_differ_from_the_catalog_are_marked_in_every_form(cli, evaluate, damaged):
+    code, out, err = evaluate("lexical:token-set", data=("--data-dir", damaged))
+    assert code == 0 and f"warning: {damaged / STSB} differs from the file known" in err
+    assert "* Data differ from the catalog: stsb/test. Not comparable" in out and "STS-B*" in out
+    for form, name in (("latex", "STS-B*"), ("markdown", r"STS-B\*")):
+        assert name in cli("score", "run", "--format", form)[1]
+    assert record()["data"]["known"] is False and record()["data"]["warnings"]
+
+
+def test_pairs_that_share_a_sentence_with_another_set_are_left_out(evaluate, damaged):
+    test, dev = (damaged / "downstream/STS/STSBenchmark" / f"sts-{split}.csv" for split in ("test", "dev"))
+    rows = test.read_text("utf-8").splitlines(keepends=True)
+    dev.write_text("".join(rows[:10]), "utf-8")
+    code, _, err = evaluate("lexical:token-set", "--without-overlap", "stsb/dev", data=("--data-dir", damaged))
+    assert code == 0 and "10 of 42 pairs share a sentence with stsb/dev: left out" in err
+    assert record()["data"]["n"] == 32 and record()["protocol"]["settings"]["without_overlap"] == ["stsb/dev"]
+    shutil.rmtree("run")
+    dev.write_text("".join(rows), "utf-8")
+    outcome = evaluate("lexical:token-set", "--without-overlap", "stsb/dev", data=("--data-dir", damaged))
+    fails(outcome, "stsb/test: no pair is left")
+
+
+def test_one_failed_task_leaves_the_others_and_exits_with_3(evaluate, damaged):
+    (damaged / "downstream/SICK/SICK_test_annotated.txt").unlink()
+    code, out, err = evaluate("python:mine_cli:constant_on_stsb", "--json", "-", data=("--data-dir", damaged), tasks=())
+    assert code == 3 and {row["task"] for row in json.loads(out)} == {"STS12", "STS13", "STS14", "STS15", "STS16"}
+    missing, constant = sorted(line for line in err.splitlines() if line.startswith("failed: sts "))
+    assert "SICK_test_annotated.txt is missing" in missing and "STS-B: all 42 predictions are equal" in constant
+    assert "No average" in evaluate("python:mine_cli:constant_on_stsb", tasks=())[1]
+
+
+# Vectors ---------------------------------------------------------------------------------------------------------
+
+
+def test_zero_vectors_are_counted_and_have_cosine_0(evaluate):
+    code, _, err = evaluate("python:mine_cli:some_zero")
+    assert code == 0 and "STS-B: 5 of 8" in err and "distinct texts have a zero vector (cosine 0)" in err
+    assert record()["counts"] == {"zero_vectors": 5, "truncated": 0}
+    [(path, only)] = load_records("run")
+    similarity = observations_of(path.parent, only).arrays["similarity"]
+    assert 3 <= (similarity == 0).sum() <= 10 and np.isfinite(similarity).all()
+
+
+def test_texts_over_the_limit_are_counted(evaluate, folder):
+    code, _, err = evaluate(folder, "--pooler", "mean", "--max-length", "12", "--device", "cpu", "--no-cache")
+    assert code == 0 and "distinct texts were truncated to the model's limit of 12 tokens" in err
+    assert record()["counts"]["truncated"] > 10 and f"STS-B: {record()['counts']['truncated']} of " in err
+
+
+# The program -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "passive"), ("active", "active")])
+def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(cli, monkeypatch, given, expected):
+    if given:
+        monkeypatch.setenv("OMP_WAIT_POLICY", given)
+    else:
+        monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    cli("list", "protocols")
+    assert os.environ["OMP_WAIT_POLICY"] == expected
+
+
+def test_debug_shows_the_traceback(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["stsbench", "score", "nowhere", "--debug"])
+    with pytest.raises(StsbenchError):
+        main()
+
+
+def test_the_program_s_streams_and_exit_codes():
+    def program(*words):  # a child process inherits the working folder and the environment that the fixtures set
+        return subprocess.run([sys.executable, "-m", "stsbench", *words], capture_output=True, text=True, timeout=60)
+
+    sample = ("--sample", "--tasks", "STS-B")
+    done = program("eval", "--model", "lexical:token-set", *sample, "--json", "-", "--output", "run")
+    assert done.returncode == 0 and len(json.loads(done.stdout)) == 6 and "Traceback" not in done.stderr
+    failed = program("eval", "--model", "python:mine_cli:too_few", *sample, "--output", "bad")
+    assert failed.returncode == 1 and failed.stdout == "" and not Path("bad").exists()
+    assert failed.stderr.splitlines()[-1].startswith("stsbench: error: python:mine_cli:too_few returned ndarray")
+    assert program("eval", "--nope").returncode == 2
+
