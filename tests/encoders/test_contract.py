@@ -10,11 +10,10 @@ import torch
 from tiny_models import add_modules, build, sentences
 from training_runs import spawned_by_the_server
 
-from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec
+from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.light.callable import CallableEncoder
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.parallel import in_processes
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.encoders.transformer.live import LiveEncoder
@@ -62,11 +61,6 @@ def vectors(folder):
     return load_encoder(f"vectors:{folder / 'v.npz'}")
 
 
-def processes(folder):
-    options = EncoderOptions(model=str(build(folder / "model")), pooler="mean", offline=True)
-    return in_processes(load_encoder(options.model, options), options, processes=2)
-
-
 KINDS = {
     "transformer": model, "in memory": in_memory, "live": lambda folder: LiveEncoder(model(folder).parts, pooler="mean",
                                                                                     name="live"),
@@ -75,7 +69,6 @@ KINDS = {
     "token-set": lambda folder: load_encoder("lexical:token-set"),
     "tfidf": lambda folder: load_encoder("lexical:tfidf").fit(TEXTS, "x@1"),
     "post": lambda folder: PostProcessed(Plugin(), Chain.parse("standardise")).fit(["b", "cc", "aaa", "dd a"], "x@1"),
-    "processes": processes,
 }
 SPARSE, RANDOM = ("token-set", "tfidf"), ("dropout",)
 
