@@ -433,9 +433,9 @@ def reached(method, value):
 
 
 @pytest.mark.parametrize(("options", "expected"), [
-    ({}, {"backbone", "projector"}), ({"detach": True}, set()), ({"condition": "raw"}, {"backbone"}),
-    ({"projector": "none"}, {"backbone"}), ({"projector": "tanh"}, {"backbone", "projector"}),
-    ({"contrastive": False}, {"backbone", "projector"}),
+    ({}, ["backbone", "projector"]), ({"detach": True}, []), ({"condition": "raw"}, ["backbone"]),
+    ({"projector": "none"}, ["backbone"]), ({"projector": "tanh"}, ["backbone", "projector"]),
+    ({"contrastive": False}, ["backbone", "projector"]),
 ], ids=str)
 def test_how_far_the_gradient_of_the_detection_goes(folder, generator, options, expected):
     method = diffcse(folder, generator, **options)

@@ -66,7 +66,7 @@ def test_every_term_is_that_of_the_equations(tiny_lm, data, options, own):
     student = torch.tensor([[cosine(query, column) / t for column in columns] for query in queries], dtype=torch.float64)
     same(terms["contrastive"].value, naive_info_nce(queries, keys, negatives))
     lists = [scores if own else without_own(scores, 0) for scores in (student, teacher / tau)]
-    ranking = (listnet if options.get("loss") == "listnet" else listmle)(*lists)  # in loops: tests/losses/test_ranking_losses.py
+    ranking = (listnet if options.get("loss") == "listnet" else listmle)(*lists)  # in loops: tests/losses
     assert terms["ranking"].value.item() == pytest.approx(ranking.item(), rel=1e-6)  # teachers' vectors are of float32
     square = student[:, : len(keys)]
     same(terms["consistency"].value, consistency(square, square.T).item())
