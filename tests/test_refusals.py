@@ -1,4 +1,5 @@
 """Every refusal as a table, tests/refusals/*.yaml: what is typed or called, on which files, the whole line, the exit code.
+An extension's are beside its tests, tests/extensions/NAME/refusals.yaml.
 
 A table is a list of groups. A group is a command (`run`) or a Python expression (`call`), and `cases`, each the words that
 fill its {} and the line of the error (behind that of a failed task, if one failed), where "..." stands for any text. Beside
@@ -20,9 +21,10 @@ from refusal_places import PLACES
 
 from stsbench import errors
 
-TABLES = sorted(Path(__file__).with_name("refusals").glob("*.yaml"))
+TESTS = Path(__file__).parent
+TABLES = sorted([*TESTS.glob("refusals/*.yaml"), *TESTS.glob("extensions/*/refusals.yaml")])
 CASES = [
-    pytest.param(group, words, line, id=f"{table.stem}: {words or group.get('run') or group.get('call')}")
+    pytest.param(group, words, line, id=f"{table.parent.name}/{table.stem}: {words or group.get('run', group.get('call'))}")
     for table in TABLES for group in yaml.safe_load(table.read_text("utf-8"))
     for words, line in group["cases"].items()
 ]

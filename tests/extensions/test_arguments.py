@@ -1,13 +1,46 @@
-"""What editors see of an encoder's options is what the dataclasses declare."""
+"""What editors see of an encoder's options, and what functions take, is what the dataclasses and the commands declare."""
 
 from dataclasses import fields
+from inspect import Parameter, signature
 from typing import get_type_hints
 
-from stsbench.encoders.options import EncoderOptions
+import pytest
+
+import stsbench
+from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
 from stsbench.extensions.arguments import EncoderArguments
+from stsbench.extensions.jobs.command import run, sweep
+from stsbench.extensions.parity.options import ParityOptions
+from stsbench.extensions.smaller_copies.options import VariantOptions
+from stsbench.extensions.smaller_copies.variants import measure_variants
+from stsbench.extensions.stores.options import NearestOptions, StoreOptions
 
 
 def test_options_of_encoders_are_typed_as_arguments():
     hints = get_type_hints(EncoderOptions)
     assert get_type_hints(EncoderArguments) == {entry.name: hints[entry.name] for entry in fields(EncoderOptions)
                                                 if entry.name != "model"}
+
+
+@pytest.mark.parametrize(("function", "groups"), [
+    (stsbench.encode, (EncoderOptions, StoreOptions, ProcessOptions)),
+    (stsbench.neighbours, (EncoderOptions, CacheOptions, NearestOptions)),
+    (stsbench.parity, (ParityOptions,)), (measure_variants, (VariantOptions,)),
+])
+def test_names_and_defaults_are_those_of_the_options(function, groups):
+    expected = {entry.name: entry.default for group in groups for entry in fields(group) if entry.name != "model"}
+    parameters = signature(function).parameters
+    assert {key: parameters[key].default for key in expected} == expected
+    assert all(parameters[key].kind is Parameter.KEYWORD_ONLY for key in expected)
+
+
+@pytest.mark.parametrize(("command", "function", "renamed"), [
+    (run, stsbench.run_plan, {"plan_file": "plan"}), (sweep, stsbench.sweep, {"sets": "settings"}),
+])
+def test_every_option_of_a_command_is_a_keyword(command, function, renamed):
+    options = {renamed.get(option.name, option.name): option for option in command.params}
+    keywords = signature(function).parameters
+    assert set(options) == set(keywords) - {"dev"}
+    for name in set(options) - {"method", "plan"}:
+        default = options[name].default if isinstance(options[name].default, int | str | tuple) else None
+        assert (keywords[name].default or None) == (default or None), name

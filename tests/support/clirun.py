@@ -120,4 +120,3 @@ def record(run="run"):
     """The only record of a run, as JSON has it."""
     [(_, only)] = load_records(run)
     return only.model_dump(mode="json")
-

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stsbench import load_encoder
 from stsbench.extensions.server import client
 
 WIDTH = 24
@@ -187,3 +188,8 @@ def server():
     """One that answers as it should."""
     with serving() as state:
         yield state
+
+
+def loaded(server: State, name: str = "hash", **options: Any) -> Any:
+    """The encoder openai:NAME of a server."""
+    return load_encoder(f"openai:{name}", base_url=server.url, **options)

@@ -140,7 +140,6 @@ def _run(words, folder, log, environment):
         os._exit(code)
 
 
-
 def _stop_when_scored():
     """Stop this process once it has logged a development score after a step: another one may do that too late."""
     from stsbench.training.engine.callbacks import RunLog

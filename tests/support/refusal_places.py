@@ -23,6 +23,12 @@ def _model(folder):
     return tiny_models.build(folder / "model")
 
 
+def _decoder(folder):
+    from tiny_decoders import decoder_folder
+
+    return decoder_folder(folder / "decoder")
+
+
 def _run(folder):
     stsbench.evaluate("lexical:token-set", sample=True, tasks="STS-B", resamples=0, output=folder / "run")
     return folder / "run"
@@ -72,6 +78,7 @@ PLACES = {
     "wide": _copy(_wide, "wide"),  # a masked BERT of another width
     "roberta": _copy(_roberta, "roberta"),  # a masked RoBERTa, so of another vocabulary
     "headless": _copy(_headless, "headless"),  # a BERT without a pooler and without a masked-LM head
+    "decoder": _copy(_decoder, "decoder"),  # a causal model of four layers
 }
 
 

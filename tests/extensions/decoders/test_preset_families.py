@@ -1,4 +1,5 @@
-"""Presets that change a model's states, on other families than those of test_presets: each text has its own vector."""
+"""Presets that change a model's states, on other families than those of test_presets, and on layers on the disk: each text
+has its own vector."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from tokenizers import Tokenizer, models, processors
 from transformers import PreTrainedTokenizerFast
 
 from stsbench import load_encoder
+from stsbench.encoders.forward.model import main_device
 from stsbench.encoders.transformer import parts
 from stsbench.errors import EncoderError
 from stsbench.extensions.decoders.tokenise import trailing_tokens
@@ -106,13 +108,18 @@ def test_they_are_counted_by_a_tokenizer_that_does_not_know_a():
     assert trailing_tokens(PreTrainedTokenizerFast(tokenizer_object=backend, cls_token="[CLS]", sep_token="[SEP]")) == 2
 
 
+PRESETS = ["prompteol", "token-prepending:exit=3,layer=-2", "contrastive:at=1,layer=-2", "llm2vec", "metaeol"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("family", SPREAD)
-def test_layers_on_the_disk_give_the_same_vectors(tmp_path, monkeypatch, family):
+def test_layers_on_the_disk_give_the_same_vectors(tmp_path, monkeypatch, family, dtype):
     folder = decoder_folder(tmp_path / family, family)
     monkeypatch.setattr(parts, "DEVICE_MAP", SPREAD[family])
-    for preset in ("prompteol", "token-prepending:exit=3,layer=-2", "contrastive:at=1,layer=-2", "llm2vec", "metaeol"):
-        for dtype in ("float32", "bfloat16"):
-            spread, whole = (
-                load_encoder(str(folder), preset=preset, device=device, dtype=dtype) for device in ("auto", "cpu")
-            )
-            assert np.array_equal(spread.encode(TEXTS), whole.encode(TEXTS)) and spread.spec == whole.spec, preset
+    for preset in PRESETS:
+        whole = load_encoder(str(folder), preset=preset, device="cpu", dtype=dtype)
+        spread = load_encoder(str(folder), preset=preset, device="auto", dtype=dtype)
+        model = spread.built.model
+        assert {str(weight.device) for weight in model.parameters()} == {"cpu", "meta"}  # meta: on the disk
+        assert main_device(model) == torch.device("cpu") and spread.spec == whole.spec
+        assert np.array_equal(spread.encode(TEXTS), whole.encode(TEXTS)), preset

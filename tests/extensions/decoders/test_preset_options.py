@@ -8,15 +8,12 @@ from dataclasses import asdict
 import pytest
 from clirun import cli, evaluate, place, record  # noqa: F401 - fixtures
 from tiny_decoders import decoder_folder
-from tiny_models import add_modules, build
+from tiny_models import add_modules
 
 from stsbench import load_encoder
-from stsbench.encoders.options import EncoderOptions
-from stsbench.errors import EncoderError, StsbenchError
 from stsbench.extensions.decoders.base import CleanUp
 from stsbench.extensions.decoders.load import PRESETS, PresetPages, load_preset
 from stsbench.extensions.decoders.tokenise import CLEAN_UPS
-from stsbench.training.export.fitted import fit_model
 
 OTHER = {  # a value of a setting that is not its default
     "clean_up": "full_stop", "template": 'This says : "{}" in one word:"', "pooling": "last", "instruction": "Cluster",
@@ -95,46 +92,6 @@ def test_rules_of_clean_up():
     assert {*CLEAN_UPS} == {*CleanUp.__args__}
 
 
-@pytest.mark.parametrize(("options", "reason"), [
-    ({"preset": "prompteoll"}, "unknown preset 'prompteoll'; did you mean prompteol?"),
-    ({"preset": "prompteol:relased"}, "--preset prompteol: unknown form 'relased'; did you mean released?"),
-    ({"preset": "prompteol:layers=2"}, "--preset prompteol: no setting 'layers'; did you mean layer?"),
-    ({"preset": "prompteol:layer=two"}, "--preset prompteol"), ({"preset": "prompteol:paper,released"}, "write NAME"),
-    ({"preset": "prompteol:"}, "write NAME"), ({"preset": "prompteol:layer=1,layer=2"}, "each setting once"),
-    ({"preset": "prompteol:template=A {} and {}"}, "must hold {} exactly once"),
-    ({"preset": "prompteol", "template": "{}"}, "--preset and --template exclude each other: the preset decides it"),
-    ({"preset": "prompteol", "pooler": "mean"}, "--preset and --pooler exclude each other"),
-    ({"preset": "prompteol", "prompt": "query: "}, "--preset prompteol and --prompt query:  exclude each other"),
-    ({"preset": "prompteol", "full_stop": True}, "--preset and --full-stop exclude each other"),
-    ({"preset": "prompteol", "layer": 5}, "layer 5: ... has 4 layers, so 0 (the embeddings) to 4, or -1 to -5"),
-    ({"preset": "token-prepending"}, "released: layer 27: ... has 4 layers"),
-    ({"preset": "contrastive:layer=1"}, "at=4: ... has 4 layers"),
-    ({"preset": "token-prepending:layer=1"}, "start=1, exit=7: ... has 4 layers"),
-    ({"preset": "prompteol", "max_length": 5}, "--max-length 5 leaves no token for the sentence"),
-    ({"preset": "prompteol:demonstrations=nowhere.tsv"}, "cannot read nowhere.tsv"),
-])
-def test_what_cannot_be_meant_is_one_line(folder, options, reason):
-    with pytest.raises(StsbenchError) as caught:
-        load_encoder(str(folder), **options)
-    assert all(part in str(caught.value) for part in reason.split(" ... ")) and "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(("content", "reason"), [("", "holds no demonstration"), ("It rains.", ":1: a demonstration is"),
-                                                 ("A.\tB\nC\tD\tE\n", ":2: a demonstration is")])
-def test_a_broken_file_of_demonstrations(folder, tmp_path, content, reason):
-    (tmp_path / "shots.tsv").write_text(content, "utf-8")
-    with pytest.raises(EncoderError, match=f"shots.tsv.*{reason}|shots.tsv{reason}"):
-        load_encoder(str(folder), preset=f"prompteol:demonstrations={tmp_path / 'shots.tsv'}")
-
-
-def test_a_model_that_reads_both_ways_is_refused(tmp_path):
-    bert = build(tmp_path / "bert", "bert")
-    with pytest.raises(EncoderError, match="is no causal model: a BertModel reads what follows, too"):
-        load_encoder(str(bert), preset="weighted-mean").encode("A cat")
-    with pytest.raises(EncoderError, match="--preset does not apply to lexical:token-set"):
-        load_encoder("lexical:token-set", preset="prompteol")
-
-
 def test_every_preset_has_a_page_that_names_its_source():
     for name, kind in PRESETS.items():
         text = PresetPages.page(name)
@@ -156,13 +113,6 @@ def test_the_command_line(cli, evaluate, folder):
     assert ", preset pretended-cot:released, layer -3" in cli("cache", "info")[1]
     spec = record()["encoder"]["spec"]
     assert spec["options"]["layer"] == -3 and spec["options"]["preset"] == "pretended-cot:released"
-
-
-def test_no_folder_can_hold_one(folder, tmp_path):
-    (tmp_path / "texts.txt").write_text("A cat sleeps.\nIt rains.\n", "utf-8")
-    with pytest.raises(StsbenchError, match="with --preset cannot be written"):
-        fit_model(str(folder), EncoderOptions(preset="prompteol"), "standardise", tmp_path / "texts.txt", tmp_path / "out",
-                  log=print)
 
 
 def test_what_a_folder_stores_is_set_aside_with_a_note(tmp_path):

@@ -1,15 +1,125 @@
-"""BERT-flow's network, objective and fitting against plain loops, autograd's Jacobian and a transcribed optimiser."""
+"""BERT-flow's network, objective and fitting against plain loops, autograd's Jacobian and a transcribed optimiser; and on
+models, on whatever device and however torch is set."""
+
+import math
 
 import numpy as np
 import pytest
 import scipy.linalg
 import torch
-from flow_oracle import bits, mapped, unmapped
+from pretend_device import pretend_device
+from tiny_models import build, sentences
 
+from stsbench.encoders.base import EncoderOptions
+from stsbench.encoders.load import load_encoder
 from stsbench.encoders.post.chain import Chain
+from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import StsbenchError
 from stsbench.extensions.flow.flow import BertAdam, Flow, objective, steps_of
 from stsbench.extensions.flow.glow import Glow, Mixing
+from stsbench.training.export.fitted import fit_model
+
+
+def _norm(x, state, name):
+    b, s = state[f"{name}.shift"], state[f"{name}.log_scale"]
+    return np.array([(x[i] + b[i]) * math.exp(3 * s[i]) for i in range(len(x))])
+
+
+def _linear(weight, x):
+    return np.array([sum(weight[o][i] * x[i] for i in range(len(x))) for o in range(len(weight))])
+
+
+def _network(x, state, name, residual):
+    first = np.maximum(_norm(_linear(state[f"{name}.first.weight"], x), state, f"{name}.first_norm"), 0)
+    second = _norm(_linear(state[f"{name}.second.weight"], first), state, f"{name}.second_norm")
+    if f"{name}.gate.weight" in state:
+        gate = _norm(_linear(state[f"{name}.gate.weight"], first), state, f"{name}.gate_norm")
+        second = np.array([math.tanh(a) / (1 + math.exp(-b)) for a, b in zip(second, gate, strict=True)])
+    else:
+        second = np.maximum(second, 0)
+    if residual:
+        second = second + first
+    last = _linear(state[f"{name}.last.weight"], second) + state[f"{name}.last.bias"]
+    return last * np.exp(3 * state[f"{name}.log_scale"])
+
+
+def _matrix(state, name):
+    """W of a learned rearrangement, y = x W, by its parts."""
+    lower, upper, c = state[f"{name}.lower"], state[f"{name}.upper"], len(state[f"{name}.log_scale"])
+    diagonal = state[f"{name}.sign"] * np.exp(state[f"{name}.log_scale"])
+    lower = np.array([[lower[i][j] if j < i else float(i == j) for j in range(c)] for i in range(c)])
+    upper = np.array([[upper[i][j] if j > i else diagonal[i] * (i == j) for j in range(c)] for i in range(c)])
+    permutation = np.zeros((c, c))
+    permutation[range(c), state[f"{name}.order"]] = 1
+    return permutation @ lower @ upper
+
+
+def _rearranged(x, state, name):
+    """The channels in their new order, or mixed; what that adds to the log-determinant."""
+    if f"{name}.order" in state:
+        return np.array([x[i] for i in state[f"{name}.order"]]), 0.0
+    w = _matrix(state, f"{name}.mixing")
+    return np.array([sum(x[i] * w[i][o] for i in range(len(x))) for o in range(len(x))]), math.log(abs(np.linalg.det(w)))
+
+
+def _coupled(x, state, name, residual):
+    """What a coupling scales the second half by, and what it adds before."""
+    half = len(x) // 2
+    output = _network(x[:half], state, f"{name}.network", residual)
+    if len(output) == half:
+        return np.ones(half), output
+    return np.array([1 / (1 + math.exp(-value - 2)) for value in output[1::2]]), output[::2]
+
+
+def mapped(vector, state, levels, depth, residual=False):
+    """z of one vector (d,), and log |dz/dx|."""
+    given, x, log_determinant = [], np.array(vector, np.float64), 0.0
+    for level in range(levels):
+        for step in range(depth):
+            name = f"levels.{level}.{step}"
+            x = _norm(x, state, f"{name}.norm")
+            log_determinant += 3 * state[f"{name}.norm.log_scale"].sum()
+            x, more = _rearranged(x, state, name)
+            half, (scale, shift) = len(x) // 2, _coupled(x, state, name, residual)
+            log_determinant += more + sum(map(math.log, scale))
+            x = np.concatenate([x[:half], (x[half:] + shift) * scale])
+        if level < levels - 1:
+            given.append(x[len(x) // 2 :])
+            x = x[: len(x) // 2]
+    return np.concatenate([*given, x]), log_determinant
+
+
+def unmapped(z, state, levels, depth, residual=False):
+    """The vector (d,) that `mapped` maps to z."""
+    d = len(z)
+    widths = [d >> level for level in range(1, levels)]
+    given, start = [], 0
+    for width in widths:
+        given.append(z[start : start + width])
+        start += width
+    x = z[start:]
+    for level in reversed(range(levels)):
+        if level < levels - 1:
+            x = np.concatenate([x, given[level]])
+        for step in reversed(range(depth)):
+            name, half = f"levels.{level}.{step}", len(x) // 2
+            scale, shift = _coupled(x, state, name, residual)
+            x = np.concatenate([x[:half], x[half:] / scale - shift])
+            before = np.zeros(len(x))
+            if f"{name}.order" in state:
+                before[state[f"{name}.order"]] = x
+            else:
+                before = x @ np.linalg.inv(_matrix(state, f"{name}.mixing"))
+            x = before / np.exp(3 * state[f"{name}.norm.log_scale"]) - state[f"{name}.norm.shift"]
+    return x
+
+
+def bits(vector, state, levels, depth, residual=False):
+    """-log2 p(x) / d under N(z; 0, I) and the change of variables."""
+    z, log_determinant = mapped(vector, state, levels, depth, residual)
+    log_p = sum(-value * value / 2 - math.log(2 * math.pi) / 2 for value in z) + log_determinant
+    return -log_p / (len(z) * math.log(2))
+
 
 SMALL = {"levels": 2, "depth": 2, "width": 4, "dropout": False}
 
@@ -199,19 +309,58 @@ def test_every_setting_changes_the_vectors(changed):
 
 
 def test_what_cannot_be_fitted_is_one_line():
-    with pytest.raises(StsbenchError, match=r"^flow: 3 levels need .* multiple of 8, and these have 12 numbers: set levels"):
-        Flow({"dropout": False}).fit(Vectors(crowded(9, 12)))
-    with pytest.raises(StsbenchError, match=r"^texts@0: a flow needs two texts at least$"):
-        Flow(SMALL).fit(Vectors(crowded(1)))
-    with pytest.raises(StsbenchError, match=r"^texts@0: the flow's loss is not finite at step \d+: lower learning_rate$"):
-        Flow(SMALL | {"learning_rate": 1e6, "epochs": 9}).fit(Vectors(crowded(99)))
-    with pytest.raises(StsbenchError, match=r"^flow has not been fitted$"):
-        Flow(SMALL).transform(crowded(3))
     state = Flow(SMALL).fit(Vectors(crowded(99))).state()
-    with pytest.raises(StsbenchError, match=r"^flow: the stored state is of another network"):
-        Flow.from_state(SMALL | {"depth": 3}, state)
-    for setting in ("epochs", "learning_rate"):
-        with pytest.raises(StsbenchError, match=rf"^flow: {setting}"):
-            Flow({setting: 0})
-    with pytest.raises(StsbenchError, match=r"^flow has no setting 'level'; did you mean levels"):
-        Flow({"level": 3})
+    for call, line in (
+        (lambda: Flow({"dropout": False}).fit(Vectors(crowded(9, 12))),
+         r"flow: 3 levels need .* multiple of 8, and these have 12 numbers: set levels"),
+        (lambda: Flow(SMALL).fit(Vectors(crowded(1))), r"texts@0: a flow needs two texts at least$"),
+        (lambda: Flow(SMALL | {"learning_rate": 1e6, "epochs": 9}).fit(Vectors(crowded(99))),
+         r"texts@0: the flow's loss is not finite at step \d+: lower learning_rate$"),
+        (lambda: Flow(SMALL).transform(crowded(3)), r"flow has not been fitted$"),
+        (lambda: Flow.from_state(SMALL | {"depth": 3}, state), r"flow: the stored state is of another network"),
+    ):
+        with pytest.raises(StsbenchError, match=line):
+            call()
+
+
+SENTENCES = [*sentences(6, longest=9), "", "a"]
+FITTED = sentences(24, seed=1)
+DEVICE = "pretend:0"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "texts.txt"
+    path.write_text("".join(f"{text}\n" for text in FITTED))
+    return path
+
+
+def test_it_is_fitted_and_applied_on_a_device(model, data, tmp_path):
+    """With dropout on the device, whose masks are others: only its shape is compared with a fit on the CPU."""
+    options, out = EncoderOptions(pooler="mean", device=DEVICE), tmp_path / "out"
+    with pretend_device():
+        chain = "flow:levels=1,depth=1,width=4,batch_size=8"
+        fit_model(str(model), options, chain, data, out, log=lambda line: None)
+        vectors = load_encoder(str(out), device=DEVICE).encode(SENTENCES)
+    np.testing.assert_allclose(vectors, load_encoder(str(out), device="cpu").encode(SENTENCES), atol=2e-4)
+
+
+@pytest.mark.parametrize("state", [
+    torch.inference_mode, torch.no_grad, lambda: torch.autocast("cpu", dtype=torch.bfloat16), lambda: torch.device("meta"),
+])
+def test_vectors_do_not_depend_on_how_torch_is_set(model, state):
+    def vectors():
+        encoder = load_encoder(str(model), pooler="mean", offline=True)
+        chain = Chain.parse("whitening:dimensions=8+flow:epochs=1,batch_size=8")
+        return PostProcessed(encoder, chain).fit(FITTED, "x@1").encode(SENTENCES)
+
+    plain, before = vectors(), torch.get_rng_state()
+    with state():
+        assert np.array_equal(plain, vectors())
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,9 +1,11 @@
-"""`stsbench run` and `sweep` as commands: what they print and refuse. What jobs do is tested beside."""
+"""`stsbench run` and `sweep` as commands: what they print; the plan of the board's own trainings."""
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,9 @@ from plans import jobs_of, training, write
 from training_runs import one_thread  # noqa: F401
 
 from stsbench.evaluation.run_file import load_records
+from stsbench.extensions.jobs.expand import expand
+from stsbench.extensions.jobs.plan_file import read_plan
+from stsbench.extensions.jobs.plan_run import entry_runs
 
 
 @pytest.fixture
@@ -43,25 +48,13 @@ def test_status_and_dry_run_start_nothing(cli, plan):
     assert not Path("out").exists()
 
 
-def test_a_missing_file_stops_all_before_anything_runs(cli, plan):
-    assert error_of(cli("run", plan)).endswith("a-1 reads text.txt, and there is no such file; make it: make text")
-    assert not Path("out").exists()
-
-
-def test_what_is_wrong_is_one_line(cli, plan, monkeypatch):
-    assert "error: --only c: the plan has no such group or job; known: a, b" in error_of(cli("run", plan, "--only", "c"))
-    assert "exclude each other" in error_of(cli("run", plan, "--status", "--dry-run"))
+def test_a_missing_package_is_named(cli, plan, monkeypatch):
     Path("text.txt").write_text("One sentence.\n", "utf-8")
-    monkeypatch.setitem(sys.modules, "ray", None)
+    for name in ("ray", "optuna"):
+        monkeypatch.setitem(sys.modules, name, None)
     assert error_of(cli("run", plan, "--ray", "local")).endswith("--ray needs Ray: pip install 'stsbench[ray]'")
-    words = ("sweep", "simcse", "--data", "text.txt", "--sample")
-    grid = ("--grid", "training.learning_rate=1e-5,3e-5")
-    assert "either --space FILE, or --grid" in error_of(cli(*words))
-    assert "--trials goes with" in error_of(cli(*words, *grid, "--trials", "3"))
-    assert "training.learning_rate is searched" in error_of(cli(*words, *grid, "--set", "training.learning_rate=1"))
-    assert "has no development score" in error_of(cli(*words, *grid, "--set", "selection.by=none"))
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    assert error_of(cli(*words, *grid)).endswith("a sweep needs optuna: pip install 'stsbench[jobs]'")
+    words = ("sweep", "simcse", "--data", "text.txt", "--sample", "--grid", "training.learning_rate=1e-5,3e-5")
+    assert error_of(cli(*words)).endswith("a sweep needs optuna: pip install 'stsbench[jobs]'")
 
 
 def test_records_of_a_run_folder_name_its_training(cli, plan):
@@ -120,3 +113,47 @@ def _existing(words, jobs):
     for job in jobs:
         job.folder(Path("out")).mkdir(parents=True, exist_ok=True)
     return words
+
+
+ROOT = Path(__file__).resolve().parents[3]
+ZOO = ROOT / "benchmarks" / "zoo.yaml"
+PLACES = {"--output", "--data-dir", "--eval", "--protocol", "--model", "--backbone", "--device"}
+
+
+def essence(words):
+    """A command without folders, devices and the protocols of its test."""
+    kind, *rest = (word for word in words if word != "--resume")
+    method = rest.pop(0) if not rest[0].startswith("--") else None
+    said = defaultdict(list)
+    for option, value in zip(rest[::2], rest[1::2], strict=True):
+        key, equals, number = value.partition("=")
+        if equals and number[:1].isdigit():
+            value = f"{key}={float(number)}"
+        said[option].append(Path(value).name if option in ("--data", "--labelled") else value)
+    return kind, method, tuple(sorted((key, *sorted(each)) for key, each in said.items() if key not in PLACES))
+
+
+def test_every_command_of_the_records_is_in_the_zoo():
+    plan = read_plan(ZOO)
+    jobs = expand(plan, str(ZOO))
+    zoo = {essence(job.words) for job in jobs}
+    runs = (ROOT / "leaderboard" / "measured").glob("minilm-mlm32-*/*/run.parquet")
+    commands = {tuple(record.provenance["command"]) for run in runs for _, record in load_records(run)}
+    assert len(commands) >= 48
+    assert [command for command in sorted(commands) if essence(command[1:]) not in zoo] == []
+    runs = {each.entry.name: each for each in entry_runs(plan, jobs)}
+    entries = {path.name for path in (ROOT / "leaderboard" / "measured").glob("minilm-mlm32-*")}
+    again = {"minilm-mlm32-simcse-again"}  # the job simcse, from the checkpoint that was trained again
+    assert entries - again <= set(runs)
+    assert all(len({job.needs for job in each.jobs}) in (1, 3) for each in runs.values())
+
+
+def test_documents_begin_at_titles():
+    spec = importlib.util.spec_from_file_location("wiki_documents", ROOT / "benchmarks" / "wiki_documents.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    lines = [
+        "Red boats", "They float.", "History", "Nobody knows more than that.", "a small word", "It stands here.",
+        "Ends so:", "Yes.", "One two three four five six Seven", "No.", "Last title", "without an end", "No title",
+    ]
+    assert module.documents(lines) == [lines[:2], lines[2:]]

@@ -19,39 +19,6 @@ from stsbench.registry import names
 from stsbench.training.recipes.recipes import load_recipe
 
 
-def said(plan, name="plan.yaml"):
-    with pytest.raises(StsbenchError) as error:
-        jobs_of(write(plan, name))
-    return str(error.value)
-
-
-@pytest.mark.parametrize(
-    "plan, message",
-    [
-        ({"train": {"a": {"metod": "simcse"}}}, "plan.yaml: unknown key 'train.a.metod'; did you mean train.a.method?"),
-        ({"train": {"a": {"recipe": "x"}}}, "plan.yaml: needs a value for train.a.method"),
-        ({"train": {"a": {"method": "simcse", "max_steps": "9"}}}, "plan.yaml: train.a.max_steps must be"),
-        ({"train": {"a": {"method": "simcs"}}}, "plan.yaml: train.a: unknown method 'simcs'; did you mean simcse or"),
-        ({"train": {"a": training(set={"training.rate": 1})}}, "plan.yaml: train.a: --set: unknown key 'training.rate'"),
-        ({"train": {"a": training(backbone="job:b")}}, "plan.yaml: train.a.backbone: there is no training b"),
-        ({"train": {"a": training(backbone="job:a")}}, "plan.yaml: train.a: jobs run in a circle: a -> a"),
-        ({"train": {"a": training(data="{data_dir}/x.txt")}}, "{data_dir}/x.txt needs defaults.data_dir, or --data-dir"),
-        ({"eval": {"e": {"model": "minilm", "protocols": "all"}}}, "eval.e: 'all' measures what data are at hand"),
-        ({"eval": {"e": {"model": "minilm", "protocols": ["sts:al"]}}},
-         "plan.yaml: eval.e: unknown protocol 'sts:al' (nor is there a file al); did you mean sts:all"),
-        ({"eval": {"e": {"model": "minilm", "tasks": ["STS99"]}}}, "plan.yaml: eval.e: unknown task 'STS99'"),
-        ({"eval": {"e": {"model": "job:nobody"}}}, "plan.yaml: eval.e.model: there is no training nobody"),
-        ({"train": {"a": training(), "b": training()}}, "plan.yaml: a-1 and b-1 are one command: leave one out"),
-        ({"train": {"a": training(seeds=[1, 2]), "b": training(backbone="job:a", seeds=3)}},
-         "plan.yaml: train.b: a has no seed 3, but 1, 2"),
-        ({"defaults": {"seed": 1}, "train": {"a": training()}}, "unknown key 'defaults.seed'; did you mean defaults.seeds?"),
-        ({}, "plan.yaml: it names no job"),
-    ],
-)
-def test_what_is_wrong_is_said_with_file_and_key(here, plan, message):
-    assert message in said(plan)
-
-
 def test_methods_models_recipes_seeds_and_protocols_are_multiplied(here):
     path = write({
         "defaults": {**SHORT, "seeds": [1, 2]},
@@ -129,20 +96,11 @@ def test_recipes_without_later_sections_keep_their_digests():
     assert "matryoshka" in _without_later(nested.model_dump(mode="json"))
 
 
-def test_every_option_of_an_encoder_is_a_key_with_the_declared_bounds(here):
+def test_every_option_of_an_encoder_is_a_key():
     """But for those that all jobs share, or that would run a stranger's code."""
     shared = {"model", "device", "offline", "trust_remote_code"}
     declared = {entry.name for entry in fields(EncoderOptions)} - shared
     assert declared <= EvalGroup.model_fields.keys() and not {"trust_remote_code", "offline"} & EvalGroup.model_fields.keys()
-    for group, message in [
-        ({"max_length": 0}, "eval.e.max_length must be at least 1, not 0"), ({"layer": 1.5}, "eval.e.layer must be"),
-        ({"attention": "varlan"}, "eval.e.attention must be 'auto', 'varlen', 'padded' or 'eager', not 'varlan'"),
-        ({"prompts": "card"}, "plan.yaml: eval.e has no key 'prompts': write prompt: card|mteb|none"),
-        ({"simlarity": "dot"}, "unknown key 'eval.e.simlarity'; did you mean eval.e.similarity?"),
-        ({"task": "query"}, "plan.yaml: eval.e has no key 'task': write route or tasks"),
-        ({"trust_remote_code": True}, "unknown key 'eval.e.trust_remote_code'"),
-    ]:
-        assert message in said({"eval": {"e": {"model": "minilm", **group}}})
 
 
 # A line a group: what it says, and the digest that its job has had since there are plans.
@@ -179,9 +137,9 @@ def test_what_goes_to_a_server_is_in_a_plan_and_in_the_digest(here):
     assert words["--document-prompt"] == "" and words["--truncate-dim"] == "8" and words["--base-url"].startswith("http")
     assert made.digest == job(extra_body=further, query_prompt="q: ", document_prompt="", truncate_dim=8).digest
     assert len({made.digest, job().digest, job(extra_body=further).digest, job(extra_body={"a": 1}).digest}) == 4
-    assert "extra_body" in said({"eval": {"e": {"model": "openai:x", "extra_body": "fields.json"}}})
-    now = """plan.yaml: eval.e has no key 'dimensions': write extra_body: {"dimensions": N}"""
-    assert said({"eval": {"e": {"model": "openai:x", "dimensions": 8}}}) == now
+    for wrong in ({"extra_body": "fields.json"}, {"dimensions": 8}):
+        with pytest.raises(StsbenchError, match=next(iter(wrong))):
+            job(**wrong)
 
 
 def test_values_of_set_are_read_back_as_they_were():
@@ -211,6 +169,5 @@ def test_a_setting_may_name_another_training_a_teacher_say(here):
     one = jobs_of(plan("job:a-1"))
     assert {job.needs for name, job in one.items() if name[0] == "b"} == {(jobs["a-1"].id,)}
     assert one["b-1"].digest == jobs["b-1"].digest != jobs["b-2"].digest
-    assert "train.b.set: there is no training c" in said({"train": {"b": training(set={"options.thesaurus": "job:c"})}})
     other = jobs_of(plan("job:a", **{"training.learning_rate": 1e-3}))
     assert other["b-1"].needs == jobs["b-1"].needs and other["b-1"].digest != jobs["b-1"].digest

@@ -1,8 +1,7 @@
-"""`stsbench.sweep` and `stsbench.run_plan`: what the commands do by the same words, and the objects that they give."""
+"""`stsbench.sweep` and `stsbench.run_plan`: what the commands do by the same words, the objects and pictures given."""
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 import shlex
@@ -17,9 +16,8 @@ from plans import SHORT, here, start, training, write
 import stsbench
 from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.extensions.jobs import plan_run
-from stsbench.extensions.jobs.command import run as run_command
-from stsbench.extensions.jobs.command import sweep as sweep_command
 from stsbench.extensions.jobs.pool import LocalPool
+from stsbench.extensions.jobs.trials import figure
 
 __all__ = ["cli", "here", "start"]
 GRID = {"training.learning_rate": [1e-5, 1e-2]}
@@ -85,19 +83,6 @@ def test_a_sweep_on_rows_in_memory_goes_on_where_it_was(here, quick):
         swept(data=texts[1:], grid="training.learning_rate=1e-3", output=again.folder)
 
 
-@pytest.mark.parametrize(("asked", "message"), [
-    ({"grid": ()}, "say what is searched"), ({"sampler": "grd"}, "--sampler 'grd': it is one of grid, random, tpe"),
-    ({"trials": 0}, "trials must be a whole number from 1 on"), ({"dtype": "fp8"}, "sweep: dtype must be 'float32'"),
-    ({"grid": {"training.max_steps": [1]}}, "--max-steps: training.max_steps is searched"),
-    ({"grid": {"training.learning_rate": [1, 1]}}, "grid: space.training.learning_rate must be a list of different values"),
-    ({"settings": GRID}, "--set training.learning_rate=[1e-05, 0.01]: training.learning_rate is searched"),
-])
-def test_a_sweep_that_cannot_be_is_one_line(here, asked, message):
-    with pytest.raises(StsbenchError) as error:
-        swept(**asked)
-    assert str(error.value).startswith(message)
-
-
 def test_a_plan_is_run_once(here, quick, cli, capsys):
     plan = {"output": "out", "defaults": SHORT, "train": {"small": training()}, "eval": {"test": {
         "model": ["lexical:token-set", "job:small"], "protocols": "sts", "tasks": "STS-B", "resamples": 0}}}
@@ -126,31 +111,51 @@ def test_a_job_that_fails_is_a_warning(here, quick):
     assert list(done.failures) == ["small-1"] and "text.txt" in done.failures["small-1"]
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"status": True, "dry_run": True}, "--status .* exclude each other"),
-    ({"dtype": "fp8"}, "dtype must be one of float32"),
-    ({"only": "big"}, "--only big: the plan has no such group or job"), ({"workers": 0}, "workers must be a whole number"),
-])
-def test_a_plan_that_cannot_be_run_is_one_line(here, options, message):
-    with pytest.raises(StsbenchError, match=f"^{message}"):
-        stsbench.run_plan({"output": "out", "defaults": SHORT, "train": {"small": training()}}, **options)
-    with pytest.raises(StsbenchError, match=r"^the plan: unknown key 'trian'; did you mean train"):
-        stsbench.run_plan({"output": "out", "trian": {}})
-
-
 def test_a_plan_in_memory_and_in_a_file_have_the_same_jobs(here):
     plan = {"output": "out", "defaults": SHORT, "train": {"small": training(seeds=[1, 2], recipe=("unsup-bert-base",))}}
     Path("plan.yaml").write_text(yaml.safe_dump(json.loads(json.dumps(plan))), "utf-8")
     assert stsbench.run_plan(plan, status=True).rows == stsbench.run_plan("plan.yaml", status=True).rows
 
 
-@pytest.mark.parametrize(("command", "function", "names"), [
-    (run_command, stsbench.run_plan, {"plan_file": "plan"}), (sweep_command, stsbench.sweep, {"sets": "settings"}),
-])
-def test_every_option_of_the_command_is_a_keyword(command, function, names):
-    options = {names.get(option.name, option.name): option for option in command.params}
-    keywords = inspect.signature(function).parameters
-    assert set(options) == set(keywords) - {"dev"}
-    for name in set(options) - {"method", "plan"}:
-        default = options[name].default if isinstance(options[name].default, int | str | tuple) else None
-        assert (keywords[name].default or None) == (default or None), name
+def write_trials(folder, trials, by="sts-b dev"):
+    rows = [{"number": i, "state": "complete" if score else "fail", "values": values, "score": score,
+             "seeds": {"42": score} if score else {}, "runs": []} for i, (values, score) in enumerate(trials)]
+    (folder / "trials.json").write_text(json.dumps({"study": "s", "command": [], "by": by, "trials": rows}), "utf-8")
+    return [folder]
+
+
+def texts(drawing):
+    return [each.get_text() for each in drawing.axes[0].texts]
+
+
+def test_a_grid_of_two_keys_is_a_map_with_the_best_framed(tmp_path):
+    scores = {(64, 1e-5): 70.0, (64, 3e-5): 72.125, (128, 1e-5): 69.5, (256, 3e-5): None, (256, 1e-5): 71.0}
+    trials = [({"batch": batch, "rate": rate}, score) for (batch, rate), score in scores.items()]
+    drawing = figure(write_trials(tmp_path, [*trials, ({"batch": 64, "rate": 1e-5}, 71.0)]))
+    panel, bar = drawing.axes
+    assert texts(drawing) == ["70.50", "72.12", "69.50", "–", "71.00", "–"]  # row by row; equal values are averaged
+    assert [each.get_text() for each in panel.get_xticklabels()] == ["1e-05", "3e-05"]
+    assert [each.get_text() for each in panel.get_yticklabels()] == ["64", "128", "256"]
+    (frame,) = panel.patches
+    assert (round(frame.get_x() + 0.48), round(frame.get_y() + 0.48)) == (1, 0)  # 72.125
+    assert (panel.get_xlabel(), panel.get_ylabel(), bar.get_ylabel()) == ("rate", "batch", "sts-b dev")
+    assert drawing._supxlabel.get_text() == "5 of 6 trials with a score, 1 seed each"
+
+
+def test_anything_else_is_points_over_each_key(tmp_path):
+    trials = [({"rate": 1e-6, "pooler": "cls", "n": 1}, 60.0), ({"rate": 1e-4, "pooler": None, "n": 2}, 65.0)]
+    panels = figure(write_trials(tmp_path, trials)).axes
+    assert [panel.get_xlabel() for panel in panels] == ["rate", "pooler", "n"]
+    assert [panel.get_xscale() for panel in panels] == ["log", "linear", "linear"]
+    assert [list(panel.lines[0].get_xdata()) for panel in panels] == [[1e-6, 1e-4], [1, 0], [1, 2]]
+    assert all(list(panel.lines[0].get_ydata()) == [60.0, 65.0] for panel in panels)
+    assert [each.get_text() for each in panels[1].get_xticklabels()] == ["null", "cls"]
+
+
+def test_the_command_and_the_function_draw_it(tmp_path, cli, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_trials(tmp_path, [({"rate": i}, 70.0 + i) for i in range(3)])
+    assert cli("plot", "sweep", tmp_path)[0] == 0
+    stsbench.plot("sweep", tmp_path, output="by-function")
+    for kind in ("png", "svg"):
+        assert Path(f"sweep.{kind}").read_bytes() == Path(f"by-function.{kind}").read_bytes()

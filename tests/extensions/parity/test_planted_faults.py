@@ -45,9 +45,26 @@ def told(a, b, **how):
     return {cause.kind: str(cause) for cause in causes}, result
 
 
-def test_pooling(homes):
-    causes, _ = told(homes["plain"], Naive(homes["plain"], pool=lambda states: states[0]))
-    assert causes == {"pooling": "pooling is cls instead of mean"}
+FAULTS = {  # of a folder, B's changes -> the only cause
+    "pooling": ("plain", {"pool": lambda states: states[0]}, "pooling is cls instead of mean"),
+    "no prompt": ("prompt", {}, f"the prompt {PROMPT!r} is left out"),
+    "prompt twice": ("prompt", {"prompt": PROMPT * 2}, f"the prompt {PROMPT!r} stands before a text twice"),
+    "cut at 128": ("plain", {"limit": 128}, f"texts are cut at 128 tokens instead of {LIMIT}"),
+    "cut at 131": ("plain", {"limit": 131}, f"texts are cut at 131 tokens instead of {LIMIT}"),
+    "cut at 256": ("plain", {"limit": 256}, f"texts are cut at 256 tokens instead of {LIMIT}"),
+    "special tokens": ("plain", {"reads": {"split_special_tokens": True}},
+                       "the tokenizer reads special tokens in a text as words"),
+    "case": ("plain", {"lower": True}, "texts are lower-cased"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_the_only_cause(homes, fault):
+    folder, changes, said = FAULTS[fault]
+    causes, result = told(homes[folder], Naive(homes[folder], **changes))
+    assert [*causes.values()] == [said]
+    if fault.startswith("cut"):
+        assert 0 < sum(result.cosines < 1 - 1e-8) < len(PROBE)
 
 
 def test_a_missing_dense_layer_is_another_dimension(homes):
@@ -59,27 +76,6 @@ def test_a_missing_dense_layer_of_the_same_width(homes, tmp_path):
     folder = bert(tmp_path / "square", dense(planted.WIDTH), normalize())
     causes, result = told(folder, Naive(folder))
     assert list(causes) == ["module"] and "Dense" in causes["module"] and result.verdict == "different"
-
-
-def test_no_prompt(homes):
-    assert told(homes["prompt"], Naive(homes["prompt"]))[0] == {"prompt": f"the prompt {PROMPT!r} is left out"}
-
-
-def test_the_prompt_twice(homes):
-    causes, _ = told(homes["prompt"], Naive(homes["prompt"], prompt=PROMPT * 2))
-    assert causes == {"prompt": f"the prompt {PROMPT!r} stands before a text twice"}
-
-
-@pytest.mark.parametrize("limit", [128, 131])
-def test_truncation(homes, limit):
-    causes, result = told(homes["plain"], Naive(homes["plain"], limit=limit))
-    assert causes == {"truncation": f"texts are cut at {limit} tokens instead of {LIMIT}"}
-    assert 0 < sum(result.cosines < 1 - 1e-8) < len(PROBE)
-
-
-def test_a_longer_limit(homes):
-    causes, _ = told(homes["plain"], Naive(homes["plain"], limit=256))
-    assert causes == {"truncation": f"texts are cut at 256 tokens instead of {LIMIT}"}
 
 
 def test_no_normalisation(homes):
@@ -104,21 +100,12 @@ def test_another_tokenizer(homes, tmp_path):
     assert 0 < (result.cosines < 1 - 1e-8).sum() < len(PROBE)
 
 
-def test_special_tokens_that_are_read_as_words(homes):
-    naive = Naive(homes["plain"], reads={"split_special_tokens": True})
-    assert told(homes["plain"], naive)[0] == {"tokenizer": "the tokenizer reads special tokens in a text as words"}
-
-
 def test_a_missing_bos(homes):
     asked = {"a_options": {"pooler": "last"}}
     naive = Naive(homes["llama"], 1024, drop_first=True, pool=lambda states: states[-1], head=lambda vector: vector)
     texts = [text for text in PROBE if text.strip()]
     result = parity(homes["llama"], naive, texts=texts, **asked)
     assert result.causes == ("<s> before a text is missing",)
-
-
-def test_lower_casing(homes):
-    assert told(homes["plain"], Naive(homes["plain"], lower=True))[0] == {"case": "texts are lower-cased"}
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -12,7 +12,6 @@ from training_logs import write_run
 from training_runs import one_thread  # noqa: F401
 
 import stsbench
-from stsbench.errors import StsbenchError
 from stsbench.training.runs.finish import load_trained
 
 pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
@@ -51,17 +50,6 @@ def test_plot_of_a_training(cli, place, picture, monkeypatch):
     stsbench.plot(picture, "run", output="by-function", texts=texts)
     for kind in ("png", "svg"):
         assert Path(f"{picture}.{kind}").read_bytes() == Path(f"by-function.{kind}").read_bytes()
-
-
-@pytest.mark.parametrize(("asked", "reason"), [
-    ({"picture": "simlarity"}, "no picture 'simlarity'; did you mean similarity"), ({"runs": []}, "similarity needs a run"),
-    ({"texts": "a"}, "--text has no effect on similarity"), ({"output": "x.pdf"}, "unknown suffix '.pdf'"),
-    ({"picture": "token-loss"}, "token-loss needs one text"), ({"runs": 3}, "not of type int"),
-    ({"picture": 3}, "picture '3'"), ({"texts": 3}, "texts are a list of str"), ({"output": 3}, "output=3: must be a path"),
-])
-def test_what_plot_refuses(place, asked, reason):
-    with pytest.raises(StsbenchError, match=reason):
-        stsbench.plot(**{"picture": "similarity", "runs": "run", **asked})
 
 
 def test_pictures_of_a_trained_method(cli, place, monkeypatch):

@@ -1,37 +1,46 @@
-"""The picture of a training: its lines are the log's values, stages follow one another, no text covers another."""
+"""Pictures of a training, of DiffAug's divergence and of losses by token: lines and bars are the logged numbers, stages
+follow one another, no text covers another."""
 
-import xml.etree.ElementTree as ET
+from __future__ import annotations
 
-import light_process
+import json
+import math
+import re
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from training_logs import write_run
+from training_logs import lines_of, write_run
 
 from stsbench.display.style import COLOURS, style
-from stsbench.errors import DataError, StsbenchError
-from stsbench.extensions.plots import training
+from stsbench.errors import StsbenchError
+from stsbench.extensions.plots import divergence, token_loss, training
 from stsbench.extensions.plots.command import plot
 from stsbench.extensions.plots.training import smoothed
+from stsbench.training.runs import finish
 
 
 def call(*words):
-    result = CliRunner().invoke(plot, ["training", *map(str, words)])
+    result = CliRunner().invoke(plot, [*map(str, words)])
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
 
 
-def drawn(*folders):
+def drawn(picture, *folders):
     """Panel title -> axes, and the figure."""
     with style():
-        figure = training.figure(folders)
+        figure = picture.figure(folders)
         figure.draw_without_rendering()
-    return {panel.get_title(loc="left"): panel for panel in figure.axes}, figure
+    return {panel.get_title(loc="left").partition(": highest")[0]: panel for panel in figure.axes}, figure
 
 
 def of(panel, label):
     return [line for line in panel.get_lines() if line.get_label() == label]
+
+
+def points(panel, label):
+    return [line.get_xydata() for line in of(panel, label)]
 
 
 def values(lines, stage, key):
@@ -47,7 +56,7 @@ def dev_values(lines):
 
 def test_the_lines_are_the_logs_values(tmp_path):
     lines = write_run(tmp_path / "run", terms=("contrastive", "mlm"), masked_accuracy=True)
-    panels, _ = drawn(tmp_path / "run")
+    panels, _ = drawn(training, tmp_path / "run")
     steps, scores = dev_values(lines)
     assert steps[0] == 0  # before training: shown, and never the best
     at = 1 + scores[1:].argmax()
@@ -78,7 +87,7 @@ def test_the_lines_are_the_logs_values(tmp_path):
 
 def test_a_short_curve_is_drawn_as_it_is(tmp_path):
     lines = write_run(tmp_path, (("main", 40),), dev=None)
-    panels, figure = drawn(tmp_path)
+    panels, figure = drawn(training, tmp_path)
     [curve] = of(panels["loss: contrastive"], "_curve")
     np.testing.assert_array_equal(curve.get_xydata().T, values(lines, "main", "terms.contrastive"))
     assert not of(panels["loss: contrastive"], "_raw") and figure.get_supxlabel() == ""
@@ -99,7 +108,7 @@ def test_smoothing_has_no_lag_and_keeps_lines_straight():
 
 def test_stages_follow_one_another(tmp_path):
     lines = write_run(tmp_path, (("generator", 100), ("contrastive", 200)), dev=50)
-    panels, _ = drawn(tmp_path)
+    panels, _ = drawn(training, tmp_path)
     for panel in panels.values():
         [divider] = of(panel, "_divider")
         assert list(divider.get_xdata()) == [100, 100] and panel.get_xlabel() == "step, counted over all stages"
@@ -117,7 +126,7 @@ def test_stages_follow_one_another(tmp_path):
 
 def test_several_runs_start_together_in_their_own_colours(tmp_path):
     logs = [write_run(tmp_path / "one", seed=1), write_run(tmp_path / "two", (("a", 30), ("b", 90)), seed=2, dev=30)]
-    panels, figure = drawn(tmp_path / "one", tmp_path / "two")
+    panels, figure = drawn(training, tmp_path / "one", tmp_path / "two")
     [legend] = figure.legends
     bests = [[line for line in log if line["kind"] == "dev" and line["best"]][-1] for log in logs]
     assert [text.get_text() for text in legend.get_texts()] == [
@@ -135,7 +144,7 @@ def test_several_runs_start_together_in_their_own_colours(tmp_path):
 def test_seeds_are_a_mean_and_a_band(tmp_path):
     logs = [write_run(tmp_path / "runs" / f"seed-{seed}", seed=seed, until=until) for seed, until in
             ((1, None), (2, None), (10, 160))]
-    panels, figure = drawn(tmp_path / "runs")
+    panels, figure = drawn(training, tmp_path / "runs")
     rows = np.array([dev_values(log)[1][:4] for log in logs])
     panel = panels["sts-b dev"]
     [curve] = of(panel, "_curve")
@@ -160,60 +169,52 @@ def test_seeds_are_a_mean_and_a_band(tmp_path):
     assert "band: ± one standard deviation" in figure.get_supxlabel()
 
 
+def assert_apart(figure, slack=0.0, ticks=False):
+    """No text covers another one by more than some pixels of height, or leaves the picture. ticks: the labels of x, too."""
+    page, texts = figure.bbox, [text for legend in figure.legends for text in legend.get_texts()]
+    for panel in figure.axes:
+        texts += [panel._left_title, panel.xaxis.label, panel.yaxis.label, *panel.texts]
+        texts += panel.get_xticklabels() if ticks else []
+    texts += [figure._supxlabel] if figure._supxlabel else []
+    boxes = [(text.get_text(), text.get_window_extent()) for text in texts if text.get_text()]
+    for number, (name, box) in enumerate(boxes):
+        assert box.x0 >= page.x0 - 1 and box.x1 <= page.x1 + 1 and box.y0 >= -1 and box.y1 <= page.y1 + 1, name
+        for other, its in boxes[:number]:
+            apart = box.x1 <= its.x0 or its.x1 <= box.x0 or box.y1 <= its.y0 + slack or its.y1 <= box.y0 + slack
+            assert apart, f"{name} covers {other}"
+
+
 def test_texts_cover_neither_one_another_nor_leave_the_picture(tmp_path):
     stages = (("generator", 40), ("contrastive", 200), ("distillation", 60))
     for number in range(3):
         write_run(tmp_path / f"a-run-with-a-long-name-{number}", stages, seed=number, terms=("contrastive", "mlm"))
+        write_divergence(tmp_path / "d" / f"a-run-with-a-rather-long-name-{number}", seed=number)
     write_run(tmp_path / "plain")
-    staged = sorted(tmp_path.glob("a-*"))
+    staged, diverging = sorted(tmp_path.glob("a-*")), sorted((tmp_path / "d").iterdir())[:2]
     for folders in ([*staged, tmp_path / "plain"], [tmp_path / "plain"], staged, staged[:1]):
-        panels, figure = drawn(*folders)
-        page = figure.bbox
-        texts = [text for panel in panels.values() for text in
-                 (panel._left_title, panel.xaxis.label, panel.yaxis.label, *panel.texts)]
-        texts += [text for legend in figure.legends for text in legend.get_texts()]
-        texts += [text for text in (figure._supxlabel,) if text is not None]
-        boxes = [(text.get_text(), text.get_window_extent()) for text in texts if text.get_text()]
-        for number, (name, box) in enumerate(boxes):
-            assert box.x0 >= page.x0 - 1 and box.x1 <= page.x1 + 1 and box.y0 >= -1 and box.y1 <= page.y1 + 1, name
-            for other, its in boxes[:number]:
-                apart = box.x1 <= its.x0 or its.x1 <= box.x0 or box.y1 <= its.y0 + 0.5 or its.y1 <= box.y0 + 0.5
-                assert apart, f"{name} covers {other}"
+        assert_apart(drawn(training, *folders)[1], slack=0.5)
+    for folders in (diverging[:1], diverging):
+        assert_apart(drawn(divergence, *folders)[1])
 
 
-def test_files_are_valid_and_the_same_every_time(tmp_path):
-    write_run(tmp_path / "run")
-    for name in ("one", "two"):
-        done = call(tmp_path / "run", "--output", tmp_path / name)
-        assert done.output.split() == [str(tmp_path / f"{name}.png"), str(tmp_path / f"{name}.svg")]
-    for kind in ("png", "svg"):
-        assert (tmp_path / f"one.{kind}").read_bytes() == (tmp_path / f"two.{kind}").read_bytes()
-    assert ET.parse(tmp_path / "one.svg").getroot().tag.endswith("svg")
-    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+@pytest.mark.parametrize("texts", range(5))
+def test_texts_of_losses_by_token_cover_neither_one_another_nor_leave_the_picture(texts):
+    texts = [PAIR, PAIR[:1], [" ".join(["responsibility"] * 30)], ["i"], [*PAIR, "a b c", LONG]][texts]
+    assert_apart(losses_drawn(texts, [losses_of(text) for text in texts]), slack=1, ticks=True)
 
 
-def test_what_cannot_be_drawn_is_one_line(tmp_path):
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(StsbenchError, match=r"empty is not a run folder of `stsbench train`: it has no log\.jsonl"):
-        call(tmp_path / "empty")
-    with pytest.raises(StsbenchError, match="does not exist: expected a run folder"):
-        call(tmp_path / "nowhere")
-    lines = write_run(tmp_path / "begun", until=4, dev=None)
-    assert len(lines) == 1
+def test_logs_that_do_not_belong_together_or_lack_their_start_are_one_line(tmp_path):
+    assert len(write_run(tmp_path / "begun", until=4, dev=None)) == 1
     with pytest.raises(StsbenchError, match=r"log\.jsonl has no logged step yet"):
-        call(tmp_path / "begun")
-    write_run(tmp_path / "damaged")
-    (tmp_path / "damaged" / "log.jsonl").write_text("{}\n")
-    with pytest.raises(DataError, match=r"log\.jsonl:1: "):
-        call(tmp_path / "damaged")
+        call("training", tmp_path / "begun")
     write_run(tmp_path / "apart" / "seed-1", every=7, dev=None)
     write_run(tmp_path / "apart" / "seed-2", every=7, dev=50)
     with pytest.raises(StsbenchError, match="not every seed has logged dev:sts-b dev in stage main"):
-        call(tmp_path / "apart")
+        call("training", tmp_path / "apart")
     log = (tmp_path / "apart" / "seed-1" / "log.jsonl").read_text().partition("\n")[2]
     (tmp_path / "apart" / "seed-1" / "log.jsonl").write_text(log)
     with pytest.raises(StsbenchError, match="has lines of stage main but not its start"):
-        call(tmp_path / "apart" / "seed-1")
+        call("training", tmp_path / "apart" / "seed-1")
 
 
 def test_a_loss_that_became_nan_is_drawn_up_to_there(tmp_path):
@@ -222,18 +223,163 @@ def test_a_loss_that_became_nan_is_drawn_up_to_there(tmp_path):
     text = path.read_text().splitlines()
     text[-2] = text[-2].replace('"loss": ', '"loss": NaN, "was": ').replace('"contrastive": ', '"contrastive": NaN, "was": ')
     path.write_text("\n".join(text) + "\n")
-    panels, _ = drawn(tmp_path)
+    panels, _ = drawn(training, tmp_path)
     raw = of(panels["loss: contrastive"], "_raw")[0].get_ydata()
     assert np.isnan(raw[-1]) and np.isfinite(raw[:-1]).all()
 
 
-def test_drawing_imports_no_torch(tmp_path):
-    write_run(tmp_path / "run")
-    code = (
-        "import sys; from stsbench.extensions.plots.command import plot\n"
-        f"plot(['training', {str(tmp_path / 'run')!r}, '--output', {str(tmp_path / 'a.png')!r}], standalone_mode=False)\n"
-        "assert not {'torch', 'sklearn', 'transformers', 'matplotlib.pyplot'} & set(sys.modules)\n"
-    )
-    done = light_process.run(code)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "a.png").is_file()
+DELTA, RAW = "δ, vectors of length 1", "δ, vectors as they are"
+KAPPA = "κ: keys and values, text minus prefix"
+
+
+def write_divergence(folder, stages=(("prefix", 200), ("joint", 100)), seed=1, *, kappa=True, reference=True, dev=50):
+    """A log whose dev lines of the first stage hold what diffaug measures; returns those lines."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng, lines = np.random.default_rng(seed), lines_of(stages, seed=seed, dev=dev)
+    first = [line for line in lines if line["kind"] == "dev" and line["stage"] == stages[0][0]]
+    for line in first:
+        line |= {"delta": float(rng.uniform(5, 9)), "delta_normalised": float(rng.uniform(0.5, 0.9))}
+        if reference:
+            line |= {"delta_dropout": float(rng.uniform(3, 4)), "delta_dropout_normalised": float(rng.uniform(0.2, 0.3))}
+        if kappa:
+            line["kappa"] = float(rng.normal())
+    (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    return first
+
+
+def test_the_lines_of_a_divergence_are_the_logs_numbers(tmp_path):
+    lines = write_divergence(tmp_path / "run")
+    panels, figure = drawn(divergence, tmp_path / "run")
+    assert list(panels) == [DELTA, KAPPA, RAW, "sts-b dev"]
+    keys = {DELTA: ("delta_normalised", "delta_dropout_normalised"), KAPPA: ("kappa", None),
+            RAW: ("delta", "delta_dropout"), "sts-b dev": ("score", None)}
+    for title, (key, reference) in keys.items():
+        [curve] = points(panels[title], "_curve")
+        np.testing.assert_array_equal(curve, [(line["step"], line[key]) for line in lines])  # of stage prefix alone
+        dashed = points(panels[title], "_reference")
+        expected = [[(line["step"], line[reference]) for line in lines]] if reference else []
+        np.testing.assert_array_equal(dashed, expected)
+        assert panels[title].get_xlabel() == "step of stage prefix" and panels[title].get_xlim() == (-4, 204)
+    assert panels[DELTA].get_ylim()[0] == 0 and panels["sts-b dev"].get_ylabel() == "Spearman × 100"
+    top = max(lines, key=lambda line: line["delta"])
+    assert panels[RAW].get_title(loc="left") == f"{RAW}: highest at {top['step']}"
+    assert "dashed: between two dropout masks" in figure.get_supxlabel() and "band" not in figure.get_supxlabel()
+    assert not points(panels["sts-b dev"], "_best")[0].size  # the weights kept are of stage joint
+
+
+def test_divergences_of_seeds_are_a_mean_and_a_band(tmp_path):
+    logs = [write_divergence(tmp_path / "runs" / f"seed-{seed}", seed=seed) for seed in (1, 2, 3)]
+    panels, figure = drawn(divergence, tmp_path / "runs")
+    rows = np.array([[line["delta_normalised"] for line in log] for log in logs])
+    [curve] = points(panels[DELTA], "_curve")
+    np.testing.assert_allclose(curve[:, 1], rows.mean(axis=0))
+    reference, band = panels[DELTA].collections
+    corners = band.get_paths()[0].vertices
+    for step, mean, sd in zip(curve[:, 0], rows.mean(axis=0), rows.std(axis=0, ddof=1), strict=True):
+        heights = corners[corners[:, 0] == step, 1]
+        assert (heights.min(), heights.max()) == pytest.approx((mean - sd, mean + sd))
+    assert reference.get_paths()[0].vertices[:, 1].max() < 0.5
+    assert "band: ± one standard deviation over seeds" in figure.get_supxlabel()
+
+
+def test_runs_without_prefix_or_of_another_length(tmp_path):
+    write_divergence(tmp_path / "lora", kappa=False)
+    assert KAPPA not in drawn(divergence, tmp_path / "lora")[0]
+    alone = write_divergence(tmp_path / "alone", (("prefix", 100),), reference=False)
+    panels, figure = drawn(divergence, tmp_path / "lora", tmp_path / "alone")
+    assert len(points(panels[DELTA], "_curve")) == 2 and len(points(panels[DELTA], "_reference")) == 1
+    assert panels[DELTA].get_xlim() == (-4, 204) and [len(each) for each in points(panels[DELTA], "_curve")] == [5, 3]
+    assert [line.get_color() for line in panels[DELTA].get_lines() if line.get_label() == "_curve"] == list(COLOURS[:2])
+    [legend] = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["lora", "alone"]
+    kept = [line for line in alone if line["best"]][-1]  # one stage alone: its best is what the run gives
+    assert [each.tolist() for each in points(panels["sts-b dev"], "_best")] == [[], [[kept["step"], kept["score"]]]]
+
+
+def test_a_run_without_these_numbers(tmp_path):
+    (tmp_path / "plain").mkdir()
+    lines = lines_of()
+    (tmp_path / "plain" / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    with pytest.raises(StsbenchError, match=r"plain has no divergence in its log: diffaug logs it"):
+        drawn(divergence, tmp_path / "plain")
+
+
+PAIR = ["a red dog eats", "the unbelievably small dog that eats $ 5 and $ 6 of food ."]
+
+
+def losses_of(text):
+    return [(word, 0.1 + 0.3 * len(word), 0.1 if word in ("a", "the", ".") else 1 / len(word)) for word in text.split()]
+
+
+class Double:
+    """A method of which only the losses matter."""
+
+    def token_losses(self, texts):
+        return [losses_of(text) for text in texts]
+
+
+@pytest.fixture
+def double(monkeypatch):
+    monkeypatch.setattr(finish, "load_trained", lambda run, method=None: Double())
+
+
+def test_the_bars_are_the_losses(double, tmp_path):
+    with style():
+        panels = token_loss.figure(tmp_path, PAIR).axes
+    assert len(panels) == 2
+    for panel, text in zip(panels, PAIR, strict=True):
+        tokens = losses_of(text)
+        whole, counted = panel.containers
+        assert [bar.get_height() for bar in whole] == [loss for _, loss, _ in tokens]
+        assert [bar.get_height() for bar in counted] == [loss * weight for _, loss, weight in tokens]
+        for bars in (whole, counted):  # each over its token's label
+            assert [bar.get_x() + bar.get_width() / 2 for bar in bars] == pytest.approx(panel.get_xticks())
+        assert [label.get_text() for label in panel.get_xticklabels()] == text.split()
+        assert {bar.get_facecolor() for bar in whole} != {bar.get_facecolor() for bar in counted}
+        found = re.fullmatch(r"“(.+)”: mean (\S+), weighted (\S+)", panel.get_title(loc="left"))
+        assert found and found[1] == text
+        mean = math.fsum(loss for _, loss, _ in tokens) / len(tokens)
+        weighted = math.fsum(loss * weight for _, loss, weight in tokens) / len(tokens)
+        assert (float(found[2]), float(found[3])) == pytest.approx((mean, weighted), rel=1e-2)
+    assert panels[0].get_ylim() == panels[1].get_ylim() and panels[0].get_xlim() == panels[1].get_xlim()
+    [legend] = panels[0].get_figure().legends
+    assert [text.get_text() for text in legend.get_texts()] == ["loss", "loss × weight"]
+
+
+LONG = "word " * 40
+
+
+def test_dollars_are_no_formula():
+    """Two dollars in one label or title would be mathematics to matplotlib, and its spelling lost."""
+    text = "$a_b$ costs 5$"
+    panel = losses_drawn([text], [losses_of(text)]).axes[0]
+    for label in (*panel.get_xticklabels(), panel._left_title):
+        assert not label.get_parse_math()
+
+
+def test_a_long_text_is_cut_above_its_panel_only():
+    panel = losses_drawn([LONG], [losses_of(LONG)]).axes[0]
+    assert "word…”: mean" in panel.get_title(loc="left")
+    assert len(panel.get_xticklabels()) == 40
+
+
+def test_a_text_without_tokens_is_named(double, tmp_path):
+    with pytest.raises(StsbenchError, match="the text '' has no token with a loss"):
+        token_loss.figure(tmp_path, ["a", ""])
+
+
+def test_a_method_without_such_losses_says_so(tmp_path, monkeypatch):
+    class Plain:
+        name = "plain"
+
+    monkeypatch.setattr(finish, "load_trained", lambda run, method=None: Plain())
+    with pytest.raises(StsbenchError, match="the method plain has no loss token by token"):
+        call("token-loss", tmp_path, "--text", "a")
+    assert not list(tmp_path.iterdir())
+
+
+def losses_drawn(texts, losses):
+    with style():
+        figure = token_loss.draw(texts, losses)
+        figure.draw_without_rendering()
+    return figure

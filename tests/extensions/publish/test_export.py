@@ -1,14 +1,22 @@
-"""`stsbench export` and `stsbench.export` write the same files, byte for byte; a training gives the model that it kept."""
+"""`stsbench export` and `stsbench.export` write the same files: a run's records as they are, a training's model."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
-from clirun import cli, evaluate, place  # noqa: F401 - fixtures
+from clirun import cli, evaluate, fails, place  # noqa: F401 - fixtures
+from clirun import cli as cli
+from run_edits import edit
 from tiny_models import build, sentences
 
 import stsbench
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
+from stsbench.evaluation import api
+from stsbench.evaluation.records import Record
+from stsbench.evaluation.run_file import load_records
+from stsbench.extensions.publish.export import RECORDS, export_json
 
 pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
 
@@ -33,26 +41,11 @@ def test_export(cli, measured, to):
     assert stsbench.export("run", to)[0].parent == Path(f"run-{to}").resolve()
 
 
-def test_export_refuses_an_unknown_format(measured):
-    with pytest.raises(StsbenchError, match="'model-crad': no such format; did you mean model-card"):
-        stsbench.export(measured, "model-crad")
-    with pytest.raises(StsbenchError, match="output=3: must be a path, not of type int"):
-        stsbench.export(measured, "json", 3)
-
-
-def test_export_of_an_sts_run_to_mteb_names_the_protocol_to_measure(cli, evaluate):
-    assert evaluate("lexical:token-set")[0] == 0
-    code, _, err = cli("export", "run", "--to", "mteb")
-    assert code == 1 and "stsbench eval --protocol mteb --text raw" in err
-
-
 def test_a_training_run_exports_as_the_model_that_it_kept(place, cli):
     run = place / "trained"
     run.mkdir()
     (run / "recipe.yaml").write_text("name: tiny-run\n")
     words = ("export", "trained", "--to", "sentence-transformers")
-    code, _, err = cli(*words)
-    assert code == 1 and err.endswith("the training has not finished (go on with --resume)\n")
     build(run / "best")
     code, out, _ = cli(*words)
     copied = place / "trained-sentence-transformers"
@@ -63,4 +56,35 @@ def test_a_training_run_exports_as_the_model_that_it_kept(place, cli):
     vectors = [load_encoder(str(folder), pooler="mean").encode(sentences(4)) for folder in (copied, run)]
     assert (vectors[0] == vectors[1]).all()
     assert "already there" in cli(*words)[2]
-    assert "run folder of `stsbench train`" in cli("export", "trained/best", *words[2:])[2]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    where = tmp_path_factory.mktemp("runs") / "run"
+    return api.evaluate("lexical:token-set", output=where, sample=True, tasks=["STS-B", "STS12"], resamples=30).folder
+
+
+def read_back(path):
+    """(name, record) of every object in the file."""
+    objects = json.loads(path.read_text("utf-8"))
+    return [(stated.pop("name"), Record.model_validate(stated)) for stated in objects]
+
+
+def test_every_record_comes_back_in_the_order_of_measuring(run, tmp_path):
+    [path] = export_json(run, tmp_path / "out")
+    assert path == tmp_path / "out" / RECORDS and list(path.parent.iterdir()) == [path]
+    assert read_back(path) == [(pseudo.name, record) for pseudo, record in load_records(run)]
+    assert "similarity" not in {key for stated in json.loads(path.read_text("utf-8")) for key in stated}
+
+
+def test_nothing_is_overwritten_and_a_damaged_run_gives_nothing(run, tmp_path):
+    export_json(run, tmp_path / "out")
+    before = (tmp_path / "out" / RECORDS).read_bytes()
+    with pytest.raises(StsbenchError, match="is already there"):
+        export_json(run, tmp_path / "out")
+    assert (tmp_path / "out" / RECORDS).read_bytes() == before
+    copy = shutil.copytree(run, tmp_path / "copy")
+    path = edit(copy, lambda row: row.record["data"].update(n=-1))
+    with pytest.raises(StsbenchError) as caught:
+        export_json(copy, tmp_path / "other")
+    assert str(caught.value).startswith(f"{path} is not a valid record: data.n: ") and not (tmp_path / "other").exists()

@@ -1,7 +1,9 @@
-"""`robustness`: against scikit-learn and loops; a user's paraphrases and scored pairs; what is refused."""
+"""`robustness`: against scikit-learn and loops; a user's paraphrases and scored pairs, whose rows may repeat."""
 
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +14,19 @@ from sklearn.metrics import roc_auc_score
 
 from stsbench import evaluate, load_encoder
 from stsbench.data.sets.sets import PairSet
-from stsbench.errors import DataError, StsbenchError
+from stsbench.errors import StsbenchError
 from stsbench.evaluation.measure import texts_by_reading
 from stsbench.evaluation.plan import plan
+from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.rescore import rescored
 from stsbench.evaluation.run_file import load_records, observations_of
-from stsbench.extensions.robustness.protocol import read_paraphrases
+from stsbench.evaluation.schema import ITEM
+from stsbench.extensions.jobs.content import check_jobs
+from stsbench.extensions.jobs.expand import expand
+from stsbench.extensions.jobs.plan_file import made_plan
+from stsbench.extensions.jobs.state import is_done, missing_records
 from stsbench.extensions.robustness.rules import RULES, edited
+from stsbench.leaderboard.records.admission import expected
 from stsbench.metrics.bootstrap import resample_counts
 
 WHO = ["A man", "The woman", "A big dog", "Two boys", "An old horse", "Mary"]
@@ -167,23 +175,6 @@ def test_paraphrases_of_one_s_own(tmp_path, monkeypatch):
     assert rescored(path, record)[1] == record.scores and "rules" not in record.protocol.settings
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ("text,kept,changed\na,b,\n", r"a.csv:2: changed is empty"),
-    ("text,kept,changed\na,a,b\n", r"a.csv:2: kept and text are one text"),
-    ("text,kept,changed\na,c,b\na,b,a\n", r"a.csv:3: changed and text are one text"),
-    ("text,kept,changed\na,b,b\n", r"a.csv:2: kept and changed are one text"),
-    ("text,kept,changed\n", r"a.csv holds no paraphrase"),
-    ("text,kept\na,b\n", r"a.csv:1: no column changed \(there are 'text', 'kept'\): paraphrases need"),
-    ("text,kept,changed\na,b\n", r"a.csv:2: 2 fields, but the header names 3"),
-])
-def test_what_is_wrong_is_one_line_with_file_and_row(tmp_path, monkeypatch, text, message):
-    monkeypatch.chdir(tmp_path)
-    Path("a.csv").write_text(text)
-    with pytest.raises(DataError, match=message) as error:
-        read_paraphrases(Path("a.csv"))
-    assert "\n" not in str(error.value)
-
-
 def test_every_setting_changes_what_it_should(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_pairs(tmp_path, pairs(60))
@@ -208,19 +199,10 @@ def test_every_setting_changes_what_it_should(tmp_path, monkeypatch):
 
 def test_the_command_line(cli, place):
     words = ("eval", "--model", "lexical:token-set", "--sample", "--resamples", "50", "--protocol")
-    fails(cli(*words, "robustness", "--set", "robustness.rules=typos"), "robustness: rules.0 must be", "did you mean typo?")
-    fails(cli(*words, "robustness", "--set", "robustness.share=0"), "robustness: share must be")
-    fails(cli(*words, "robustness:pairs"), "robustness:pairs measures data of your own")
-    fails(cli(*words, "robustness:none.csv"), "robustness:none.csv: there is no file none.csv")
-    fails(cli(*words, "robustness", "--columns", "text=1"), "--columns does not apply to protocol robustness")
     code, out, err = cli(*words, "robustness", "--output", "one")
     assert code == 0 and "STS-B, typo" in out and "auc by part" in out, err
     assert "STS-B: edited of " in err and "typo " in err
-    code, out, err = cli("compare", "one", "one")
-    assert code == 0, err
-    with pytest.raises(StsbenchError, match="robustness has no setting 'source'"):
-        Path("q.csv").write_text("text,kept,changed\na b,b a c,d\n")
-        evaluate("lexical:token-set", protocol="robustness:q.csv", output="q", settings={"robustness.source": "stsb/dev"})
+    assert cli("compare", "one", "one")[0] == 0
 
 
 def test_all_does_not_run_it():
@@ -258,3 +240,74 @@ def test_a_board_takes_paraphrases_of_one_s_own(cli, tmp_path, monkeypatch):
         code, out, err = cli("leaderboard", *words)
         assert code == 0, out + err
     assert "q.tsv" in (tmp_path / "board/site/leaderboard.md").read_text()
+
+
+MODEL, N, TIMES = "lexical:token-set", 24, 6
+WORDS = ("cat", "dog", "horse", "bird", "fish")
+PAIRS = [(f"a {WORDS[i % 5]} number {i} sits", f"the {WORDS[i % 3]} of {i % 7} runs", i % 4) for i in range(N)]
+OWN = {
+    "robustness:": ("text\tkept\tchanged", [f"{one}\t{two}\tnot {one}" for one, two, _ in PAIRS]),
+    "robustness:pairs:": ("sentence1\tsentence2\tscore", [f"{one}\t{two}\t{score}" for one, two, score in PAIRS]),
+}
+NOT_WHOLE = ("x", -1, 1.5, True, None, 2**32, [1])
+WRONG = {  # setting: values that cannot be used
+    "similarity": ("cosin", None), "resamples": NOT_WHOLE, "seed": NOT_WHOLE, "edit_seed": NOT_WHOLE,
+    "rules": ([], {}, None, "typos", ["typo", "typo"]), "source": ("stsb", None), "scored": (False, None),
+    "share": ("x", 0, -0.5, math.nan, math.inf, True, None, 10**400, 1.5),
+}
+
+
+@pytest.fixture(params=OWN)
+def own(request, tmp_path, monkeypatch):
+    """The protocol before the file's name; once.tsv, and six.tsv with every row so often."""
+    monkeypatch.chdir(tmp_path)
+    header, rows = OWN[request.param]
+    for name, times in (("once.tsv", 1), ("six.tsv", TIMES)):
+        Path(name).write_text("\n".join([header, *rows * times]) + "\n")
+    return request.param
+
+
+@pytest.mark.parametrize("key", WRONG)
+def test_wrong_values_are_one_line(key):
+    for value in WRONG[key]:
+        with pytest.raises(StsbenchError) as caught:
+            load_protocol("robustness")({key: value})
+        line = str(caught.value)
+        assert re.match(rf"robustness: {key}(\.\w+)? must be ", line) and "\n" not in line and len(line) < 250, line
+
+
+def test_every_setting_is_checked():
+    kind = load_protocol("robustness")
+    assert {*WRONG} >= {*kind({}).settings, *(key for form in kind.variants for key in kind.variant(form))}
+
+
+def test_rows_that_repeat_change_no_score_and_no_count(own):
+    once, six = (evaluate(MODEL, protocol=f"{own}{name}.tsv", output=name, resamples=20) for name in ("once", "six"))
+    plain, again = ({(row.subset, row.metric): row for row in run.rows} for run in (once, six))
+    assert plain.keys() == again.keys()
+    for key, row in plain.items():
+        assert again[key].n == row.n and again[key].value == pytest.approx(row.value, abs=1e-9)
+    [record] = six.records
+    assert record.counts["items"] == N and record.data.n == N * TIMES
+    assert record.data.warnings[0].startswith(f"{N * TIMES} rows of six.tsv are {N} different items")
+    [(path, stored)] = load_records(six.folder)
+    assert rescored(path, stored)[1] == record.scores
+    assert ITEM not in observations_of(once.folder, once.records[0]).arrays
+
+
+def test_an_evaluation_is_done_until_the_file_changes(own):
+    plan = made_plan({"output": "out", "eval": {"own": {"model": MODEL, "protocols": [f"{own}once.tsv"]}}}, "plan.yaml")
+    [job], out, path = expand(plan, "plan.yaml"), Path("out"), Path("once.tsv")
+    assert not is_done(job, out)
+    evaluate(MODEL, protocol=f"{own}once.tsv", output=job.folder(out), sample=True)
+    assert missing_records(job, job.folder(out)) == [] and is_done(job, out)
+    check_jobs([job], out, plan.defaults)
+    path.write_text(path.read_text().replace("number 3", "number three"))
+    assert not is_done(job, out)
+    with pytest.raises(StsbenchError, match="is not what it was when jobs in out read it"):
+        check_jobs([job], out, plan.defaults)
+
+
+def test_what_the_catalogs_set_decides_is_known_to_the_board():
+    assert all(len(sha) == 64 for sha in expected()["robustness"]["stsb/test"].values())
+    assert "gold" in expected()["robustness"]["stsb/test"]

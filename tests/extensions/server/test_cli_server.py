@@ -10,25 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from clirun import cli, evaluate, fails, place, record  # noqa: F401
-from embedding_server import changed, closed, hashed, server, serving, status, when  # noqa: F401 - server is a fixture
+from embedding_server import changed, closed, hashed, quick, server, serving, status, when  # noqa: F401 - fixtures
 
 import stsbench
 from stsbench import load_encoder
 from stsbench.cli.main import main
-from stsbench.errors import EncoderError, StsbenchWarning, UsageError
-from stsbench.extensions.server import client
+from stsbench.errors import EncoderError, StsbenchWarning
 from stsbench.registry import names
 
 pytest.importorskip("openai")
 
 SECRET = "sk-Zeb7ra-0123456789abcdefXYZ"
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(client, "FIRST_WAIT", 0.0)
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
@@ -177,19 +169,12 @@ def test_a_task_that_fails_later_keeps_it_too(server, secret, evaluate, tmp_path
 @pytest.mark.parametrize("url", [
     f"http://{SECRET}@127.0.0.1:1/v1", f"http://user:{SECRET}@127.0.0.1:1/v1", f"http://127.0.0.1:1/v1?key={SECRET}",
     f"http://127.0.0.1:1/v1#{SECRET}", f"http://127.0.0.1:1/{SECRET}/v1", f"http://127.0.0.1:{SECRET}/v1",
+    f"user:{SECRET}@127.0.0.1:80/v1", f"//me:{SECRET}@host/v1", f"ftp://me:{SECRET}@host",
 ])
 def test_a_key_in_the_address_is_refused_unrepeated(secret, evaluate, tmp_path, monkeypatch, url):
     assert without_secret(tmp_path, fails(evaluate("openai:hash", "--base-url", url), "--base-url"))
     monkeypatch.setenv("OPENAI_BASE_URL", url)
     assert without_secret(tmp_path, fails(evaluate("openai:hash"), "OPENAI_BASE_URL"))
-
-
-@pytest.mark.parametrize("url", [
-    "127.0.0.1:80/v1", "ftp://host/v1", "http:///v1", "http://ho st/v1", "http://host/\x1b[31m", "",
-])
-def test_what_is_no_address_is_one_line(evaluate, url):
-    line = fails(evaluate("openai:hash", "--base-url", url), "--base-url", "http://HOST:PORT/v1")
-    assert line.isprintable()
 
 
 @pytest.mark.parametrize("key", [SECRET + "\n", "sk é " + SECRET, SECRET + " x"])
@@ -216,53 +201,9 @@ def test_a_key_goes_unencrypted_to_this_machine_alone(server, secret, monkeypatc
 # Options
 
 
-@pytest.mark.parametrize(("options", "line"), [
-    (("--pooler", "cls"), "--pooler does not apply to openai:hash: its server decides it"),
-    (("--max-length", "128"), "--max-length does not apply"), (("--dtype", "float16"), "--dtype does not apply"),
-    (("--prompt", "name:query"), "--prompt name:query does not apply"), (("--route", "query"), "--route does not apply"),
-    (("--device", "cuda"), "--device does not apply"), (("--attention", "padded"), "--attention does not apply"),
-    (("--prompt", "mteb"), "--prompt mteb does not apply"),
-    (("--processes", "2"), "leave --processes and --devices out"),
-])
-def test_what_a_server_does_not_honour_is_refused(server, evaluate, options, line):
-    fails(evaluate("openai:hash", "--base-url", server.url, *options), line)
-
-
-def test_a_price_is_a_number_from_0(server, evaluate):
-    code, _, err = evaluate("openai:hash", "--base-url", server.url, "--price", "-1")
-    assert code == 2 and "'--price': -1.0 is not in the range x>=0" in err
-    for price in (-1, float("inf")):
-        with pytest.raises(UsageError, match="--price must be"):
-            stsbench.evaluate("openai:hash", sample=True, base_url=server.url, price=price)
-
-
-@pytest.mark.parametrize(("option", "value"), [
-    ("base_url", "http://127.0.0.1/v1"), ("requests", 2), ("price", 1.0), ("query_prompt", "q"),
-    ("document_prompt", "d"), ("extra_body", "{}"),
-])
-def test_its_options_are_for_a_server_alone(evaluate, option, value):
-    flag = f"--{option.replace('_', '-')}"
-    for model in ("lexical:token-set", "minilm"):
-        fails(evaluate(model, flag, str(value)), f"{flag} does not apply to {model}: it is for openai:NAME")
-    with pytest.raises(EncoderError, match=option):
-        stsbench.evaluate(answering, sample=True, **{option: value})
-    with pytest.raises(EncoderError, match=f"{flag} does not apply to a pair"):
-        load_encoder((None, None), **{option: value})
-
-
-def test_offline_is_for_this_machine(server, evaluate):
+def test_offline_is_for_this_machine_and_processes_are_not_for_a_server(server, evaluate):
+    fails(evaluate("openai:hash", "--base-url", server.url, "--processes", "2"), "leave --processes and --devices out")
     assert evaluate("openai:hash", "--base-url", server.url, "--offline")[0] == 0
-    fails_line = "is computed by api.example, on the network: leave --offline out"
-    with pytest.raises(EncoderError, match=fails_line):
-        load_encoder("openai:hash", base_url="https://api.example/v1", offline=True)
-
-
-def test_a_card_with_prompts_is_a_warning(server):
-    def notes(**options):
-        return " ".join(load_encoder("openai:intfloat/e5-small", base_url=server.url, **options).notes)
-
-    assert "the card of intfloat/e5-small puts prompts before texts; none is put here" in notes()
-    assert "card" not in notes(prompt="none") and "card" not in notes(prompt="query: ")
 
 
 def test_without_the_client_the_extra_is_named(monkeypatch):

@@ -17,6 +17,7 @@ from embedding_server import (  # noqa: F401 - fixtures
     dripping,
     half,
     hashed,
+    loaded,
     quick,
     server,
     serving,
@@ -34,10 +35,6 @@ from stsbench.extensions.server.identity import TEXTS as PROBE
 pytest.importorskip("openai")
 
 WORDS = [f"number {i} {'very ' * (i % 7)}long" for i in range(100)]
-
-
-def loaded(server, **options):
-    return load_encoder("openai:hash", base_url=server.url, **options)
 
 
 def test_vectors_are_the_servers_whatever_their_encoding(server):
@@ -98,7 +95,8 @@ def test_retry_after_is_seconds_or_a_date(monkeypatch):
     (status(429, "quota: insufficient_quota"), "answered 429: quota: insufficient_quota", 1),
     (status(429, retry_after="3600"), "it asks to wait 3,600 s", 1),
     (status(503, "\x1b[31mred\r\n\u202eline " + "x" * 1000), "answered 503: ", 12),
-    (status(302, location="http://elsewhere.example/v1?key=1"), "requests on to http://elsewhere.example/v1 (status", 1),
+    (status(302, location="http://me:key=1@elsewhere.example/v1?key=1#2"),
+     "requests on to http://elsewhere.example/v1 (status", 1),
     (closed, "closed the connection", 12), (half, "closed the connection", 12),
     (lambda handler, body: handler.give(b"<html>"), "not JSON, or half of one (in 8 tries)", 12),
     (lambda handler, body: handler.give(b"[" * 100_000), "not JSON", 12),
@@ -159,23 +157,6 @@ def test_nobody_there_is_one_line_at_once():
         url = server.url
     with pytest.raises(EncoderError, match=r"cannot be reached .*: does the server run"):
         load_encoder("openai:hash", base_url=url)
-
-
-def test_a_text_that_is_too_long_is_named(server):
-    def limited(handler, body):
-        if max(map(len, body["input"])) > 400:
-            return status(*refusal)(handler, body)
-        handler.give(handler.right(body))
-
-    encoder = loaded(server, requests=1)
-    server.always = limited
-    texts = [*WORDS, "long " * 100, *WORDS[:3]]
-    for refusal in ((400, "This model's maximum context length is 512 tokens"), (500, "input is too large to process"),
-                    (413, "`inputs` must have less than 512 tokens. Given: 600"), (400, "exceeds the context length")):
-        line = rf"answered {refusal[0]}: .*; the text, of 500 characters: 'long long .*\.\.\.'$"
-        with pytest.raises(EncoderError, match=line):
-            encoder.encode(texts)
-    np.testing.assert_array_equal(encoder.encode(WORDS), hashed(WORDS))
 
 
 def test_a_smaller_limit_of_texts_is_found(server):
@@ -276,7 +257,9 @@ def test_a_text_of_the_probe_goes_with_each_request(server):
     status(500, "failed to encode response: json: unsupported value: NaN"), status(400, "content policy"), closed, half,
     status(403, "forbidden"), status(503, "worker died"), status(422, "bad input"),
     changed(lambda answer: [answer["data"].pop(), None][1]),
-], ids=range(8))
+    status(400, "This model's maximum context length is 512 tokens"), status(500, "input is too large to process"),
+    status(413, "`inputs` must have less than 512 tokens. Given: 600"), status(400, "exceeds the context length"),
+], ids=range(12))
 def test_the_text_that_a_server_fails_at_is_named(server, failing):
     """Whatever it says, in a few tries, and no other one; a text as long as this is cut."""
     encoder = loaded(server, requests=1)

@@ -6,9 +6,8 @@ import itertools
 
 import numpy as np
 import pytest
-from embedding_server import hashed, quick, server, serving  # noqa: F401 - fixtures
+from embedding_server import hashed, loaded, quick, server, serving  # noqa: F401 - fixtures
 
-from stsbench import load_encoder
 from stsbench.encoders.cache import encode
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.encode import cache_key, encode_cached
@@ -34,10 +33,6 @@ def noisy(relative, salt="", fixed=0.0, seed=0):
         return vectors.astype(np.float32)
 
     return model
-
-
-def loaded(server, name="hash", **options):
-    return load_encoder(f"openai:{name}", base_url=server.url, **options)
 
 
 def fingerprint(server, **options):
@@ -207,18 +202,6 @@ def test_another_model_half_way_is_an_error_and_not_cached(server, tmp_path, mon
     before = len(server.texts)
     np.testing.assert_array_equal(encode_cached(loaded(server), WORDS, cache).vectors, hashed(WORDS))
     assert len({*server.texts[before:]} - {*TEXTS, *BESIDE}) == 100  # the run goes on from what was kept
-
-
-def test_two_models_behind_one_address_never_share_a_cache(server, tmp_path, monkeypatch):
-    """A balancer that sends every tenth request to another model."""
-    monkeypatch.setattr(encode, "CHUNK", 31)
-    turn = itertools.count(1)
-    server.model = lambda texts: hashed(texts, "" if next(turn) % 10 else "other")
-    cache, encoder = EmbeddingCache(tmp_path / "cache"), loaded(server, requests=1)
-    with pytest.raises(EncoderError, match="another vector for a text of the probe"):
-        encode_cached(encoder, WORDS, cache)
-    hits = cache.get(cache_key(encoder), WORDS)
-    assert hits.mask.sum() == 93 and (hits.vectors[hits.mask] == hashed(WORDS)[hits.mask]).all()
 
 
 def test_an_interrupted_run_goes_on(server, tmp_path, monkeypatch):

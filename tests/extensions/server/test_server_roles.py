@@ -6,14 +6,13 @@ import json
 
 import numpy as np
 import pytest
-from embedding_server import hashed, quick, server, serving, status, when  # noqa: F401 - fixtures
+from embedding_server import hashed, loaded, quick, server, serving, status, when  # noqa: F401 - fixtures
 
 import stsbench
-from stsbench import load_encoder
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.encode import cache_key, encode_cached
 from stsbench.encoders.prompt.task_prompts import served_card
-from stsbench.errors import EncoderError, UsageError
+from stsbench.errors import EncoderError
 from stsbench.extensions.server.identity import BESIDE, TEXTS
 
 pytest.importorskip("openai")
@@ -21,10 +20,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning
 
 NIM = {"input_type": {"query": "query", "document": "passage", "text": "query"}, "truncate": "END"}
 QUERIES, CORPUS = ["who sings", "what sinks"], ["the kettle sings", "the ship sinks", "a cat sleeps"]
-
-
-def loaded(server, name="hash", **options):
-    return load_encoder(f"openai:{name}", base_url=server.url, **options)
 
 
 def sent(server):
@@ -86,6 +81,7 @@ def test_nomic_by_any_name(name):
 def test_a_card_with_prompts_by_any_name(server, name):
     assert served_card(name).by_name["query"]
     assert any("puts prompts before texts; none is put here" in note for note in loaded(server, name).notes)
+    assert not any("card" in note for prompt in ("none", "query: ") for note in loaded(server, name, prompt=prompt).notes)
 
 
 @pytest.mark.parametrize("name", names("""
@@ -138,14 +134,6 @@ def test_prompts_by_role(server, data):
     assert encoder.prompts == {"query": "", "document": "d: "}
     np.testing.assert_array_equal(encoder.encode(["a"]), hashed(["a"]))
     np.testing.assert_array_equal(encoder.behind("x ").for_role("document").encode(["a"]), hashed(["x a"]))
-
-
-@pytest.mark.parametrize("options", [
-    {"prompt": "none", "query_prompt": "a"}, {"prompt": "card", "document_prompt": "a"},
-])
-def test_prompts_that_exclude_each_other(server, options):
-    with pytest.raises(UsageError, match="exclude each other"):
-        loaded(server, "e5-small", **options)
 
 
 # Fields
@@ -209,23 +197,6 @@ def test_no_two_bodies_or_prompts_share_a_fingerprint_or_vectors(server, tmp_pat
     keys = {cache_key(encoder.for_role(role)) for encoder in encoders[:7] for role in (None, "query", "document")}
     assert len(keys) == 4  # without a field, a of 1 and of 2, b of 1
     assert loaded(server).spec.fingerprint() == loaded(server, extra_body={}).spec.fingerprint()
-
-
-@pytest.mark.parametrize(("body", "line"), [
-    ({"model": "x"}, "model is no further field: it is NAME in openai:NAME"), ({"input": []}, "input is no further field"),
-    ({"encoding_format": "float"}, "encoding_format is no further field"),
-    ({"dimensions": 0}, "dimensions is how many numbers a vector has, not 0"),
-    ("", "must be a JSON object"), ([("a", 1)], "must be a JSON object"), (5, "must be a JSON object"),
-    ("[1]", "must be a JSON object"), ("{1}", "is not valid JSON"), ({"a": float("nan")}, "is not valid JSON"),
-    ({"a": {1, 2}}, "is not valid JSON"), ("no-such-file.json", "no-such-file.json"),
-    ({"a": {"query": 1, "document": 2}}, "a is given by role and lacks text: write query, document and text"),
-    ({"a": {"query": 1}}, "lacks document and text"),
-    ({"a": {"query": 1, "document": 2, "text": 3, "STS": 4}}, "a is given by role and holds STS, too"),
-])
-def test_fields_that_are_none(server, body, line):
-    with pytest.raises(EncoderError, match=line) as caught:
-        loaded(server, extra_body=body)
-    assert not server.asked and "\n" not in str(caught.value)
 
 
 def test_fields_of_a_file_and_values_that_are_objects(server, tmp_path):

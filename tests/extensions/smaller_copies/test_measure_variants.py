@@ -17,7 +17,6 @@ from stsbench.encoders.options import CacheOptions
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.evaluation.options import DataOptions, MeasureArguments, MeasureOptions
 from stsbench.extensions.smaller_copies import variants
-from stsbench.extensions.smaller_copies.options import VariantOptions
 from stsbench.extensions.smaller_copies.variant import Form, Variant, Vectors
 from stsbench.extensions.smaller_copies.variants import measure_variants
 
@@ -158,40 +157,14 @@ def test_calibrated_on_a_file(base, tmp_path):
     assert "a file of texts" in str(scores)
 
 
-@pytest.mark.parametrize(("asked", "said"), [
-    ({}, "give quantise"), ({"quantise": "int4"}, "--quantise int4 is unknown"),
-    ({"truncate_dims": "x"}, "--truncate-dims x: give whole"), ({"truncate_dims": "0"}, "--truncate-dims 0"),
-    ({"truncate_dims": "32,99"}, "no copy of .* is smaller: 32 numbers are left out"),
-    ({"quantise": "int8", "clip": "0.1"}, "give two shares"), ({"quantise": "int8", "clip": "0.5,0.1"}, "lower first"),
-    ({"quantise": "int8", "calibration": "shard"}, "no such file, and it is neither shared nor call"),
-    ({"truncate_dims": "8", "protocols": "transfer"}, "transfer is left out"),
-    ({"truncate_dims": "8", "protocols": "infersent"}, "regression trains"),
-])
-def test_what_cannot_be_is_one_line(base, asked, said):
-    with pytest.raises(StsbenchError, match=said) as stop:
-        measure_variants(base, tasks="STS-B", **{**HOW, **asked})
-    assert "\n" not in str(stop.value)
-
-
-def test_encoders_without_smaller_copies(base):
-    with pytest.raises(StsbenchError, match="fitted on each set itself"):
-        measure_variants("lexical:tfidf", quantise="binary", **HOW)
-    with pytest.raises(StsbenchError, match="sparse"):
-        measure_variants("lexical:token-set", quantise="binary", tasks="STS-B", **HOW)
-
-
 def test_the_function_takes_what_the_command_takes():
     written = inspect.signature(measure_variants).parameters
     shared = inspect.signature(evaluate).parameters
-    for entry in fields(VariantOptions):
-        assert written[entry.name].default == entry.default, entry.name
     for name in written.keys() & shared.keys() - {"model"}:
         assert written[name].default == shared[name].default, name
     assert next(option for option in command.params if option.name == "calibration").default == "shared"
     passed = {entry.name for kind in (MeasureOptions, DataOptions, CacheOptions) for entry in fields(kind)}
     assert {*MeasureArguments.__annotations__} == passed - {"protocols", "tasks", "post", "fit_on"} | {"text", "cache"}
-    with pytest.raises(TypeError, match=r"got an unexpected keyword argument 'dims'; write truncate_dims$"):
-        measure_variants("minilm", dims=[8])
 
 
 def test_the_command_prints_the_table(cli, folder, tmp_path):
@@ -204,19 +177,6 @@ def test_the_command_prints_the_table(cli, folder, tmp_path):
     assert out == str(expected) + "\n" and "6 of 6: 8 binary" in err
     stored = json.loads((tmp_path / "scores.json").read_text())
     assert [row["value"] for row in stored] == [score.value for score in expected.scores]
-    code, out, err = cli(*ask[:-1], tmp_path / "other", "--truncate-dims", "8", "--format", "csv")
-    assert (code, out) == (2, "") and "--format csv: smaller copies are printed as a table" in err
-
-
-@pytest.mark.parametrize(("more", "said"), [
-    (("--calibration", "call"), "--calibration has no effect without --quantise"),
-    (("--truncate-dims", "8", "--post", "whitening", "--fit-on", "target"), "--post: smaller copies"),
-    (("--truncate-dims", "8", "--processes", "2"), "--processes: smaller copies are measured in one process"),
-    (("--dims", "8"), "there is no --dims: write --truncate-dims"),
-])
-def test_the_command_refuses_what_has_no_meaning(cli, folder, more, said):
-    code, out, err = cli("eval", "--model", folder, "--pooler", "mean", "--sample", *more)
-    assert (code, out) == (2, "") and said in err.splitlines()[-1]
 
 
 def test_by_dot_product_a_function_of_unit_vectors_is_cut_as_a_model_that_declares_it():

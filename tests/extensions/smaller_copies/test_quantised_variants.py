@@ -1,9 +1,11 @@
-"""A smaller copy is an encoder of its own: its vectors, its fingerprint, and what it is calibrated on."""
+"""A smaller copy is an encoder of its own: its codes are sentence-transformers', its vectors and its fingerprint are told
+from others, and what is known of the base is known of it."""
 
 import warnings
 
 import numpy as np
 import pytest
+from known_encoder import Known, check_known
 from tiny_models import add_modules, build, sentences
 
 from stsbench import evaluate, load_encoder
@@ -14,9 +16,10 @@ from stsbench.encoders.cache.mteb import MtebEncoder
 from stsbench.encoders.fitted import fitted_sets
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
+from stsbench.encoders.roles import TextTask
 from stsbench.errors import EncoderError
 from stsbench.evaluation.rescore import several_encoders
-from stsbench.extensions.smaller_copies.codes import Ranges, codes
+from stsbench.extensions.smaller_copies.codes import PRECISIONS, Ranges, codes, compared, size
 from stsbench.extensions.smaller_copies.variant import CALL, Form, Held, Variant, Vectors
 
 TEXTS = ["the red cat", "a man plays the guitar", "a dog sleeps in the park", "the woman eats", "big food", "a blue cat"]
@@ -202,24 +205,78 @@ def test_a_call_is_calibrated_by_itself(base):
     assert not np.array_equal(embed(TEXTS)[:4], embed(TEXTS[:4]))
 
 
-def test_what_cannot_be_is_said(base):
-    with pytest.raises(EncoderError, match="has to be calibrated first"):
-        copy(base, None, "int8").encode(TEXTS)
-    with pytest.raises(EncoderError, match=r"--quantise int9 is unknown; did you mean int8 or uint8"):
-        Form(None, "int9")
-    with pytest.raises(EncoderError, match="two shares between 0 and 1"):
-        Form(clip=(0.9, 0.1))
-    with pytest.raises(EncoderError, match="have 32 numbers"):
-        copy(base, 64).encode(TEXTS)
-    with pytest.raises(EncoderError, match="sparse"):
-        copy(load_encoder("lexical:token-set"), None, "binary").encode(TEXTS)
-    with pytest.raises(EncoderError, match="mteb itself loads those"):
-        copy(base, None, "int8").fit([], "mteb:X@y")
-    with pytest.raises(EncoderError, match="dimension 0 is the same in all 2 vectors"):
-        Embed(copy(base, None, "int8", CALL))([TEXTS[0], TEXTS[0]])
+def test_what_cannot_be_computed_is_said(base):
+    for encode, reason in (
+        (lambda: copy(base, None, "int8").encode(TEXTS), "has to be calibrated first"),
+        (lambda: copy(base, 64).encode(TEXTS), "have 32 numbers"),
+        (lambda: copy(load_encoder("lexical:token-set"), None, "binary").encode(TEXTS), "sparse"),
+        (lambda: copy(base, None, "int8").fit([], "mteb:X@y"), "mteb itself loads those"),
+        (lambda: Embed(copy(base, None, "int8", CALL))([TEXTS[0], TEXTS[0]]), "dimension 0 is the same in all 2 vectors"),
+    ):
+        with pytest.raises(EncoderError, match=reason):
+            encode()
 
 
 def test_a_held_encoder_is_the_encoder(base):
     held = Held(base, Vectors())
     assert held.identity == base.identity and np.array_equal(held.encode(TEXTS), base.encode(TEXTS))
     assert held.for_role("query") is held
+
+
+@pytest.mark.parametrize("make", [
+    lambda base: Held(base, Vectors()), lambda base: Variant(base, Form(None, "binary"), Vectors()),
+], ids=["held", "binary"])
+@pytest.mark.parametrize("read", [
+    lambda made: made, lambda made: made.for_role("query"), lambda made: made.behind("x: "),
+    lambda made: made.for_task(TextTask("T", "STS")),
+], ids=["as it is", "in a role", "behind a prompt", "of a task"])
+def test_whatever_is_known_of_the_base_is_behind_a_copy(make, read):
+    base = Known()
+    made = read(make(base))
+    assert type(made) is type(make(base))
+    check_known(made, base)
+
+
+RNG = np.random.default_rng(38)
+VECTORS = RNG.normal(size=(60, 20)).astype(np.float32)
+VECTORS[:, 3] = 0.25  # a dimension that does not vary
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_codes_are_those_of_sentence_transformers(precision):
+    quantize = pytest.importorskip("sentence_transformers.util").quantize_embeddings
+    calibration, others = VECTORS[:40], VECTORS[40:] * 1.3  # some lie beyond the ranges
+    mine = codes(others, precision, Ranges.of(calibration))
+    theirs = quantize(others, precision, calibration_embeddings=calibration)
+    assert mine.dtype == theirs.dtype and np.array_equal(mine, theirs)
+    assert len(np.unique(mine)) > 10 and mine.nbytes == size(precision, 20) * len(others)
+
+
+def test_a_full_vector_takes_four_bytes_a_number():
+    assert [size(precision, 20) for precision in ("float32", *PRECISIONS)] == [80, 20, 20, 3, 3]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_what_is_compared_is_the_code(precision):
+    ranges = Ranges.of(VECTORS)
+    numbers = compared(codes(VECTORS, precision, ranges), precision, 20)
+    assert numbers.dtype == np.float32 and numbers.shape == VECTORS.shape
+    if precision in ("int8", "uint8"):
+        assert np.array_equal(numbers, codes(VECTORS, precision, ranges))
+    else:
+        low = -1 if precision == "binary" else 0
+        assert np.array_equal(numbers, np.where(VECTORS > 0, 1, low))
+
+
+def test_the_cosine_of_signs_is_the_hamming_distance():
+    signs = compared(codes(VECTORS, "binary"), "binary", 20)
+    distance = np.array([[sum(a != b for a, b in zip(one > 0, other > 0, strict=True)) for other in VECTORS]
+                         for one in VECTORS])
+    assert np.allclose(signs @ signs.T / 20, 1 - 2 * distance / 20)
+
+
+def test_clipped_ranges_are_quantiles():
+    ranges = Ranges.of(VECTORS, (0.05, 0.9))
+    low, high = np.quantile(VECTORS.astype(np.float64), [0.05, 0.9], axis=0)
+    assert np.allclose(ranges.low, low, atol=1e-6) and np.allclose(ranges.high, high, atol=1e-6)
+    assert ranges.constant.tolist() == [3] and ranges.digest() != Ranges.of(VECTORS).digest()

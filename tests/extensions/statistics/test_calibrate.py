@@ -1,4 +1,7 @@
-"""`stsbench calibrate`: what it prints, writes and draws of a run of labelled pairs."""
+"""`stsbench calibrate`: probabilities against scikit-learn's, thresholds against a loop and how often their intervals
+cover; a user's pairs that repeat count once, here and in `power`."""
+
+from __future__ import annotations
 
 import json
 from pathlib import Path
@@ -6,9 +9,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 from clirun import cli, fails, place  # noqa: F401 - fixtures
+from sklearn.calibration import calibration_curve
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import brier_score_loss
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 import stsbench
-from stsbench.errors import StsbenchError
+from stsbench import calibrate, evaluate, power
+from stsbench.extensions.statistics.calibrate import (
+    METHODS,
+    brier,
+    cross_fitted,
+    fit_curve,
+    reliability,
+    threshold_for,
+)
+from stsbench.metrics.bootstrap import wilson
 
 
 def write_pairs(path, n=120):
@@ -22,12 +39,12 @@ def write_pairs(path, n=120):
     path.write_text("\n".join(lines) + "\n")
 
 
-WORDS = ("eval", "--model", "lexical:token-set", "--resamples", "0")
+EVAL = ("eval", "--model", "lexical:token-set", "--resamples", "0")
 
 
 def test_the_command(cli, place):
     write_pairs(Path("pairs.csv"))
-    code, _, err = cli(*WORDS, "--protocol", "pairs:pairs.csv", "--output", "one")
+    code, _, err = cli(*EVAL, "--protocol", "pairs:pairs.csv", "--output", "one")
     assert code == 0, err
     asked = ("--precision", "0.7", "--precision", "1")
     code, out, err = cli("calibrate", "one", *asked, "--output", "c.json", "--plot", "c")
@@ -39,13 +56,133 @@ def test_the_command(cli, place):
     calibration = stsbench.calibrate("one", method="logistic")
     assert calibration.probability([0.0, 1.0])[0] < calibration.probability(1.0)
     write_pairs(Path("more.csv"), 60)
-    assert cli(*WORDS, "--protocol", "pairs:pairs.csv,pairs:more.csv", "--output", "two")[0] == 0
+    assert cli(*EVAL, "--protocol", "pairs:pairs.csv,pairs:more.csv", "--output", "two")[0] == 0
     fails(cli("calibrate", "two"), "two has several tasks: name one (pairs.csv, more.csv)")
     fails(cli("calibrate", "two", "--task", "mor.csv"), "two has no task 'mor.csv'; did you mean more.csv")
     assert stsbench.calibrate("two", task="more.csv").record.data.n == 60
 
 
-def test_a_run_without_labelled_pairs(cli, place):
-    assert cli(*WORDS, "--sample", "--tasks", "STS-B", "--output", "sts")[0] == 0
-    with pytest.raises(StsbenchError, match="sts holds no labelled pairs: measure them by"):
-        stsbench.calibrate("sts")
+def pairs(n, seed, step=0.2):
+    rng = np.random.default_rng(seed)
+    label = np.r_[np.ones(6), np.zeros(6), rng.random(n - 12) < 0.4].astype(np.int64)
+    return rng.normal(0.4, 0.15, n) + step * label, label
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_probabilities_are_those_of_scikit_learn(method):
+    similarity, label = pairs(300, 0)
+    folds = StratifiedKFold(5, shuffle=True, random_state=3)
+    if method == "isotonic":
+        model = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
+        whole = model.fit(similarity, label).predict(similarity)
+        held = cross_val_predict(model, similarity, label, cv=folds)
+    else:
+        model = LogisticRegression(C=np.inf, tol=1e-8, max_iter=1000)
+        whole = model.fit(similarity[:, None], label).predict_proba(similarity[:, None])[:, 1]
+        held = cross_val_predict(model, similarity[:, None], label, cv=folds, method="predict_proba")[:, 1]
+    np.testing.assert_allclose(fit_curve(similarity, label, method)(similarity), whole, atol=1e-6)
+    fitted = cross_fitted(similarity, label, method, folds=5, seed=3)
+    np.testing.assert_allclose(fitted, held, atol=1e-6)
+    assert brier(fitted, label) == pytest.approx(brier_score_loss(label, held), abs=1e-6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_curve_never_falls_even_where_similarity_misleads(method):
+    similarity, label = pairs(200, 1)
+    values = fit_curve(-similarity, label, method)(np.linspace(-1, 1, 50))
+    assert (np.diff(values) >= 0).all() and np.allclose(values, label.mean(), atol=0.15)
+
+
+def test_reliability_groups_pairs_of_like_probability():
+    rng = np.random.default_rng(2)
+    probability = rng.random(1000)
+    label = (rng.random(1000) < probability).astype(int)
+    bins = reliability(probability, label, 10)
+    share, mean = calibration_curve(label, probability, n_bins=10, strategy="quantile")
+    np.testing.assert_allclose([one.probability for one in bins], mean, atol=0.01)
+    np.testing.assert_allclose([one.share for one in bins], share, atol=0.03)
+    assert sum(one.n for one in bins) == 1000 and all(one.low <= one.share <= one.high for one in bins)
+    alike = reliability(np.full(50, 0.3), np.r_[np.ones(20), np.zeros(30)])
+    assert [(one.n, one.share) for one in alike] == [(50, 0.4)]
+
+
+@pytest.mark.parametrize("precision", [0.5, 0.8, 0.95, 1.0])
+def test_the_threshold_for_a_precision_is_that_of_a_loop(precision):
+    for seed in range(5):
+        similarity, label = pairs(80, seed)
+        enough = [t for t in similarity if label[similarity >= t].mean() >= precision - 1e-12]
+        threshold = threshold_for(similarity, label, precision)
+        if not enough:
+            assert threshold is None
+            continue
+        chosen, wanted = similarity >= threshold.value, similarity >= min(enough)
+        assert (chosen == wanted).all() and threshold.precision == pytest.approx(label[chosen].mean())
+        assert threshold.recall == pytest.approx(label[chosen].sum() / label.sum())
+
+
+def test_the_interval_is_where_wilsons_test_does_not_decide():
+    similarity, label = pairs(200, 7)
+    threshold = threshold_for(similarity, label, 0.7)
+
+    def ends(value):
+        return wilson(int(label[similarity >= value].sum()), int((similarity >= value).sum()))
+
+    values = np.sort(similarity)
+    assert ends(threshold.low)[1] >= 0.7 and all(ends(value)[1] < 0.7 for value in values[values < threshold.low])
+    assert ends(threshold.high)[0] > 0.7
+    below = values[values < threshold.high][-1]
+    assert ends(below)[0] <= 0.7
+    few = threshold_for(similarity[:20], label[:20], 0.95)
+    assert few is None or few.high is None  # twenty pairs never show a precision of .95
+
+
+N, TIMES = 60, 6
+WORDS = np.array(["sun", "moon", "tree", "river", "stone", "bird", "fish", "wind", "rain", "snow", "fire", "road"])
+A, B = ([" ".join(np.random.default_rng([seed, i]).choice(WORDS, 6)) + f" {i}" for i in range(N)] for seed in range(2))
+GOLD = np.random.default_rng(0).uniform(0, 5, N).round(1).tolist()
+LABEL = [int(i % 3 == 0) for i in range(N)]
+NEAR = [" ".join([*a.split()[:4], "now"]) if label else b for a, b, label in zip(A, B, LABEL, strict=True)]
+
+
+def written(name, third, second, values, times):
+    """A file with every pair so many times, in half of them the other way round."""
+    rows, swapped = zip(A, second, values, strict=True), zip(second, A, values, strict=True)
+    lines = ["\t".join(map(str, row)) for row in [*[*rows] * (times - times // 2), *[*swapped] * (times // 2)]]
+    Path(name).write_text("\n".join(["sentence1\tsentence2\t" + third, *lines]) + "\n")
+
+
+def test_the_power_of_two_runs_counts_a_pair_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    needed = []
+    for name, times in (("once.tsv", 1), ("six.tsv", TIMES)):
+        written(name, "score", B, GOLD, times)
+        runs = [evaluate(model, protocol=f"sts:{name}", output=f"{model}-{name}")
+                for model in ("lexical:token-set", "lexical:tfidf")]
+        needed.append(power(100, runs=runs, resamples=1000).tasks[0].value)
+    assert needed[1] == pytest.approx(needed[0], rel=0.15)
+
+
+def test_a_calibration_counts_and_folds_pairs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = []
+    for name, times in (("once.tsv", 1), ("six.tsv", TIMES)):
+        written(name, "label", NEAR, LABEL, times)
+        made.append(calibrate(evaluate("lexical:token-set", protocol=f"pairs:{name}", output=f"{name}-run", resamples=0)))
+    once, six = made
+    assert six.fitted == pytest.approx(np.tile(once.fitted, TIMES)) and six.brier == pytest.approx(once.brier)
+    assert [one.n for one in six.bins] == [one.n for one in once.bins]
+    for one, other in zip(once.bins, six.bins, strict=True):
+        assert (other.low, other.high) == pytest.approx((one.low, one.high))
+    assert six.thresholds == once.thresholds
+    assert {key: six.as_json()[key] for key in ("pairs", "matches", "rows")} == {
+        "pairs": N, "matches": sum(LABEL), "rows": N * TIMES}
+    assert six.lines()[0] == once.lines()[0].replace("once.tsv", "six.tsv")
+    assert any(f"{N * TIMES} rows of six.tsv are {N} different items" in line for line in six.lines())
+
+
+def test_folds_of_a_calibration_hold_a_pair_once():
+    item, noise = np.tile(np.arange(N), 2), np.random.default_rng(0).normal(size=2 * N)
+    label = np.tile(LABEL, 2)
+    plain = cross_fitted(noise, label, folds=3)
+    assert (cross_fitted(noise, label, folds=3, item=np.arange(2 * N)) == plain).all()
+    assert (cross_fitted(noise, label, folds=3, item=item) != plain).any()

@@ -98,13 +98,6 @@ def test_very_short_and_very_long_rows_keep_their_cosine(length):
     np.testing.assert_allclose(scores, want[0], atol=1e-6)
 
 
-def test_an_orthogonal_map_and_scaling_change_no_position():
-    queries, corpus = random(seed=5)
-    turn = np.linalg.qr(np.random.default_rng(9).standard_normal((24, 24)))[0].astype(np.float32)
-    want = nearest(queries, corpus, 5, cosine=True)[1]
-    assert np.array_equal(nearest(queries @ turn, 3 * corpus @ turn, 5, cosine=True)[1], want)
-
-
 def test_iterator_memmap_and_sparse_give_the_same(tmp_path):
     queries, corpus = random(seed=7)
     corpus[np.abs(corpus) < 1] = 0
@@ -165,10 +158,8 @@ def test_faiss_agrees():
         nearest(csr_matrix(queries), csr_matrix(corpus), 2, backend="faiss")
 
 
-def test_an_unknown_or_missing_backend_is_one_line(monkeypatch):
+def test_a_missing_backend_is_one_line(monkeypatch):
     queries, corpus = random()
-    with pytest.raises(StsbenchError, match="known: exact, faiss"):
-        nearest(queries, corpus, 2, backend="annoy")
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(StsbenchError, match="pip install"):
         nearest(queries, corpus, 2, backend="faiss")

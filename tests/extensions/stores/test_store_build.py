@@ -1,12 +1,10 @@
-"""Building a store: what is in it, going on after a kill at every file operation, and what it refuses to go on with."""
+"""Building a store: what is in it and in which numbers, going on after a kill anywhere, and what is refused."""
 
-import io
 import multiprocessing
 import os
 import shutil
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -76,15 +74,6 @@ def test_equal_texts_of_a_shard_are_computed_once(tmp_path):
     encoder = Toy()
     assert len(build(tmp_path / "in.txt", tmp_path / "store", encoder, shard_rows=4)) == 4
     assert encoder.calls == [["same", "other"]]
-
-
-def test_a_stream_is_read_as_a_file_is(source, tmp_path):
-    whole = build(source, tmp_path / "file")
-    streamed = build_store(
-        Toy(), Texts("-", stream=io.BytesIO(source.read_bytes())), tmp_path / "stream", shard_rows=3, log=lambda line: None
-    )
-    assert content(tmp_path / "file") == content(tmp_path / "stream")
-    assert streamed.manifest.input == whole.manifest.input.model_copy(update={"name": "-"})
 
 
 def before_each_operation(source, folder, kept):
@@ -229,32 +218,6 @@ def test_a_text_without_a_vector_is_named_by_its_line(source, tmp_path):
     assert build(source, tmp_path / "store").shape == (7, 3)
 
 
-@pytest.mark.parametrize(("text", "column", "said"), [
-    ("a\tb\n", None, "contains a tab: choose the column of the text, e.g. --column 2"), ("", None, "contains no text"),
-    ("a\tb\nc\n", 2, "texts.txt:2 has 1 column: there is no --column 2"), (b"\xff\n", None, "texts.txt:1: not valid UTF-8"),
-    (b"a\nb\0\n", None, "texts.txt:2: a NUL byte"),
-])
-def test_what_is_not_text_is_one_line(source, tmp_path, text, column, said):
-    source.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(DataError, match=said):
-        build(source, tmp_path / "store", column=column)
-
-
-def test_columns(source, tmp_path):
-    source.write_text("1\tfirst \tx\n2\tsecond\ty\n")
-    assert build(source, tmp_path / "second", column=2).texts([0, 1]) == ["first", "second"]
-    assert build(source, tmp_path / "whole", column=0).texts([1]) == ["2\tsecond\ty"]
-    with pytest.raises(DataError, match=r"cannot read rows\.jsonl"):
-        build(Path("rows.jsonl"), tmp_path / "third")
-
-
-def test_encoders_that_no_store_can_hold(source, tmp_path):
-    with pytest.raises(EncoderError, match="fitted on each set"):
-        build(source, tmp_path / "a", load_encoder("lexical:tfidf"))
-    with pytest.raises(EncoderError, match="sparse vectors, which a store cannot hold"):
-        build(source, tmp_path / "b", load_encoder("lexical:token-set"))
-
-
 def test_the_pace_counts_texts_and_estimates_their_number(source, tmp_path):
     paces = []
     build(source, tmp_path / "store", progress=paces.append)
@@ -284,3 +247,56 @@ def test_a_store_of_two_processes_is_that_of_one(tmp_path, monkeypatch):
     assert np.array_equal(np.concatenate(list(one.blocks())), np.concatenate(list(two.blocks())))
     sys.modules.pop("mine_shared", None)
     assert not multiprocessing.active_children()
+
+
+VECTORS_IN = np.array(
+    [[1, -2, 0, .5, 0, 3e-5, -4, 8, 1], [-.5, 1, 0, .25, -1, 0, 2, -8, .1], [2, 3, 0, -1, .5, 0, 4, 1, -1]], np.float32
+)
+
+
+class Fixed(Toy):
+    """The vector of "0", "1", "2" is that row."""
+
+    def run(self, texts, progress=None):
+        encoded = super().run(texts, progress)
+        encoded.vectors.resize((len(texts), 9), refcheck=False)
+        encoded.vectors[:] = VECTORS_IN[[int(text) for text in texts]]
+        return encoded
+
+
+def stored(tmp_path, dtype, vectors=VECTORS_IN, shard_rows=2):
+    (tmp_path / "in.txt").write_text("0\n1\n2\n")
+    store = build_store(Fixed(), Texts(str(tmp_path / "in.txt")), tmp_path / dtype, dtype=dtype, shard_rows=shard_rows)
+    raw = [np.load(tmp_path / dtype / "shards" / f"{i:08d}" / VECTORS) for i in range(2)]
+    return store, np.concatenate(raw), store.rows([0, 1, 2])
+
+
+def test_float32_and_float16(tmp_path):
+    _, raw, rows = stored(tmp_path, "float32")
+    assert raw.dtype == np.float32 and np.array_equal(rows, VECTORS_IN)
+    _, raw, rows = stored(tmp_path, "float16")
+    assert raw.dtype == np.float16 and np.array_equal(rows, VECTORS_IN.astype(np.float16).astype(np.float32))
+
+
+def test_int8_has_a_scale_for_each_dimension_by_the_first_shard(tmp_path):
+    store, raw, rows = stored(tmp_path, "int8")
+    scales = np.array([1, 2, 127, .5, 1, 3e-5, 4, 8, 1]) / 127  # the largest of rows 0 and 1; 0 throughout: 1
+    assert store.manifest.scales == pytest.approx(scales) and "first 2 texts" in store.manifest.calibration
+    assert raw.dtype == np.int8 and raw[0].tolist() == [127, -127, 0, 127, 0, 127, -127, 127, 127]
+    assert raw[2].tolist() == [127, 127, 0, -127, 64, 0, 127, 16, -127]  # 2 of 1, 3 of 2, -1 of .5 are cut
+    assert store.manifest.total("clipped") == 3
+    assert rows == pytest.approx(raw * scales) and np.abs(rows[:2] - VECTORS_IN[:2]).max() <= scales.max() / 2 + 1e-6
+
+
+def test_binary_holds_the_signs(tmp_path):
+    store, raw, rows = stored(tmp_path, "binary")
+    assert raw.shape == (3, 2) and raw.tolist() == [[0b10010101, 0b10000000], [0b01010010, 0b10000000], [0b11001011, 0]]
+    assert np.array_equal(rows, np.where(VECTORS_IN > 0, 1, -1)) and store.dimension == 9
+    hamming = int(np.bitwise_count(raw[0] ^ raw[1]).sum()) if hasattr(np, "bitwise_count") else 5
+    assert float(rows[0] @ rows[1]) == 9 - 2 * hamming
+
+
+def test_what_float16_cannot_hold(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "VECTORS_IN", VECTORS_IN * 1e5)
+    with pytest.raises(EncoderError, match=r"--store-dtype float16 cannot hold 800000: use float32 or int8"):
+        stored(tmp_path, "float16")

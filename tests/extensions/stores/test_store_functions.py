@@ -1,7 +1,6 @@
 """`encode` and `neighbours`, commands and functions: the same rows, the same files, byte for byte."""
 
-import dataclasses
-import inspect
+import io
 import json
 import sys
 from pathlib import Path
@@ -10,13 +9,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tiny_models
-from clirun import cli, place  # noqa: F401 - fixtures
+from clirun import cli, fails, place  # noqa: F401 - fixtures  # noqa: F401 - fixtures
+from consoles import ENCODINGS, ESCAPED, HOSTILE, console  # noqa: F401 - a fixture
 
 import stsbench
-from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
+from stsbench.data.fetch.sources import load
 from stsbench.errors import StsbenchError, StsbenchWarning
+from stsbench.extensions.stores.build import Pace
+from stsbench.extensions.stores.command import Clock, duration, neighbours
 from stsbench.extensions.stores.neighbours import distinct, read_lines
-from stsbench.extensions.stores.options import NearestOptions, StoreOptions
+from stsbench.extensions.stores.vectors import VectorStore
 
 pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
 HASHED = "python:mine_cli:hashed"
@@ -65,21 +67,6 @@ def test_encode_by_a_transformer_warns_of_cut_texts(cli, tiny, lines):
     assert len(warned) == 2
 
 
-@pytest.mark.parametrize(("asked", "reason"), [
-    ({"texts": ["a", 3]}, "text 2 is not a str but of type int"), ({"texts": ["a\ud800"]}, "half a surrogate pair"),
-    ({"texts": 3}, "texts are a list of str"), ({"output": 3}, "encode: output=3: "), ({"column": -1}, "column=-1"),
-    ({"texts": []}, "contains no text"), ({"texts": "a text"}, "cannot read a text"),
-    ({"store_dtype": "int4"}, "--store-dtype int4 is unknown; did you mean int8?"),
-    ({"shard_size": 0}, "--shard-size must be at least 1, not 0"), ({"max_length": "long"}, "encode: max_length='long': "),
-    ({"model": len, "pooler": "cls"}, "pooler has no effect on an encoder that is already loaded"),
-    ({"model": len, "processes": 2}, "need a model that each process can load by its name"),
-])
-def test_what_encode_refuses(place, asked, reason):
-    with pytest.raises(StsbenchError, match=reason) as caught:
-        stsbench.encode(**{"model": HASHED, "texts": ["a"], "output": "v", **asked})
-    assert "\n" not in str(caught.value) and not Path("v").exists()
-
-
 @pytest.mark.parametrize("model", [HASHED, "lexical:tfidf"])
 def test_neighbours(cli, lines, model):
     words = ("--query", "a cat", "--query", "the  dog runs", "--top", 4, "--json", "-")
@@ -103,20 +90,6 @@ def test_neighbours_in_a_store(cli, lines):
         stsbench.neighbours(lambda texts: np.array([[text != "x", 0.0] for text in texts]), ["a", "b"], "x")
 
 
-@pytest.mark.parametrize(("asked", "reason"), [
-    ({"queries": " "}, "the queries are empty"), ({"queries": ()}, "no query"), ({"top": 0}, "--top must be at least 1"),
-    ({"corpus": [" "]}, "the corpus contains no text"), ({"corpus": [1]}, "text 1 is not a str"),
-    ({"corpus": 3}, "texts are a list"), ({"queries": 3}, "texts are a list"),
-    ({"queries": ["a", 1]}, "query 2 is not a str"),
-    ({"column": "second"}, "column='second' has no effect"), ({"corpus": "all.txt", "sample": True}, "all.txt is not one"),
-    ({"query_file": 3}, "neighbours: query_file=3: "), ({"model": "lexcal:token-set"}, "did you mean 'lexical:'"),
-    ({"no_cache": True, "cache_dir": "c"}, "exclude each other"), ({"backend": "annoy"}, "annoy is unknown; known"),
-])
-def test_what_neighbours_refuses(place, asked, reason):
-    with pytest.raises(StsbenchError, match=reason):
-        stsbench.neighbours(**{"model": HASHED, "corpus": ["a"], "queries": "a", **asked})
-
-
 def test_a_corpus_and_queries_are_read_as_any_file_of_texts(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text('id;text\n1;"A cat; asleep"\n2;Dogs  | wolves\n')
@@ -124,18 +97,6 @@ def test_a_corpus_and_queries_are_read_as_any_file_of_texts(tmp_path):
     assert read_lines(path, "id") == {"1": [2], "2": [3]}
     with pytest.raises(StsbenchError, match="no column 'none'"):
         read_lines(path, "none")
-
-
-@pytest.mark.parametrize(("name", "groups"), [
-    ("encode", (EncoderOptions, StoreOptions, ProcessOptions)),
-    ("neighbours", (EncoderOptions, CacheOptions, NearestOptions)),
-])
-def test_names_and_defaults_are_those_of_the_command(name, groups):
-    expected = {entry.name: entry.default for group in groups for entry in dataclasses.fields(group)}
-    del expected["model"]
-    parameters = inspect.signature(getattr(stsbench, name)).parameters
-    assert {key: parameters[key].default for key in expected} == expected
-    assert all(parameters[key].kind is inspect.Parameter.KEYWORD_ONLY for key in expected)
 
 
 @pytest.mark.parametrize("notebook", [False, True])
@@ -153,3 +114,142 @@ def test_in_a_notebook_encode_counts_texts(monkeypatch, capsys, place, notebook)
         assert "encoding: 3text" in streamed and streamed.count("\n") == 1
     else:
         assert listed == streamed == ""
+
+
+CORPUS = ["a cat sleeps", "the dog runs", "a cat sleeps", "rain falls", "the old man reads", "birds sing"]
+QUERIES = ["cats sleep", "a dog runs"]
+
+
+@pytest.fixture
+def corpus(place):
+    """A relevance folder of the user's own, and its texts as plain lines."""
+    folder = place / "mine"
+    folder.mkdir()
+    (folder / "queries.tsv").write_text("".join(f"q{i}\t{text}\n" for i, text in enumerate(QUERIES)))
+    (folder / "corpus.tsv").write_text("".join(f"d{i}\t{text}\n" for i, text in enumerate(CORPUS)))
+    (folder / "relevance.tsv").write_text("q0\td0\nq1\td1\n")
+    (place / "all.txt").write_text("\n".join([*QUERIES, *CORPUS]))
+    return place
+
+
+def test_encode_then_retrieval_then_neighbours(cli, corpus):
+    code, out, err = cli("encode", "--model", HASHED, "--input", "all.txt", "--output", "v")
+    assert (code, out) == (0, "") and err.endswith("v: 8 texts x 3, float32, 781 bytes with texts\n")
+    scores = []
+    for model in (HASHED, "vectors:v"):
+        how = ("--protocol", "retrieval:mine", "--resamples", "0", "--output", "measured")
+        code, out, _ = cli("eval", "--model", model, *how, "--json", "-")
+        assert code == 0
+        scores.append([(row["metric"], row["value"]) for row in json.loads(out)])
+    assert scores[0] == scores[1] and len(scores[0]) > 2
+    rows = []
+    for where in ("all.txt", "v"):
+        how = ("--query", "a cat sleeps", "--query", "new text", "--top", "4")
+        code, out, _ = cli("neighbours", "--model", HASHED, "--corpus", where, *how, "--json", "-")
+        assert code == 0
+        rows.append(json.loads(out))
+    assert [{**row, "cosine": 0} for row in rows[0]] == [{**row, "cosine": 0} for row in rows[1]]
+    assert [row["cosine"] for row in rows[0]] == pytest.approx([row["cosine"] for row in rows[1]], abs=1e-6)
+    assert rows[1][0] == {"query": "a cat sleeps", "rank": 1, "cosine": pytest.approx(1), "line": 3, "copies": 2,
+                          "text": "a cat sleeps"}
+    fails(cli("neighbours", "--model", "python:mine_cli:constant", "--corpus", "v", "--query", "x"), "another encoder")
+
+
+def test_standard_input_and_columns(cli, corpus, monkeypatch):
+    table = "".join(f"{i}\t{text}\n" for i, text in enumerate(CORPUS)).encode()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(table)))
+    assert cli("encode", "--model", HASHED, "--input", "-", "--column", "2", "--output", "v")[0] == 0
+    store = VectorStore(Path("v"))
+    assert store.texts(range(6)) == CORPUS and store.manifest.input.name == "-"
+
+
+def test_int8_says_what_was_cut(cli, corpus):
+    encode = ("encode", "--model", HASHED, "--input", "all.txt", "--store-dtype", "int8", "--output")
+    assert "cut to int8's scale" not in cli(*encode, "v")[2]
+    err = cli(*encode, "w", "--shard-size", "2")[2]
+    assert "were cut to int8's scale, which is of the largest absolute numbers of the first 2 texts" in err
+
+
+def test_the_time_left_is_that_of_what_this_call_encodes():
+    times = iter([0.0, 10.0, 10.0, 10.0])
+    clock = Clock(lambda: next(times))
+    assert clock(Pace(6000, 5000, 17_000)) == "100 texts/s, 2 min left" and clock(Pace(5000, 5000, None)) == ""
+    assert clock(Pace(6000, 5000, None)) == "100 texts/s"
+    assert [duration(seconds) for seconds in (0.4, 99, 101, 5940, 7500, -3)] == [
+        "0 s", "99 s", "2 min", "99 min", "2 h 5 min", "0 s"
+    ]
+
+
+CAPTIONS = "x.jpg#0\tA cat sleeps .\nx.jpg#1\tTwo dogs run .\n\ny.jpg#0\tA  cat sleeps .\ny.jpg#1\tA [big] dog runs .\n"
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "lines.tsv").write_text(CAPTIONS)
+
+    def run(*words, corpus="lines.tsv", column=("--column", "2"), model="lexical:token-set"):
+        code = neighbours.main(["--model", model, "--corpus", corpus, *column, *words], standalone_mode=False)
+        assert code == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.mark.parametrize("model", ["lexical:token-set", "lexical:tfidf"])
+def test_neighbours_rank_distinct_texts_with_their_first_line(command, model):
+    rows = json.loads(command("--query", "a cat sleeps .", "--query", "dogs", "--top", "9", "--json", "-", model=model))
+    assert [row["rank"] for row in rows] == [1, 2, 3] * 2
+    best = {key: value for key, value in rows[0].items() if key != "cosine"}
+    assert best == {"query": "a cat sleeps .", "rank": 1, "line": 1, "copies": 2, "text": "A cat sleeps ."}
+    assert rows[0]["cosine"] == pytest.approx(1) and rows[0]["cosine"] > rows[1]["cosine"]
+    assert rows[3]["text"] == "Two dogs run ." and rows[3]["line"] == 2
+
+
+def test_the_table_shows_rank_cosine_line_and_text(command, tmp_path):
+    (tmp_path / "asked.txt").write_text("big [dog]\n")
+    out = command("--query-file", "asked.txt", "--top", "1", "--json", "rows.json")
+    assert "query: big [dog]" in out and "A [big] dog runs ." in out and "line" in out
+    [row] = json.loads((tmp_path / "rows.json").read_text())
+    assert row["line"] == 5 and f"{row['cosine']:.4f}" in out
+
+
+def test_neighbours_in_a_data_set(command):
+    """As in a file that holds its sentences, but that the numbers are the pairs'."""
+    data = load("stsb/test", sample=True)
+    sentences = [*data.first, *data.second]
+    Path("sentences.txt").write_text("\n".join(sentences) + "\n")
+    words = ("--query", data.second[2], "--query", "a dog runs", "--top", "4", "--json", "-")
+    rows = json.loads(command(*words, "--sample", corpus="stsb/test", column=()))
+    plain = json.loads(command(*words, corpus="sentences.txt", column=()))
+    assert len(rows) == 8 and rows[0]["text"] == data.second[2] and rows[0]["item"] == 3
+    for row, other in zip(rows, plain, strict=True):
+        assert row["item"] == (other["line"] - 1) % len(data) + 1
+        assert row["text"] in (data.first[row["item"] - 1], data.second[row["item"] - 1])
+        assert row["copies"] == sentences.count(row["text"])
+        for key in ("query", "rank", "text", "copies", "cosine"):
+            assert row[key] == pytest.approx(other[key]) if key == "cosine" else row[key] == other[key]
+    table = command("--query", "a dog runs", "--sample", corpus="sst2", column=())
+    assert "item" in table and "line" not in table
+
+
+def test_a_file_comes_before_a_data_set_of_its_name(command):
+    Path("stsb").mkdir()
+    Path("stsb/test").write_text("a cat\na dog\n")
+    [row] = json.loads(command("--query", "a dog", "--top", "1", "--json", "-", corpus="stsb/test", column=()))
+    assert (row["text"], row["line"]) == ("a dog", 2)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_texts_of_a_corpus_suit_the_console(tmp_path, monkeypatch, console, encoding):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "corpus.txt").write_text(f"{HOSTILE}\nplain boat\nthird\n", "utf-8")
+    of = ["--model", "lexical:token-set", "--no-cache", "--corpus", "corpus.txt"]
+    words = ["neighbours", *of, "--query", "boat \U0001f31e"]
+    code, out, err = console(encoding, *words)
+    assert code == 0, err
+    assert all(part in out for part in ESCAPED) and "plain boat" in out
+    assert ("\U0001f31e" in out) == (encoding == "utf-8") and (r"\U0001f31e" in out) == (encoding != "utf-8")
+    code, out, err = console(encoding, *words, "--json", "-")
+    assert code == 0 and any(row["text"] == " ".join(HOSTILE.split()) for row in json.loads(out))
