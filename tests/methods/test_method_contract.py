@@ -106,7 +106,7 @@ def test_the_options_of_every_recipe_go_together_and_fit_its_data(place, method)
     ("mlm", "label sentence", "sentence", {}), ("mlm", "positive anchor", "anchor", {}),
 ])
 def test_of_the_data_s_columns_those_that_the_loss_compares_are_used_in_its_order(method, columns, used, options):
-    """What is refused: tests/refusals/methods-options.yaml."""
+    """What is refused: tests/refusals/method-options.yaml."""
     assert roles(method, *columns.split(), **options) == tuple(used.split())
 
 
