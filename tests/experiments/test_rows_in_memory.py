@@ -81,20 +81,3 @@ def test_equal_rows_are_one_file_and_others_another(tmp_path):
     assert rows_file(iter(["a", "b"]), "labelled") == one and rows_file([("a", "b")], "data") != one
     stamp = one.stat().st_mtime_ns
     assert rows_file(("a", "b"), "data").stat().st_mtime_ns == stamp
-
-
-def test_missing_values_of_a_table_are_refused_by_the_reader():
-    pandas = pytest.importorskip("pandas")
-    with pytest.raises(DataError, match=":2: the value of 'text' is not text but null"):
-        rows_of(pandas.DataFrame({"text": ["a", None], "n": [1.0, None]}))
-
-
-def test_half_a_character_is_refused_by_its_row():
-    with pytest.raises(DataError, match=r"^data, row 2: the text holds half a surrogate pair"):
-        rows_file(["a", "\ud800"], "data")
-
-
-@pytest.mark.parametrize("rows", [{"a", "b"}, frozenset({"a"}), {"a": 1}.keys()])
-def test_rows_without_an_order_are_refused(rows):
-    with pytest.raises(DataError, match=r"data is a .*order"):
-        rows_file(rows, "data")

@@ -117,3 +117,18 @@ def _tables_of_vectors(place):
 
 
 PLACES["tables of vectors"] = _tables_of_vectors  # each of a .npz file's faults
+
+
+def file_of(name, content):
+    """A file in the working folder with these bytes, which may be of no encoding or longer than a table can show."""
+    Path(name).write_bytes(content)
+    return Path(name)
+
+
+def parquet_of(**columns):
+    """A Parquet file in the working folder with these columns."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    parquet.write_table(pa.table(columns), "a.parquet")
+    return Path("a.parquet")

@@ -33,7 +33,6 @@ def link(name: str, kind: bytes, target: str = "/etc/passwd") -> tarfile.TarInfo
     (tar_of({"ok": b"1"}, [link("h", tarfile.LNKTYPE, "ok")]), "link or a special file"),
     (tar_of({}, [link("dev", tarfile.CHRTYPE)]), "link or a special file"),
     (tar_of({}, [link("pipe", tarfile.FIFOTYPE)]), "link or a special file"),
-    (tar_of({"ok": b"1"}) + b"", ""),
     (tar_of({"big": b"1" * 3000})[:2000], "truncated"),
     (gzip.compress(tar_of({"big": bytes(range(256)) * 64}))[:-30], "truncated"),
     (b"<html>no tar</html>" * 99, "truncated or not a tar file"),
@@ -44,9 +43,6 @@ def test_hostile_and_broken_archives(tmp_path: Path, body: bytes, message: str) 
     (tmp_path / "a.tar").write_bytes(body)
     into = tmp_path / "deep" / "into"
     into.mkdir(parents=True)
-    if not message:
-        assert extract(tmp_path / "a.tar", into) == {"ok": into / "0"}
-        return
     with pytest.raises(DataError, match=message):
         extract(tmp_path / "a.tar", into)
     assert not (tmp_path / "x").exists() and not (tmp_path / "deep" / "x").exists()
@@ -84,9 +80,10 @@ def fast(compress: Callable[..., bytes], **level: int) -> Callable[[bytes], byte
     return lambda content: compress(content, **level)
 
 
-@pytest.mark.parametrize("pack", [bytes, fast(gzip.compress, compresslevel=1), fast(lzma.compress, preset=0)],
-                         ids=["plain", "gzip", "lzma"])
-@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+@pytest.mark.parametrize(("pack", "kind"), [
+    *((bytes, kind) for kind in (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)),
+    (fast(gzip.compress, compresslevel=1), tarfile.XHDTYPE), (fast(lzma.compress, preset=0), tarfile.GNUTYPE_LONGNAME),
+])
 @pytest.mark.parametrize(("size", "count"), [(30_000_000, 1), (250_000, 100)])
 def test_headers_take_no_memory(
     tmp_path: Path, pack: Callable[[bytes], bytes], kind: bytes, size: int, count: int, monkeypatch: pytest.MonkeyPatch
@@ -112,10 +109,12 @@ def test_a_negative_size_does_not_make_room(tmp_path: Path) -> None:
 
 
 def test_an_archive_makes_no_folders(tmp_path: Path) -> None:
-    (tmp_path / "a.tar").write_bytes(tar_of({"/".join([str(i), *"abcdefghij"]): b"" for i in range(50)}))
+    names = ["/".join([str(i), *"abcdefghij"]) for i in range(50)]
+    (tmp_path / "a.tar").write_bytes(tar_of(dict.fromkeys(names, b"")))
     (tmp_path / "into").mkdir()
     files = extract(tmp_path / "a.tar", tmp_path / "into")
-    assert len(files) == 50 and all(path.parent == tmp_path / "into" and path.is_file() for path in files.values())
+    assert files == {name: tmp_path / "into" / str(i) for i, name in enumerate(names)}
+    assert all(path.is_file() for path in files.values())
 
 
 def test_what_a_killed_fetch_left_is_removed_by_the_next(tmp_path: Path) -> None:

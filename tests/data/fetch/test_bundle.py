@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from hubserver import SAMPLE, Server, know_the_sample, raw, sample_files, serving, tar_of
+from hubserver import SAMPLE, Server, raw, sample_files, tar_of
 
 from stsbench.cli.data import data as data_command
 from stsbench.data.fetch.download import fetch_file, wanted
@@ -18,17 +17,6 @@ from stsbench.data.fetch.sources import load
 from stsbench.data.sets.catalog import Catalog, entries, entry
 from stsbench.errors import DataError, StsbenchError
 from stsbench.files import data_root
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
-    with serving(monkeypatch, tmp_path) as state:
-        yield state
-
-
-@pytest.fixture
-def sample_catalog(monkeypatch: pytest.MonkeyPatch) -> Catalog:
-    return know_the_sample(monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["b.tar", "b.tar.gz"])
@@ -49,24 +37,6 @@ def test_bundle_carries_raw_files_and_locks_them(server: Server, tmp_path: Path)
     install_bundle(tmp_path / "b.tar", tmp_path / "other")
     assert read_lock(tmp_path / "other") == read_lock(data_root())
     assert load("stsb/test", text_version="raw", data_dir=tmp_path / "other", strict=True).known
-
-
-def test_bad_bundles(server: Server, sample_catalog: Catalog, tmp_path: Path) -> None:
-    bundle = tmp_path / "b.tar"
-    manifest = {"stsbench_bundle": 1, "files": {"downstream/MR/rt-polarity.pos": "0" * 64}}
-    bundle.write_bytes(tar_of({"manifest.json": json.dumps(manifest).encode(), "downstream/MR/rt-polarity.pos": b"x"}))
-    with pytest.raises(DataError, match=r"damaged: downstream/MR/rt-polarity\.pos"):
-        install_bundle(bundle, data_root())
-    bundle.write_bytes(tar_of(sample_files()))
-    with pytest.raises(DataError, match="not a stsbench bundle"):
-        install_bundle(bundle, data_root())
-    bundle.write_bytes(tar_of({"manifest.json": b'{"stsbench_bundle": 2, "files": {}}'}))
-    with pytest.raises(DataError, match="another version"):
-        install_bundle(bundle, data_root())
-    with pytest.raises(DataError, match="does not exist"):
-        install_bundle(tmp_path / "absent.tar", data_root())
-    with pytest.raises(DataError, match="nothing to bundle"):
-        write_bundle(tmp_path, tmp_path / "c.tar")
 
 
 def run(*arguments: str) -> str:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hubserver import Server, serving
+from hubserver import Server
 
 from stsbench.data.fetch.download import download
 from stsbench.errors import DataError
 
 LIMIT = 1 << 20
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
-    with serving(monkeypatch, tmp_path) as state:
-        yield state
 
 
 def test_download(server: Server, tmp_path: Path) -> None:

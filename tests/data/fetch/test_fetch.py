@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hubserver import Server, know_the_sample, raw, sample_files, serving, tar_of
+from hubserver import Server, raw, sample_files, tar_of
 
 from stsbench.data.fetch.download import fetch_archive, fetch_file, hub_url
 from stsbench.data.fetch.install import read_lock
@@ -14,17 +13,6 @@ from stsbench.data.fetch.sources import load, training_text
 from stsbench.data.sets.catalog import Catalog, catalog, entry
 from stsbench.errors import DataError
 from stsbench.files import data_root
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
-    with serving(monkeypatch, tmp_path) as state:
-        yield state
-
-
-@pytest.fixture
-def sample_catalog(monkeypatch: pytest.MonkeyPatch) -> Catalog:
-    return know_the_sample(monkeypatch)
 
 
 @pytest.mark.parametrize("prefix", ["", "./", "downstream/", "data/downstream/"])

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from clirun import cli, place  # noqa: F401 - fixtures
 from scipy.stats import spearmanr
 
 from stsbench import evaluate
 from stsbench.data.own.sets import read_labelled_pairs, read_labelled_texts, read_scored_pairs
-from stsbench.errors import DataError
 
 PARTS = {
     "de.csv": [("rot blau", "rot blau grau", 4.0), ("ein hund", "zwei katzen", 0.5), ("ein haus", "ein altes haus", 3.0)],
@@ -67,25 +65,8 @@ def test_pairs_and_splits(tmp_path):
         "test": 1, "train": 2, "dev": 1}
 
 
-def test_what_is_not_read_is_said_and_what_is_doubtful_is_refused(tmp_path):
+def test_a_file_that_is_not_read_is_told(tmp_path):
     folder = write(tmp_path / "langs")
     (folder / "README.md").write_text("words")
     (folder / ".hidden.csv").write_text("x")
     assert read_scored_pairs(folder).warnings == ("langs: not read: README.md",)
-    (folder / "en.tsv").write_text("sentence1\tsentence2\tscore\na\tb\t1\n")
-    with pytest.raises(DataError, match=r"en\.tsv and en\.csv are both the part 'en': rename one"):
-        read_scored_pairs(folder)
-    (folder / "en.tsv").rename(folder / "fr.tsv")
-    (folder / "fr.tsv").write_text("sentence1\tsentence2\tscore\n")
-    with pytest.raises(DataError, match=r"fr\.tsv holds no row: leave the file out"):
-        read_scored_pairs(folder)
-    (folder / "fr.tsv").write_text("sentence1\tsentence2\tscore\tsubset\na\tb\t1\tx\n")
-    with pytest.raises(DataError, match=r"fr\.tsv:2: a column subset, but its file is the subset 'fr' already"):
-        read_scored_pairs(folder)
-
-
-def test_the_command_line(cli, place):
-    write(Path("langs"))
-    code, out, err = cli("eval", "--model", "lexical:token-set", "--protocol", "sts:langs", "--output", "run",
-                         "--resamples", "0")
-    assert code == 0 and "mean" in out and "wmean" in out and "langs" in out, err

@@ -49,11 +49,6 @@ def test_normalise(text: str, same: str) -> None:
     assert normalise(text) == same
 
 
-@given(st.text())
-def test_normalising_twice_changes_nothing(text: str) -> None:
-    assert normalise(normalise(text)) == normalise(text)
-
-
 @given(st.lists(st.tuples(st.text("ab .", max_size=4), st.text("ab .", max_size=4)), max_size=8))
 def test_a_set_overlaps_itself_wholly(rows: list[tuple[str, str]]) -> None:
     report = overlap(pairs("t", *rows), [pairs("u", *rows)])

@@ -15,7 +15,6 @@ from stsbench.data.text.cache import file_digest
 from stsbench.data.text.examples import TextRows
 from stsbench.data.text.store import open_store
 from stsbench.data.text.tokens import tokenised
-from stsbench.errors import DataError
 
 LINES = ["a", " b ", "", "c", "d", "e", "f", "g", " \u3000", "", "h", "i\u2028j"]
 
@@ -111,14 +110,6 @@ def test_rows_of_several_lines(tmp_path, count, start):
     after = [store.following([row])[0] for row in range(len(store))]
     same = [one[2] == two[2] for one, two in pairwise(expected)]
     assert after == [*(row + 1 if near else -1 for row, near in enumerate(same)), -1]
-
-
-def test_a_table_has_no_rows_of_several_lines(tmp_path):
-    path = written(tmp_path / "a.tsv", ["sentence", "a"])
-    with pytest.raises(DataError, match="lines_per_row joins lines of plain text, and this is tsv"):
-        open_store(path, lines_per_row=2, cache=tmp_path / "cache")
-    with pytest.raises(DataError, match="is empty"):
-        open_store(written(tmp_path / "b.txt", ["", " "]), lines_per_row=2, cache=tmp_path / "cache")
 
 
 def test_what_was_read_before_the_setting_is_still_found(tmp_path):

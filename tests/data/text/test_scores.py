@@ -1,9 +1,8 @@
-"""Rows with a real-valued score: from every format to the batch, and every wrong number named by file and row."""
+"""Rows with a real-valued score: from every format to the batch."""
 
 from __future__ import annotations
 
 import json
-import math
 
 import numpy as np
 import pytest
@@ -55,32 +54,6 @@ def test_other_columns_and_rows_left_out(opened):
     columns = {"sentence1": "left", "sentence2": "right", "score": "similarity"}
     store = opened(rows, header=header, columns=columns, where={"split": "train"}, drop_blank=True)
     assert store.scores(range(2)).tolist() == [1.5, 4.5] and store.line(1) == 5
-
-
-@pytest.mark.parametrize(("text", "said"), [
-    ("high", "the score 'high' is not a number"), ("1,5", "is not a number"), ("nan", "the score 'nan' is not a number"),
-    ("inf", "is not a number"), ("1e999", "is not a number"), ("1_0", "is not a number"), ("٣", "is not a number"),
-    ("0x1", "is not a number"), ("", "the score is empty; leave such rows out with data.drop_blank"),
-])
-def test_a_wrong_score_is_named_with_file_and_row(opened, tmp_path, text, said):
-    with pytest.raises(DataError) as error:
-        opened([*ROWS[:2], ("u", "v", text)])
-    assert str(error.value).startswith(f"{tmp_path / 'a.tsv'}:4: ") and said in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(("value", "said"), [
-    (math.nan, "is not a number"), (True, "the value of 'score' is not text but true"), (None, "is not text but null"),
-    ([1], "is not text"),
-])
-def test_wrong_scores_of_json(opened, value, said):
-    with pytest.raises(DataError, match=rf"a.jsonl:2: .*{said}"):
-        opened([("a", "b", 1), ("c", "d", value)], "a.jsonl")
-
-
-def test_only_the_score_may_be_a_number_of_json(opened):
-    with pytest.raises(DataError, match=r"a.jsonl:1: the value of 'sentence2' is not text but 2"):
-        opened([("a", 2, 1)], "a.jsonl")
 
 
 def test_a_dropped_row_may_lack_its_score(opened):

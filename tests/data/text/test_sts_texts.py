@@ -41,6 +41,8 @@ def test_the_sentences_of_the_training_split_and_how_many_are_tested_elsewhere()
         shares.append(round(100 * sum(text in known for text in tested) / count))
         start += count
     assert shares == [35, 40, 52, 15, 3] and NAMED["stsb-train-texts"].tested == tuple(COUNTS)[:5]
+
+
 def test_stsb_alone_in_the_order_of_its_splits_and_what_it_holds_of_other_tests():
     texts = sts_texts(real_data(), name="stsb-texts")
     every = sts_texts(real_data()).path.read_text("utf-8").split("\n")
