@@ -13,7 +13,7 @@ def row(name, backbone="b", **cells):
 def board(rows, recipes):
     columns = {id: tuple(column for tab, column, _ in COLUMNS if tab == id) for id in (STS, "geometry")}
     tabs = [Tab(id, id, id, "", "m", None, columns[id], "Avg", 2, False,
-                tuple(rows) if id == STS else tuple(replace(each, cells={"uniformity": Cell(-3.0)}) for each in rows[:1]), ())
+                tuple(rows) if id == STS else (replace(rows[0], cells={"uniformity": Cell(-3.0)}),), ())
             for id in (STS, "geometry")]
     runs = ({"encoder": {"pooler": "cls"}},)
     entries = {each.id: Provenance(each.id, each.id, "", recipes.get(each.id, ""), runs) for each in rows}
