@@ -73,8 +73,8 @@ def test_what_is_allowed_is_there():
     """An entry of the list that nothing needs any more would hide what comes later."""
     for place, (words, reason) in ALLOWED.items():
         path = ROOT / place
-        if not path.exists():
-            continue  # an extension that is taken out
+        if place.startswith("leaderboard/") and not path.suffix and not path.exists():
+            continue  # an extension of the board, which .ci/fence takes out
         files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
         there = {str(each.value) for file in files for each in _strings(file.read_text("utf-8"))}
         assert reason and (words is None or words <= there), place
