@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 import tiny_models
-from diffcse_oracle import masked_lm
+from tiny_models import masked_lm
 
 import stsbench
 from stsbench.training.recipes.method_plan import plan_of

@@ -8,12 +8,12 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from diffcse_oracle import masked_lm
 from method_oracle import LIMIT, MemoryRows, batch_of, make
 from model_folders import adapter
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import DenoisingAutoEncoderLoss
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from tiny_models import masked_lm
 
 from stsbench.methods.tsdae.method import TSDAE
 from stsbench.methods.tsdae.options import TSDAEOptions
