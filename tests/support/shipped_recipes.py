@@ -86,22 +86,6 @@ def changed(base, name, method):
     return {key: value for key, value in after.items() if before[key] != value}
 
 
-def one_of_each(method, names, base_of):
-    """Of `names` those to be run: of several that change the same settings of one base to other numbers, the first alone.
-
-    That each of them holds the number that it should is compared with tables; what a run adds is that a setting has an
-    effect. base_of(name): the recipe that it was made from; itself or None where there is none.
-    """
-    kept, seen = [], set()
-    for name in names:
-        base = base_of(name)
-        change = (name,) if base in (None, name) else (base, repr(_without_numbers(changed(base, name, method))))
-        if change not in seen:
-            seen.add(change)
-            kept.append(name)
-    return kept
-
-
 def _without_numbers(value):
     """0 stays apart: it often means that a part is left out."""
     if isinstance(value, dict):
