@@ -25,7 +25,7 @@ import numpy as np
 from stsbench.comparison.comparability import Measured, measured
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import Record, record_name
-from stsbench.evaluation.run_file import RUN, load_records, observations_of, shared_bytes, write_run
+from stsbench.evaluation.run_file import RUN, load_records, read_observations, shared_bytes, write_run
 from stsbench.files import create_whole
 from stsbench.leaderboard.records.add import BoardRecord, board_forms
 from stsbench.leaderboard.records.admission import draw_many
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--what", choices=("board", "build"), default="board")
     args = parser.parse_args()
     template = args.template or next((ROOT / "leaderboard" / "measured" / "minilm-mean").glob("*/"))
-    items = [(record, observations_of(template, record)) for _, record in load_records(template)
+    items = [(record, read_observations(template, record)) for _, record in load_records(template)
              if record.protocol.name in args.protocols]
     board = args.folder / "board"
     made = 0

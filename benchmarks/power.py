@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from markdown_table import line
 
-from stsbench.evaluation.run_file import load_records, observations_of
+from stsbench.evaluation.run_file import load_records, read_observations
 from stsbench.extensions.statistics.power import items_needed
 from stsbench.metrics.bootstrap import bootstrap_correlation, resample_counts
 from stsbench.metrics.correlation import correlation
@@ -44,7 +44,7 @@ def row_of(name: str) -> tuple[np.ndarray, np.ndarray]:
     folder = sorted(path for path in (BOARD / name).iterdir() if path.is_dir())[0]
     record = next(record for _, record in load_records(folder)
                   if record.protocol.name == "sts" and record.data.id == "stsb/test")
-    arrays = observations_of(folder, record).arrays
+    arrays = read_observations(folder, record).arrays
     return arrays["similarity"], arrays["gold"]
 
 

@@ -45,7 +45,7 @@ def outputs(board: Board) -> dict[str, Content]:
     }
 
 
-def kept(root: Path, board: Board) -> dict[Path, Content]:
+def tracked_files(root: Path, board: Board) -> dict[Path, Content]:
     """Return Path -> content of what is made from the board and yet stands in git, because pages of the repository show it:
     the README's table and picture, docs/findings/protocol-sensitivity, the table of MINILM_PAGE, and pages of extensions.
 
@@ -94,7 +94,7 @@ def build(root: Path, output: Path | None = None, records: str | Path | None = N
     board = gather(root, records)
     folder = root / SITE if output is None else output
     made = below(folder, outputs(board))
-    in_git = kept(root, board)
+    in_git = tracked_files(root, board)
     if output is None:
         made |= in_git
     written = write(made)
@@ -123,7 +123,7 @@ def check(root: Path, records: str | Path | None = None) -> None:
     give."""
     board = gather(root, records)
     outputs(board)  # what cannot be shown is not valid
-    if stale := _changed(kept(root, board)):
+    if stale := _changed(tracked_files(root, board)):
         listed = ", ".join(map(str, stale))
         raise StsbenchError(f"out of date: {listed}; run `stsbench leaderboard build` and commit what it wrote")
 

@@ -29,7 +29,7 @@ class EntryChange:
     described: tuple[str, str] | None = None
 
 
-def top_of(folder: Path) -> Path:
+def checkout_top(folder: Path) -> Path:
     """Return the top of the checkout that `folder` is in. Raises StsbenchError outside of one."""
     return Path(_git(folder, "rev-parse", "--show-toplevel").strip())
 
@@ -64,7 +64,7 @@ def others_since(revision: str, board: Path) -> tuple[str, ...]:
     """Return the files in git that changed since, as `changes_since` has it, and are neither entries of `board` nor
     observations that its entries share, nor the index of its runs: paths from the top of the checkout. What is not in git
     may be anybody's scratch paper."""
-    top = top_of(board).resolve()
+    top = checkout_top(board).resolve()
     inside = board.resolve().relative_to(top)
     folders = tuple(f"{(inside / name).as_posix()}/" for name in ("measured", "observations"))
     index = (inside / INDEX).as_posix()
@@ -74,7 +74,7 @@ def others_since(revision: str, board: Path) -> tuple[str, ...]:
 
 def _shared_with(revision: str, folder: Path) -> str:
     """Return the last revision that HEAD and `revision` share."""
-    top_of(folder)
+    checkout_top(folder)
     try:
         return _git(folder, "merge-base", revision, "HEAD").strip()
     except StsbenchError:
@@ -87,7 +87,7 @@ def _changed(base: str, folder: Path) -> dict[str, str]:
     return dict(zip(listed[1::2], listed[::2], strict=True))
 
 
-def commit_beside(top: Path, branch: str, files: Mapping[str, Path], message: str) -> str:
+def commit_on_branch(top: Path, branch: str, files: Mapping[str, Path], message: str) -> str:
     """Return a commit on a new branch: HEAD's files and `files` (path from the top of the checkout -> the file with its
     content).
 

@@ -54,7 +54,7 @@ class Placement(Rows):
                 cell, rank = row.cells.get(tab.lead), row.rank
                 scores = (cell.value, cell.low, cell.high) if cell else (None, None, None)
                 ranks = (rank.first, rank.last, _ranked(tab), "") if rank else (None, None, _ranked(tab), _reason(row))
-                line = (change.entry, change.new, tab.id, protocol_of(tab), tab.lead, *scores, *ranks)
+                line = (change.entry, change.new, tab.id, tab_protocol(tab), tab.lead, *scores, *ranks)
                 for name, value in zip(COLUMNS, line, strict=True):
                     columns[name].append(value)
         return pyarrow.table(columns)
@@ -70,11 +70,11 @@ def standings(board: Board, entry: str) -> list[Standing]:
 def headline(standing: Standing) -> str:
     """Return "rank 4-7 of 35 under sts:all (Spearman, all; Avg 75.97, 95 % interval 74.54 to 77.40)"."""
     tab, row = standing
-    where = f"under {protocol_of(tab)} ({tab.title}; {_score(tab, row)})"
+    where = f"under {tab_protocol(tab)} ({tab.title}; {_score(tab, row)})"
     return f"rank {_rank(tab, row)} {where}" if row.rank else f"not be ranked {where}: {_reason(row)}"
 
 
-def protocol_of(tab: Tab) -> str:
+def tab_protocol(tab: Tab) -> str:
     """Return a tab's protocol as an option has it: "sts:all"."""
     return ":".join(filter(None, (tab.group, tab.aggregation)))
 
@@ -103,7 +103,7 @@ def _section(board: Board, change: EntryChange) -> str:
     lines.append(f"**{plain_markdown(whose)} would {plain_markdown(headline(placed[0]))}.**")
     if placed[1:]:
         grid = [["Protocol", "Tab", "Score", "Rank"]]
-        grid += [[protocol_of(tab), plain_markdown(tab.title), plain_markdown(_score(tab, row)),
+        grid += [[tab_protocol(tab), plain_markdown(tab.title), plain_markdown(_score(tab, row)),
                   plain_markdown(_rank(tab, row) if row.rank else _reason(row))] for tab, row in placed[1:]]
         lines.append(pipes(grid, 4))
     if notes := list(dict.fromkeys(mark for _, row in placed for mark in row.marks)):

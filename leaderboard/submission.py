@@ -21,7 +21,7 @@ from stsbench.leaderboard.records.paths import records_folder
 from stsbench.wording import counted, sized
 
 from .board_files import SITE
-from .checkout import commit_beside, top_of
+from .checkout import checkout_top, commit_on_branch
 from .standing import Standing, headline, standings
 
 
@@ -44,7 +44,7 @@ class Submission:
     def __str__(self) -> str:
         return "\n".join([*self.lines(), "next:", *(f"  {step}" for step in self.steps)])
 
-    def _whose(self, standing: Standing) -> str:
+    def _owner(self, standing: Standing) -> str:
         """Return "the row of X " for an entry of X's prompts."""
         return "" if standing[1].entry == self.entry else f"the row of {standing[1].entry} "
 
@@ -52,7 +52,7 @@ class Submission:
         """Return where the entry would rank, and its files."""
         where = f"on the branch {self.branch}" if self.branch else "to be committed"
         return [
-            *(f"{self._whose(standing)}would {headline(standing)}" for standing in self.standings),
+            *(f"{self._owner(standing)}would {headline(standing)}" for standing in self.standings),
             f"{where}: {counted(len(self.files), 'file')}, {sized(self.size)}", *(f"  {path}" for path in self.files),
         ]
 
@@ -65,7 +65,7 @@ def submit(board: Path, runs: Sequence[Path], slug: str, entry: Entry | Prompts 
     would not be valid with them.
     """
     records_folder(board, None)  # refuses one whose runs lie elsewhere
-    top, branch = (top_of(board).resolve(), f"entry-{slug}") if commit else (None, "")
+    top, branch = (checkout_top(board).resolve(), f"entry-{slug}") if commit else (None, "")
     with _copied(board, slug) as trial:
         try:
             added = add(trial, runs, slug, entry)
@@ -80,7 +80,7 @@ def submit(board: Path, runs: Sequence[Path], slug: str, entry: Entry | Prompts 
             below = board.resolve().relative_to(top)
             # With the whole entry: what the working tree holds of it need not be committed either.
             contents = {(below / path).as_posix(): trial / path for path in listed}
-            commit_beside(top, branch, contents, f"{_title(slug)}: {counted(len(added.written), 'record')}")
+            commit_on_branch(top, branch, contents, f"{_title(slug)}: {counted(len(added.written), 'record')}")
         size = sum((trial / path).stat().st_size for path in new)
     files = tuple((board / path).as_posix() for path in new)
     return Submission(slug, files, size, tuple(placed), added.warnings, branch)

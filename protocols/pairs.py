@@ -18,7 +18,7 @@ from stsbench.data.own.sets import read_labelled_pairs
 from stsbench.data.sets.sets import DataSet, PairSet, numbered
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol, items_of, other_subsets
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol, item_numbers, other_subsets
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import REPEATED, SHARE, Array, Metric, Names, Settings, SettingsModel, Text, Whole, setting
 from stsbench.metrics.bootstrap import block_rows, distinct, interval, resample_blocks
@@ -122,7 +122,7 @@ class PairsProtocol(Protocol):
             scores = matching_scores(similarity, label)
         except ScoreError as error:
             raise ScoreError(f"{task}{'' if subset is None else f', subset {subset}'}: {error}") from error
-        draws, n = self._drawn(observations, some, subset, data_id), distinct(_items(observations)[some])
+        draws, n = self._draws(observations, some, subset, data_id), distinct(_items(observations)[some])
 
         def row(metric: str, value: float, ends: tuple[float, float] | None, scale: int) -> ScoreRow:
             low, high = (scale * ends[0], scale * ends[1]) if ends else (None, None)
@@ -139,7 +139,7 @@ class PairsProtocol(Protocol):
             rows.append(row(f"{name}-threshold", value, ends, 1))
         return rows
 
-    def _drawn(self, observations: Observations, some: Any, subset: str | None, data_id: str) -> MatchingDraws:
+    def _draws(self, observations: Observations, some: Any, subset: str | None, data_id: str) -> MatchingDraws:
         """Return the draws of these pairs, kept with the observations: scores' intervals and a comparison share them."""
         resamples, seed = self.settings["resamples"], self.settings["seed"]
         key = ("matching", subset, resamples, seed, data_id)
@@ -164,4 +164,4 @@ class PairsProtocol(Protocol):
 
 
 def _items(observations: Observations) -> NDArray[np.int64]:
-    return items_of(observations, len(observations.arrays["label"]))
+    return item_numbers(observations, len(observations.arrays["label"]))

@@ -159,7 +159,7 @@ class RegressionProtocol(Protocol):
             return "sizes of the observations are not those of its data"
         return ""
 
-    def hub_task_of(self, scores: Sequence[ScoreRow]) -> str:
+    def hub_task_name(self, scores: Sequence[ScoreRow]) -> str:
         return "text-classification" if scores[0].metric == "accuracy" else self.hub_task  # SICK-E
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:

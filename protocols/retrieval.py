@@ -22,7 +22,7 @@ from stsbench.evaluation.protocol import Drawn, Observations, Protocol
 from stsbench.evaluation.records import ScoreRow
 from stsbench.evaluation.schema import SHARE, Array, Count, Metric, Settings, SettingsModel, SomeOf, Text, Whole, setting
 from stsbench.metrics.bootstrap import distinct, interval, resample_counts
-from stsbench.metrics.ranking import average_precision, hit, ndcg, precision, ranks_of, recall, reciprocal_rank
+from stsbench.metrics.ranking import average_precision, hit, ndcg, precision, recall, reciprocal_rank, relevant_ranks
 
 GOLD = 5.0  # the score of a pair that means the same
 
@@ -131,7 +131,7 @@ class RetrievalProtocol(Protocol):
             notes += [f"{side} are read behind the stored prompt {prompt!r}" for side, prompt in sides.items() if prompt]
             notes += [f"{int(cut[side].sum())} {side} were truncated behind their prompt"
                       for side, prompt in sides.items() if prompt and cut[side].any()]
-        rank, query = ranks_of(
+        rank, query = relevant_ranks(
             queries(task.queries), corpus(task.corpus), task.relevant, hidden, ties=self.settings["ties"]
         )
         size = np.array([len(task.corpus)], dtype=np.int64)

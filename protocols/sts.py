@@ -21,7 +21,7 @@ from stsbench.data.sets.scripts import letters
 from stsbench.data.sets.sets import DataSet, PairSet, numbered
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped, items_of, other_subsets
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped, item_numbers, other_subsets
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import (
     CORRELATION,
@@ -42,7 +42,7 @@ from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed, combi
 from stsbench.metrics.bootstrap import (
     BootstrapCorrelation,
     block_rows,
-    blocks_of,
+    count_blocks,
     distinct,
     fisher_interval,
     interval,
@@ -168,7 +168,7 @@ class StsProtocol(Protocol):
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         similarity, gold = observations.arrays["similarity"], observations.arrays["gold"]
-        groups, item = _groups(observations), items_of(observations, len(gold))
+        groups, item = _groups(observations), item_numbers(observations, len(gold))
         draws = self.drawn(observations, data_id, self.settings["resamples"], self.settings["seed"])
         rows = []
         for metric in self.settings["metrics"]:
@@ -294,7 +294,7 @@ class StsProtocol(Protocol):
         for task, weights in zip(self.averaged, counts, strict=True):
             of_task = [tasks[task][0] for tasks in observed]
             for indices in grouped(of_task, ("gold", "subset"), ("subsets",)):
-                many = self._weighted([of_task[at] for at in indices], blocks_of(weights))
+                many = self._weighted([of_task[at] for at in indices], count_blocks(weights))
                 for at, draws in zip(indices, many, strict=True):
                     for key, values in draws.items():
                         if key[0] is None:
@@ -358,7 +358,7 @@ def _redrawn(observations: Observations, resamples: int, seed: tuple[int, str]) 
     members = _strata(observations)
     number, data_id = seed
     n = len(observations.arrays["gold"])
-    item = items_of(observations, n)
+    item = item_numbers(observations, n)
     drawn = [
         resample_blocks(len(group), resamples, (number, at, *data_id.encode()), block_rows(n), item[group])
         for at, group in enumerate(members)

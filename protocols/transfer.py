@@ -17,7 +17,7 @@ from stsbench.data.own.sets import read_labelled_texts
 from stsbench.data.sets.sets import BLANK, DataSet, LabelledSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped, items_of
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped, item_numbers
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import (
     DEV_SHARE,
@@ -356,7 +356,7 @@ def _redrawn(observed: Sequence[Observations], data_id: str, resamples: int, see
         # Seeded by the data, not by the encoder: two encoders meet the same resamples.
         seeds = (seed, start, *data_id.encode())
         first = start
-        for counts in resample_blocks(n, min(step, resamples - start), seeds, block_rows(n), items_of(observed[0], n)):
+        for counts in resample_blocks(n, min(step, resamples - start), seeds, block_rows(n), item_numbers(observed[0], n)):
             counts, many = counts[:, order], slice(first, first + len(counts))
             with np.errstate(invalid="ignore"):
                 shares = [counts[:, at] @ right[at] / counts[:, at].sum(axis=1)[:, None] for at in folds]

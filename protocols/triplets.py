@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from stsbench.data.own.sets import read_triplets
 from stsbench.data.sets.sets import DataSet, TripletSet, numbered
 from stsbench.encoders.cache.embed import Embed
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol, items_of, other_subsets
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol, item_numbers, other_subsets
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import REPEATED, SHARE, Array, Metric, Names, Settings, SettingsModel, Text, Whole, setting
 from stsbench.metrics.bootstrap import block_rows, distinct, resample_blocks, share_interval
@@ -88,7 +88,7 @@ class TripletsProtocol(Protocol):
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         right, subset = _right(observations), observations.arrays["subset"]
-        every, names = items_of(observations, len(right)), observations.names["subsets"]
+        every, names = item_numbers(observations, len(right)), observations.names["subsets"]
         parts: dict[str | None, Any] = {None: slice(None)}
         if len(names) > 1:
             parts |= {name: subset == i for i, name in enumerate(names)}
@@ -107,7 +107,7 @@ class TripletsProtocol(Protocol):
         right = _right(observations).astype(np.float64)
         if not resamples:
             return {}
-        n, item = len(right), items_of(observations, len(right))
+        n, item = len(right), item_numbers(observations, len(right))
         blocks = resample_blocks(n, resamples, (seed, *data_id.encode()), block_rows(n), item)
         shares = [100 * (counts @ right) / counts.sum(axis=1) for counts in blocks]
         return {(None, None, "accuracy"): np.concatenate(shares)}

@@ -111,14 +111,14 @@ def _load(path: Path, not_inherited: frozenset[str], folders: tuple[Path, ...], 
     data = read_yaml(path)
     if "extends" not in data:
         return data
-    parent = parent_of(path, data.pop("extends"), folders)
+    parent = find_parent(path, data.pop("extends"), folders)
     below = _load(parent, not_inherited, folders, (*above, path.resolve()))
     return merge({key: value for key, value in below.items() if key not in not_inherited}, data)
 
 
-def parent_of(path: Path, name: Any, folders: tuple[Path, ...]) -> Path:
+def find_parent(path: Path, name: Any, folders: tuple[Path, ...]) -> Path:
     if not isinstance(name, str) or not name:
-        raise StsbenchError(f"{path}: extends must be the name of a recipe or a path, not {shown(name)}")
+        raise StsbenchError(f"{path}: extends must be the name of a recipe or a path, not {shorten(name)}")
     if name.endswith((".yaml", ".yml")) or "/" in name:
         parent = path.parent / Path(name).expanduser()
         if not parent.is_file():
@@ -166,7 +166,7 @@ def put(data: dict[str, Any], key: str, value: Any, where: str) -> None:
             inner[part] = {}
         inner = inner[part]
         if not isinstance(inner, dict):
-            raise StsbenchError(f"{where}: {'.'.join(way[:depth])} is not a section, but {shown(inner)}")
+            raise StsbenchError(f"{where}: {'.'.join(way[:depth])} is not a section, but {shorten(inner)}")
     inner[last] = value
 
 
@@ -207,7 +207,7 @@ def checked_options(kind: type[OptionsT], where: str, **values: Any) -> OptionsT
         return TypeAdapter(kind).validate_python(values)
     except ValidationError as error:
         first = error.errors()[0]
-        raise StsbenchError(f"{where}: {first['loc'][0]}={shown(first['input'])}: {first['msg']}") from error
+        raise StsbenchError(f"{where}: {first['loc'][0]}={shorten(first['input'])}: {first['msg']}") from error
 
 
 def flatten(
@@ -251,21 +251,21 @@ def _in_words(model: type[BaseModel], error: Any, above: str) -> str:
     if kind == "literal_error":
         words = re.findall(r"'([^']*)'", context["expected"])
         hint = did_you_mean(value, words, otherwise="") if isinstance(value, str) else ""
-        return f"{key} must be {context['expected']}, not {shown(value)}{hint}"
+        return f"{key} must be {context['expected']}, not {shorten(value)}{hint}"
     if kind in _BOUNDS:
         name, words_ = _BOUNDS[kind]
-        return f"{key} must be {words_} {_bound(context[name])}, not {shown(value)}"
+        return f"{key} must be {words_} {_bound(context[name])}, not {shorten(value)}"
     if kind in ("too_long", "too_short"):
         return f"{key} has {context['actual_length']} values, and should have another number of them"
     if kind == "requirement":  # a validator's phrase, such as "must be a list of different values"
-        return f"{key} {error['msg']}, not {shown(value)}"
+        return f"{key} {error['msg']}, not {shorten(value)}"
     if kind == "value_error":
         text = " ".join(error["msg"].removeprefix("Value error, ").split())
         if not error["loc"]:
             return f"{above}{text}"
         return f"{key}{'.' if text.partition(' ')[0] in _fields(model, error['loc']) else ': '}{text}"
     what = _WORDS.get(kind.partition("_")[0])
-    return f"{key} must be {what}, not {shown(value)}" if what else f"{key}: {error['msg']}, not {shown(value)}"
+    return f"{key} must be {what}, not {shorten(value)}" if what else f"{key}: {error['msg']}, not {shorten(value)}"
 
 
 def _fields(model: Any, loc: Iterable[Any]) -> list[str]:
@@ -276,7 +276,7 @@ def _fields(model: Any, loc: Iterable[Any]) -> list[str]:
     return list(getattr(model, "model_fields", {}))
 
 
-def values_of(field: Any) -> str:
+def allowed_values(field: Any) -> str:
     """Return a pydantic field's type or words, and its bounds: "float, > 0", "list of 'all', 'mean', 'wmean'"."""
     return ", ".join([_type_in_words(field.annotation), *_bounds(field.metadata)])
 
@@ -294,7 +294,7 @@ def _type_in_words(annotation: Any) -> str:
     if origin is dict:
         return f"mapping of {_type_in_words(inner[0])} to {_type_in_words(inner[1])}"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return f"mapping: {'; '.join(f'{name} {values_of(field)}' for name, field in annotation.model_fields.items())}"
+        return f"mapping: {'; '.join(f'{name} {allowed_values(field)}' for name, field in annotation.model_fields.items())}"
     return "None" if annotation is type(None) else getattr(annotation, "__name__", str(annotation))
 
 
@@ -320,7 +320,7 @@ def model_in(annotation: Any) -> Any:
     return next((model for argument in get_args(annotation) if (model := model_in(argument))), None)
 
 
-def shown(value: Any) -> str:
+def shorten(value: Any) -> str:
     """Return a value as an error shows it: on one line, not too long."""
     text = " ".join(repr(value).split())
     return text if len(text) <= LONGEST else text[:LONGEST] + "..."

@@ -204,7 +204,7 @@ class SetOptions(OptionGroup):
     sample: bool = option(False, "The small data set inside the package.", excludes=("data_dir",))
 
 
-def flag_of(entry: Field[Any]) -> str:
+def flag_name(entry: Field[Any]) -> str:
     """Return the flag of a field that is an option."""
     return str(entry.metadata["flag"] or f"--{entry.name.replace('_', '-')}")
 
@@ -219,24 +219,24 @@ def check(options: Any) -> None:
     for name, entry in entries.items():
         value, least, choices = getattr(options, name), entry.metadata["least"], entry.metadata["choices"]
         if value is not None and least is not None and value < least:
-            raise UsageError(f"{flag_of(entry)} must be at least {least}, not {value}")
+            raise UsageError(f"{flag_name(entry)} must be at least {least}, not {value}")
         if isinstance(value, float) and not math.isfinite(value):
-            raise UsageError(f"{flag_of(entry)} must be a finite number, not {value}")
+            raise UsageError(f"{flag_name(entry)} must be a finite number, not {value}")
         if choices and value is not None and value not in choices:
-            raise UsageError(f"{flag_of(entry)} {value} is unknown{did_you_mean(str(value), choices)}")
+            raise UsageError(f"{flag_name(entry)} {value} is unknown{did_you_mean(str(value), choices)}")
 
     def flag(name: str, *values: Any) -> str:
-        plain = flag_of(entries[name])
+        plain = flag_name(entries[name])
         if not values or values[0] is True:
             return plain
         return plain.replace("--", "--no-", 1) if values[0] is False else f"{plain} {values[0]}"
 
     rules = {name: entry.metadata["rule"].among(entries) for name, entry in entries.items()}
-    if line := broken(options, rules, {name: default_of(entry) for name, entry in entries.items()}, flag):
+    if line := broken(options, rules, {name: field_default(entry) for name, entry in entries.items()}, flag):
         raise UsageError(line)
 
 
-def default_of(entry: Field[Any]) -> Any:
+def field_default(entry: Field[Any]) -> Any:
     """Return the default of a dataclass's field."""
     return entry.default_factory() if callable(entry.default_factory) else entry.default
 
@@ -272,7 +272,7 @@ def takes(*groups: type, without: Sequence[str] = ()) -> Callable[[Callable[P, T
     renamed: dict[str, list[str]] = {}
     words: dict[str, str] = {}
     for name, (entry, _) in entries.items():
-        if "rule" in entry.metadata and (word := flag_of(entry).strip("-").replace("-", "_")) not in entries:
+        if "rule" in entry.metadata and (word := flag_name(entry).strip("-").replace("-", "_")) not in entries:
             words[word] = name
         for old, new in entry.metadata.get("renamed", {}).items():
             renamed.setdefault(old, []).append(new)
@@ -283,7 +283,7 @@ def takes(*groups: type, without: Sequence[str] = ()) -> Callable[[Callable[P, T
         hints = {group: get_type_hints(group) for group in groups}
         more = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[group][name],
-                              default=default_of(entry))
+                              default=field_default(entry))
             for name, (entry, group) in entries.items() if name not in signature.parameters
         ]
         known = {*entries, *(value.name for value in written)}

@@ -141,7 +141,7 @@ def cores() -> int:
 
 
 @contextmanager
-def threads_each(count: int, *, whatever_is_set: bool = False) -> Iterator[None]:
+def limit_threads(count: int, *, whatever_is_set: bool = False) -> Iterator[None]:
     """Let processes that start in the block have `count` threads each, and look for no module in the working folder
     before they know where this one does; a variable that the user has set stays, unless `whatever_is_set`."""
     values = {**dict.fromkeys(_VARIABLES, str(count)), "PYTHONSAFEPATH": "1"}

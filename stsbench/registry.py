@@ -113,19 +113,19 @@ def file_module(file: Path, label: str) -> ModuleType:
             del sys.modules[name]
             raise
     except Exception as error:
-        raise StsbenchError(f"{label} failed to load: {cause_of(error)}") from error
+        raise StsbenchError(f"{label} failed to load: {error_line(error)}") from error
     vars(module)["__sha256__"] = digest
     return module
 
 
-def cause_of(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """Return an error of a file that was run in a line; of a syntax error FILE:LINE."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name}:{error.lineno}: {error.msg}"
     return repr(error)
 
 
-def file_of(kind: type) -> dict[str, str] | None:
+def source_file(kind: type) -> dict[str, str] | None:
     """Return name and digest of the user's file that a class was read from; None for an installed one."""
     module = vars(sys.modules.get(kind.__module__, sys))
     if "__sha256__" not in module:

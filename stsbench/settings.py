@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from stsbench.config import model_in, values_of
+from stsbench.config import allowed_values, model_in
 from stsbench.options import Condition, Rule, broken
 
 
@@ -26,7 +26,7 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:
-        if line := broken(self, *rules_of(type(self))):
+        if line := broken(self, *setting_rules(type(self))):
             raise ValueError(line)
         return self
 
@@ -68,17 +68,17 @@ class Described:
 
 def described(model: type[BaseModel], settings: Mapping[str, Any]) -> list[Described]:
     """Return the fields of `model`, in order. settings: the values that stand as defaults, such as those of a variant."""
-    rules, _ = rules_of(model)
+    rules, _ = setting_rules(model)
     return [
         Described(
-            name, values_of(field), json.dumps(settings[name]) if name in settings else "", field.description or "",
+            name, allowed_values(field), json.dumps(settings[name]) if name in settings else "", field.description or "",
             _extra(field.json_schema_extra, "source"), rules[name].words() if name in rules else "",
         )
         for name, field in model.model_fields.items()
     ]
 
 
-def defaults_of(model: type[BaseModel]) -> dict[str, Any]:
+def setting_defaults(model: type[BaseModel]) -> dict[str, Any]:
     """Return the defaults of `model` as JSON has them, without those of settings that must be given."""
     defaults = {name: field.get_default(call_default_factory=True)
                 for name, field in model.model_fields.items() if not field.is_required()}
@@ -93,14 +93,14 @@ def sections(model: type[BaseModel], above: str = "") -> dict[str, type[BaseMode
             for key, section in {name: part, **sections(part, f"{name}.")}.items()}
 
 
-def chosen_by(model: type[BaseModel], name: str) -> str:
+def choosing_setting(model: type[BaseModel], name: str) -> str:
     """Return what `setting` was told of a field as `by`; "" for one that can be changed alone, or is not there."""
     field = model.model_fields.get(name)
     return "" if field is None else _extra(field.json_schema_extra, "by")
 
 
 @cache
-def rules_of(model: type[BaseModel]) -> tuple[dict[str, Rule], dict[str, Any]]:
+def setting_rules(model: type[BaseModel]) -> tuple[dict[str, Rule], dict[str, Any]]:
     """Return the rules of a model's settings, and the defaults of all of them, each by its name."""
     fields = model.model_fields
     extras: dict[str, Any] = {name: field.json_schema_extra for name, field in fields.items()}

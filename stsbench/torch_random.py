@@ -42,7 +42,7 @@ class Generators:
         """Begin again, with this seed."""
         self._seed, self._made = seed, dict[torch.device, torch.Generator]()
 
-    def of(self, device: torch.device) -> torch.Generator:
+    def generator(self, device: torch.device) -> torch.Generator:
         """Return that of a device."""
         if device.type == "cpu":
             device = torch.device("cpu")  # accelerate calls the CPU of several processes cpu:0
@@ -52,7 +52,7 @@ class Generators:
             try:
                 generator = torch.Generator(device)
             except RuntimeError:  # a device that draws by the CPU's
-                return self.of(torch.device("cpu"))
+                return self.generator(torch.device("cpu"))
             if self._seed is None:
                 generator.set_state(_of_process(device).get_state())
             else:
@@ -64,18 +64,18 @@ class Generators:
         """Return others that draw what these are going to draw."""
         other = Generators(self._seed)
         for device, generator in self._made.items():
-            other.of(device).set_state(generator.get_state())
+            other.generator(device).set_state(generator.get_state())
         return other
 
     def states(self, device: torch.device) -> dict[str, Tensor]:
         """Return the state of the CPU's, and of that of another `device`, by the device's type."""
-        return {one.type: self.of(one).get_state() for one in (torch.device("cpu"), device)}
+        return {one.type: self.generator(one).get_state() for one in (torch.device("cpu"), device)}
 
     def restore(self, states: Mapping[str, Tensor | None], device: torch.device) -> None:
         """Go on from these states."""
         for one in (torch.device("cpu"), device):
             if (state := states.get(one.type)) is not None:
-                self.of(one).set_state(state)
+                self.generator(one).set_state(state)
 
 
 @contextmanager
@@ -199,7 +199,7 @@ class _Given(TorchDispatchMode):
         if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _MADE_OF_OTHERS):
             with self:  # inference mode lets an operation through whole that is made of others, as dropout is
                 return func._op_dk(_MADE_OF_OTHERS, *args, **kwargs)
-        generator = self.generators.of(torch.device(device))
+        generator = self.generators.generator(torch.device(device))
         if generator.device.type == torch.device(device).type:
             func, at = _taking_a_generator(func)
         else:  # the device draws by the CPU's, and takes none

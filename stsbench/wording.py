@@ -17,7 +17,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def counts_listed(counts: Mapping[str, int]) -> str:
+def format_counts(counts: Mapping[str, int]) -> str:
     """Return "MSRpar 750, OnWN 750": names with their counts."""
     return ", ".join(f"{name} {count}" for name, count in counts.items())
 
@@ -32,14 +32,14 @@ def sized(count: int) -> str:
     return f"{size:.1f} {unit}" if unit != "bytes" and size < 9.95 else f"{size:,.0f} {unit}"
 
 
-def visible(text: str, kept: str = "") -> str:
+def visible(text: str, allowed: str = "") -> str:
     """Return one line: control characters, those that change the direction of writing and lone surrogates as escapes.
 
-    The characters of `kept` stay as they are.
+    The characters of `allowed` stay as they are.
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(repr(c)[1:-1] if unicodedata.category(c) in _INVISIBLE and c not in kept else c for c in text)
+    return "".join(repr(c)[1:-1] if unicodedata.category(c) in _INVISIBLE and c not in allowed else c for c in text)
 
 
 def printable(text: str) -> str:
@@ -47,7 +47,7 @@ def printable(text: str) -> str:
     return visible(text, _IN_TEXT)
 
 
-def width_of(text: str) -> int:
+def display_width(text: str) -> int:
     """Return the columns of a terminal that a line takes: two for a character of Chinese, none for an accent."""
     if text.isascii():
         return len(text)
@@ -59,13 +59,13 @@ def width_of(text: str) -> int:
 def break_lines(text: str, width: int) -> str:
     """Return `text` in lines of at most `width` columns: none ends within a word, or within a command or a path, which is
     copied in one piece."""
-    return "\n".join(line if width_of(line) <= width else _break_line(line, width) for line in text.split("\n"))
+    return "\n".join(line if display_width(line) <= width else _break_line(line, width) for line in text.split("\n"))
 
 
 def _break_line(line: str, width: int) -> str:
     lines = [re.match(r"\s*", line)[0]]  # type: ignore[index]  # it matches always
     for gap, piece in re.findall(rf"(\s*)({_COPIED.pattern})", line.lstrip()):
-        if lines[-1].strip() and width_of(lines[-1] + gap + piece) > width:
+        if lines[-1].strip() and display_width(lines[-1] + gap + piece) > width:
             lines.append(piece)
         else:
             lines[-1] += gap + piece

@@ -19,7 +19,7 @@ from stsbench.cli.main import cli
 from stsbench.evaluation import Array, Metric, Protocol, Record
 from stsbench.evaluation.records import Cost, _Overlap
 from stsbench.leaderboard.records.board_settings import BoardSettings
-from stsbench.training.recipes.methods import GROUP, find_method, options_of
+from stsbench.training.recipes.methods import GROUP, find_method, options_class
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import load_recipe, recipe_names
 
@@ -128,7 +128,7 @@ def test_every_keyword_of_a_call_is_a_parameter(page):
             assert {word.arg for word in call.keywords if word.arg} <= known_words, ast.unparse(call)
 
 
-KEYS = known(Recipe) | {f"options.{key}" for name in registry.names(GROUP) for key in known(options_of(name))}
+KEYS = known(Recipe) | {f"options.{key}" for name in registry.names(GROUP) for key in known(options_class(name))}
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -7,7 +7,7 @@ from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
 from stsbench.encoders.load import load_encoder
 from stsbench.evaluation.api import EvalOptions, run
 from stsbench.registry import namesakes
-from stsbench.training.recipes.recipes import namesakes_of
+from stsbench.training.recipes.recipes import shadowed_recipes
 
 
 class Letters(Encoder):
@@ -32,7 +32,7 @@ def lines_of(tmp_path, **asked):
 
 
 def test_nothing_is_said_without_one():
-    assert namesakes("minilm", "a model") == () == namesakes_of("simcse", "unsup-bert-base")
+    assert namesakes("minilm", "a model") == () == shadowed_recipes("simcse", "unsup-bert-base")
     assert not load_encoder("lexical:token-set").notes
 
 
@@ -60,4 +60,4 @@ def test_what_a_post_processing_is_fitted_on(folder):
 
 def test_recipes(folder):
     (folder / "unsup-bert-base").write_text("")
-    assert namesakes_of("simcse", "unsup-bert-base")[0].endswith("write ./unsup-bert-base")
+    assert shadowed_recipes("simcse", "unsup-bert-base")[0].endswith("write ./unsup-bert-base")

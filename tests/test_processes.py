@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 
-from stsbench.processes import cores, forget_peak, peak_memory, peak_since, threads_each
+from stsbench.processes import cores, forget_peak, limit_threads, peak_memory, peak_since
 
 
 def test_what_the_user_has_set_stays_unless_it_may_not(monkeypatch):
@@ -12,11 +12,11 @@ def test_what_the_user_has_set_stays_unless_it_may_not(monkeypatch):
     for name in ("RAYON_NUM_THREADS", "PYTHONSAFEPATH"):
         monkeypatch.delenv(name, raising=False)
     before = dict(os.environ)
-    with threads_each(2):
+    with limit_threads(2):
         assert (os.environ["OMP_NUM_THREADS"], os.environ["RAYON_NUM_THREADS"]) == ("7", "2")
         assert os.environ["PYTHONSAFEPATH"] == "1"
     assert os.environ == before
-    with threads_each(1, whatever_is_set=True):
+    with limit_threads(1, whatever_is_set=True):
         assert (os.environ["OMP_NUM_THREADS"], os.environ["RAYON_NUM_THREADS"]) == ("1", "1")
     assert os.environ == before
 

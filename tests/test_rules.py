@@ -10,8 +10,8 @@ from stsbench.errors import StsbenchError, UsageError
 from stsbench.evaluation.options import EvalOptions
 from stsbench.options import GIVEN, POSITIVE, Where, check, option
 from stsbench.registry import names, resolve
-from stsbench.settings import Settings, defaults_of, described, rules_of, setting
-from stsbench.training.recipes.methods import options_of
+from stsbench.settings import Settings, described, setting, setting_defaults, setting_rules
+from stsbench.training.recipes.methods import options_class
 
 
 class Views(Settings):
@@ -48,12 +48,12 @@ def test_a_setting_that_breaks_a_rule_is_one_line(settings, line):
     {"single": True, "last": 4}, {"rate": None, "scale": 0.1},
 ])
 def test_settings_at_their_defaults_break_none(settings):
-    assert validate(Views, settings, "x.yaml").model_dump() == {**defaults_of(Views), **settings} | {
+    assert validate(Views, settings, "x.yaml").model_dump() == {**setting_defaults(Views), **settings} | {
         "seeds": tuple(settings.get("seeds", ()))}
 
 
 def test_lists_say_what_goes_with_what():
-    assert {entry.name: entry.goes_with for entry in described(Views, defaults_of(Views)) if entry.goes_with} == {
+    assert {entry.name: entry.goes_with for entry in described(Views, setting_defaults(Views)) if entry.goes_with} == {
         "rate": "kind crop or words", "path": "kind file", "scale": "weight above 0", "seeds": "a second term",
         "last": "single; kind dropout",
     }
@@ -90,14 +90,14 @@ def test_an_option_that_breaks_a_rule_is_one_line(options, line):
 
 def test_every_rule_names_options_that_there_are():
     for name in names("stsbench.methods"):
-        options_of(name)
+        options_class(name)
     for name in names("stsbench.protocols"):
         resolve("stsbench.protocols", name)
     models = [Settings]
     for model in models:
         models += model.__subclasses__()
     assert len(models) > 40
-    asked = [(model.__name__, {*model.model_fields}, rules_of(model)[0].values()) for model in models]
+    asked = [(model.__name__, {*model.model_fields}, setting_rules(model)[0].values()) for model in models]
     asked.append(("EvalOptions", {entry.name for entry in fields(EvalOptions)},
                   [entry.metadata["rule"] for entry in fields(EvalOptions) if "rule" in entry.metadata]))
     for owner, there, rules in asked:

@@ -27,7 +27,7 @@ HOSTILE = "a|b <img src=x> \x1b[31m \u202e\\input{x} $x$ & c"
 
 def test_foreign_text_is_text_in_every_form():
     """No terminal, page or paper obeys what a name holds; a comment has one line."""
-    table = Table.of(HOSTILE, [HOSTILE], [[HOSTILE]], notes=[HOSTILE, f"    {HOSTILE}"])
+    table = Table.from_rows(HOSTILE, [HOSTILE], [[HOSTILE]], notes=[HOSTILE, f"    {HOSTILE}"])
     forms = [table.html(), html_lines([HOSTILE]), plain_markdown(HOSTILE), escaped(HOSTILE), table.latex().split("%")[0],
              comment(f"a\n{HOSTILE}"), table.text(), table.text(40), table.csv(), table.markdown()]
     assert not any("\x1b" in form or "\u202e" in form for form in forms)

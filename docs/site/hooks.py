@@ -44,7 +44,7 @@ _BLOCKS = ("h1", "h2", "h3", "h4", "li", "tr", "pre", "blockquote")
 def _elsewhere() -> dict[str, str]:
     """Every page from outside docs/, the cards among them."""
     from stsbench.encoders.post.chain import GROUP as POST
-    from stsbench.encoders.post.chain import card_beside
+    from stsbench.encoders.post.chain import card_path
     from stsbench.training.recipes.methods import find_method
 
     cards = {}
@@ -53,7 +53,7 @@ def _elsewhere() -> dict[str, str]:
         cards[(folder / "card.md").relative_to(ROOT).as_posix()] = f"methods/{name}.md"
     for point in sorted(entry_points(group=POST)):  # they are not loaded: some need torch
         module = find_spec(point.module)
-        if module and (card := card_beside(Path(module.origin).resolve(), point.name)):
+        if module and (card := card_path(Path(module.origin).resolve(), point.name)):
             cards[card.relative_to(ROOT).as_posix()] = f"post/{point.name}.md"
     return {**ELSEWHERE, **cards}
 

@@ -8,12 +8,12 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
-from stsbench.evaluation.plan import presets, protocol_of
+from stsbench.evaluation.plan import find_protocol, presets
 from stsbench.evaluation.protocol import kinds
 from stsbench.registry import names
 from stsbench.settings import described
-from stsbench.training.recipes.methods import GROUP, find_method, options, options_of, title
-from stsbench.training.recipes.recipe import SECTIONS, Recipe, keys_of
+from stsbench.training.recipes.methods import GROUP, find_method, options, options_class, title
+from stsbench.training.recipes.recipe import SECTIONS, Recipe, describe_keys
 from stsbench.training.recipes.recipes import find_recipe, recipe_names
 
 Pages = dict[str, tuple[str, str]]
@@ -47,7 +47,7 @@ def recipe_pages(root: Path) -> Pages:
         card = f"../methods/{method}.md"
         recipes = [(name, find_recipe(method, name)[0]) for name in recipe_names(method)]
         rows.append([f"[{method}]({method}.md)", len(recipes), plain(title(method))])
-        facts = options_of(method)
+        facts = options_class(method)
         text = f"# Recipes of {method}\n\n{plain(title(method))}: [card]({card}). Stages: {', '.join(facts.stages)}. "
         text += f"Default recipe: {code(facts.default_recipe or 'none')}.\n\n"
         text += table(["recipe", "backbone", "description", "published"],
@@ -90,7 +90,7 @@ def keys_page() -> str:
     text = "# Keys of a recipe\n\n`--set SECTION.KEY=VALUE` changes one; `stages.NAME.data` and `stages.NAME.training` have "
     text += "those of `data` and `training`, too. [How recipes are changed](recipes.md).\n"
     for name, model in SECTIONS.items():
-        text += f"\n## {name}\n\n{plain(cleandoc(model.__doc__ or ''))}\n\n{_settings(keys_of(name))}"
+        text += f"\n## {name}\n\n{plain(cleandoc(model.__doc__ or ''))}\n\n{_settings(describe_keys(name))}"
     return text
 
 
@@ -98,7 +98,7 @@ def settings_page() -> str:
     """Every setting of every protocol."""
     text = "# Settings of the protocols\n\n`--set PROTOCOL.NAME=VALUE` changes one. All are part of every record.\n"
     for name in kinds():
-        protocol = protocol_of(name, {})
+        protocol = find_protocol(name, {})
         tasks = ", ".join(protocol.tasks()) or "those that are named"
         text += f"\n## {name}\n\nVersion {protocol.version}. Tasks: {tasks}.\n"
         if protocol.variants:

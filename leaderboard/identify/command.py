@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from stsbench.cli.options import options_of
+from stsbench.cli.options import add_options
 from stsbench.cli.output.messages import echo, log
 from stsbench.cli.output.report import print_result
 from stsbench.errors import StsbenchError
@@ -22,7 +22,7 @@ from stsbench.options import SetOptions
               "that `stsbench eval --model` takes, which is measured first; repeatable.")
 @click.option("--pooler", "poolers", multiple=True, help="For models that are measured first, as in `stsbench eval`; "
               "repeatable: each is a setting of its own.")
-@options_of(SetOptions)
+@add_options(SetOptions)
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Rows of the table.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write every setting as JSON; - makes stdout pure JSON.")
 def identify(

@@ -82,7 +82,7 @@ class Number:
     digits: int
 
     @classmethod
-    def of(cls, text: str, where: str) -> Number:
+    def parse(cls, text: str, where: str) -> Number:
         """Read `text`. Raises StsbenchError, naming `where`, for what is not a plain decimal number."""
         if not _NUMBER.fullmatch(text.strip()):
             raise StsbenchError(f"{where}: '{text.strip()}' is not a number such as 72.37")
@@ -191,7 +191,7 @@ def _read_pairs(text: str) -> Numbers:
         if value == "-":
             absent.append(name)
         else:
-            named.append((name, Number.of(value, f"{name}={value}")))
+            named.append((name, Number.parse(value, f"{name}={value}")))
     if not named:
         raise StsbenchError(f"'{text}' holds no number: {_FORMS}")
     return Numbers(_collected(named), tuple(absent))
@@ -214,7 +214,7 @@ def _in_order(parts: list[str]) -> Numbers:
             "in STS12=72.37,STS-B=82.03"
         )
     placed = list(zip(names, parts, strict=True))
-    numbers = {name: Number.of(part, name) for name, part in placed if part not in ABSENT}
+    numbers = {name: Number.parse(part, name) for name, part in placed if part not in ABSENT}
     return Numbers(numbers, tuple(name for name, part in placed if part in ABSENT))
 
 
@@ -251,7 +251,7 @@ def _from_file(path: Path) -> dict[str, Number]:
         raise StsbenchError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     reader = {".json": _json, ".csv": _csv}.get(path.suffix, _yaml)
     try:
-        numbers = _collected((name, Number.of(value, f"{path}, {where}")) for name, value, where in reader(content))
+        numbers = _collected((name, Number.parse(value, f"{path}, {where}")) for name, value, where in reader(content))
     except (ValueError, csv.Error) as error:
         raise StsbenchError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
     except StsbenchError as error:

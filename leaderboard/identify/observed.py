@@ -14,7 +14,7 @@ from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Protocol, kinds, load_protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.rescore import encoder_key, rescored
-from stsbench.evaluation.run_file import load_records, observations_of, runs_below
+from stsbench.evaluation.run_file import load_records, read_observations, runs_below
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Observed:
     forms: dict[tuple[str, str], Form] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)  # sets that differ from the catalog
 
-    def of(self, protocol: str) -> list[Form]:
+    def protocol_forms(self, protocol: str) -> list[Form]:
         """Return the forms of one protocol that were observed."""
         return [form for (name, _), form in self.forms.items() if name == protocol]
 
@@ -94,13 +94,13 @@ def known_tasks(observed: Sequence[Observed]) -> list[str]:
     return list(dict.fromkeys([*names, *observed_labels]))
 
 
-def kept(protocol: Protocol) -> dict[str, Any]:
+def score_settings(protocol: Protocol) -> dict[str, Any]:
     """Return the settings that change a score."""
     return {key: value for key, value in protocol.settings.items() if key not in protocol.cosmetic}
 
 
 def _add(encoder: Observed, measured: Measured, rows: list[ScoreRow]) -> None:
-    settings = json.dumps(kept(measured.protocol), sort_keys=True)
+    settings = json.dumps(score_settings(measured.protocol), sort_keys=True)
     key = (measured.protocol.name, settings if measured.protocol.name != "mteb" else measured.record.protocol.label)
     form = encoder.forms.setdefault(key, Form(_name(measured), measured.protocol, settings))
     digest, path = form.measured_on.setdefault(measured.task, (measured.digest, measured.path))
@@ -123,7 +123,7 @@ def _widened(measured: Measured) -> list[ScoreRow]:
     if all(measured.protocol.settings[key] == value for key, value in wide.items()):
         return measured.record.scores
     none = {"resamples": 0} if "resamples" in defaults else {}
-    observations = observations_of(measured.path.parent, measured.record)
+    observations = read_observations(measured.path.parent, measured.record)
     return kind({**measured.protocol.settings, **wide, **none}).score(observations, measured.set_id, measured.task)
 
 
@@ -132,10 +132,10 @@ def _name(measured: Measured) -> str:
     protocol = measured.protocol
     if protocol.name == "mteb" or protocol.user_path:
         return measured.record.protocol.label
-    kind, settings = type(protocol), kept(protocol)
+    kind, settings = type(protocol), score_settings(protocol)
     nearest: tuple[str, list[str]] | None = None
     for word in ("", *kind.variants):
-        defaults = kept(kind(kind.variants[word] if word else {}))
+        defaults = score_settings(kind(kind.variants[word] if word else {}))
         changes = [f"{key} {value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()
                    if defaults.get(key) != value]
         if nearest is None or len(changes) < len(nearest[1]):

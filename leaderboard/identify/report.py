@@ -43,7 +43,7 @@ def described(setting: Merged, about: bool) -> str:
     return f"{text} ({', '.join(context)})" if context else text
 
 
-def named(match: Match, about: bool, link: str = ", which") -> str:
+def match_text(match: Match, about: bool, link: str = ", which") -> str:
     """Return all settings of a match, and after `link` that these tasks do not distinguish them where there are several."""
     whose = {tuple(slot for slot in setting if slot[0] in ABOUT) for setting in match.settings}
     text = ", the same as ".join(described(setting, about and len(whose) > 1) for setting in match.settings)
@@ -68,22 +68,22 @@ def sentence(result: SearchResult, about: bool) -> str:
     if first.reproduced:
         figures = f"(mean absolute difference {first.mean:.2f}, {agree})"
         if not rivals:
-            return f"These numbers are reproduced by {named(first, True)} {figures}.{chance}"
-        lines = [(1, named(first, True)), *((at, named(match, about)) for at, match in enumerate(rivals, 2))]
+            return f"These numbers are reproduced by {match_text(first, True)} {figures}.{chance}"
+        lines = [(1, match_text(first, True)), *((at, match_text(match, about)) for at, match in enumerate(rivals, 2))]
         listed = "; ".join(f"({at}) {text}" for at, text in lines)
         agree = f"These numbers are reproduced by {len(lines)} settings, all within rounding: {listed}"
         return f"{agree}. They cannot be distinguished by these numbers.{chance}"
     task, worst = first.largest
     worst_of = f" on average and by {abs(worst):.2f} on {task}" if count > 1 else ""
     off = f"off by {first.mean:.2f}{worst_of}, {agree}"
-    text = f"Nothing reproduces these numbers to the last digit: the nearest is {named(first, True)}, {off}."
+    text = f"Nothing reproduces these numbers to the last digit: the nearest is {match_text(first, True)}, {off}."
     if rivals:
-        alternatives = "; ".join(f"{named(match, about)}, off by {match.mean:.2f}" for match in rivals)
+        alternatives = "; ".join(f"{match_text(match, about)}, off by {match.mean:.2f}" for match in rivals)
         if len(rivals) > FEW:
             alternatives = f"{len(rivals)} other settings, off by up to {rivals[-1].mean:.2f}"
         return f"{text} It cannot be distinguished from {alternatives}: its lead is no larger than its own difference."
     if len(result.matches) > 1:
-        text += f" The next, {named(result.matches[1], about)}, is off by {result.matches[1].mean:.2f}."
+        text += f" The next, {match_text(result.matches[1], about)}, is off by {result.matches[1].mean:.2f}."
     return text + chance
 
 
@@ -113,7 +113,7 @@ def table(result: SearchResult, about: bool, top: int) -> Table:
     ranks = [match.rank for match in result.matches]
     return Table(UNIT, [
         Column("place", [f"{match.rank}{'=' if ranks.count(match.rank) > 1 else ''}" for match in matches], words=False),
-        Column("setting", [named(match, about, ":") for match in matches], words=True),
+        Column("setting", [match_text(match, about, ":") for match in matches], words=True),
         Column("mean |diff|", [match.mean for match in matches], detail=1),
         Column("largest |diff|", [abs(match.largest[1]) for match in matches], detail=1),
         Column("to the last digit", [f"{match.exact} of {len(items)}" for match in matches], detail=1),

@@ -18,7 +18,7 @@ from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed
 from stsbench.metrics.correlation import METRICS
 
 from .numbers import AVERAGE, Numbers, refuse_impossible
-from .observed import Form, Observed, empty, kept
+from .observed import Form, Observed, empty, score_settings
 
 STSB, SICK, SICK_MTEB = "STS-B", "SICK-R", "SICK-R-MTEB"
 HEAD = "trained regressor"
@@ -100,7 +100,7 @@ def _group(task: str, observations: Sequence[Observed]) -> str:
     if task in _sts_tasks():
         return "sts"
     for name in ("regression", "transfer", "geometry", "retrieval", "mteb"):
-        forms = [form for observed in observations for form in observed.of(name)] or [empty(name)]
+        forms = [form for observed in observations for form in observed.protocol_forms(name)] or [empty(name)]
         if any(task in form.tasks for form in forms):
             return name
     return next(str(name) for observed in observations for (name, _), form in observed.forms.items() if task in form.tasks)
@@ -113,12 +113,12 @@ def _sts_tasks() -> tuple[str, ...]:
 
 def _mixes(observed: Observed, wanted: Sequence[str]) -> Iterator[Candidate]:
     """Yield the STS protocol: years x metric x where STS-B and SICK-R come from, all parts under one metric."""
-    forms = observed.of("sts") or [empty("sts")]
+    forms = observed.protocol_forms("sts") or [empty("sts")]
     averaged = forms[0].protocol.averaged if AVERAGE in wanted else ()
     tasks = tuple(dict.fromkeys([*(task for task in wanted if task != AVERAGE), *averaged]))
     if not {_base(task) for task in tasks} <= set(_sts_tasks()):
         return
-    heads = observed.of("regression") or [empty("regression")]
+    heads = observed.protocol_forms("regression") or [empty("regression")]
     for form, how, metric in product(forms, AGGREGATIONS, METRICS):
         stsb = [(form, STSB), *((head, STSB) for head in heads)] if STSB in tasks else [None]
         sick = [(form, SICK), (form, SICK_MTEB), *((head, SICK) for head in heads)] if SICK in tasks else [None]
@@ -218,7 +218,7 @@ def _agrees(task: str, cell: CandidateScore, parts: Sequence[tuple[Form, dict[st
         protocol = form.protocol
         if protocol.name != cell.form.protocol.name or tasks.get(_base(task)) != cell.set_id:
             continue
-        if kept(protocol) != kept(cell.form.protocol) or len(cell.metrics) > 1:
+        if score_settings(protocol) != score_settings(cell.form.protocol) or len(cell.metrics) > 1:
             continue
         hows, metrics = protocol.settings.get("aggregations", [cell.how]), protocol.settings.get("metrics", cell.metrics)
         if cell.metrics[0] in metrics and ("/" in task or cell.how is None or cell.how in hows):

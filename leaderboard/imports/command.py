@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from stsbench.cli.options import options_of
+from stsbench.cli.options import add_options
 from stsbench.cli.output.messages import echo
 from stsbench.leaderboard.entry_commands import BOARD, as_command
 
@@ -21,7 +21,7 @@ def import_() -> None:
 @import_.command("mteb")
 @click.argument("source", metavar="MODEL|FILE")
 @BOARD
-@options_of(ImportOptions)
+@add_options(ImportOptions)
 def import_mteb(source: str, **stated: Any) -> None:
     """Import mteb's results of the STS tasks.
 

@@ -26,7 +26,7 @@ from stsbench.data.fetch.download import download
 from stsbench.errors import DataError, StsbenchError
 from stsbench.files import atomic_write, create_whole, sha256_file
 from stsbench.leaderboard.mteb.results import FOLDER as AS_PUBLISHED
-from stsbench.leaderboard.mteb.results import SOURCE, TABLE, TASKS, Score, Source, source_yaml, table_bytes, wanted
+from stsbench.leaderboard.mteb.results import SOURCE, TABLE, TASKS, Score, Source, is_ranked, source_yaml, table_bytes
 from stsbench.leaderboard.records.admission import first_problem
 from stsbench.parsing import read_json, read_json_object
 
@@ -252,7 +252,7 @@ def _of_table(path: Path) -> Iterator[Score]:
             if tuple(lines.fieldnames or ()) != SCHEMA:
                 raise StsbenchError(f"{path}: the columns must be {', '.join(SCHEMA)}")
             for line in lines:
-                if line["metric"] in NAMES and wanted(line["task"], line["subset"], line["split"]):
+                if line["metric"] in NAMES and is_ranked(line["task"], line["subset"], line["split"]):
                     yield Score(*(line[name] for name in ("model", "revision", "task", "subset", "value", "mteb_version",
                                                           "dataset_revision")))
     except (OSError, EOFError, UnicodeDecodeError) as error:
@@ -263,7 +263,7 @@ def _of_clone(root: Path) -> Iterator[Score]:
     folder = root / "results" if (root / "results").is_dir() else root
     for path in sorted(folder.glob("*/*/*.json")):
         task = path.stem
-        if any(wanted(task, subset, "test") for subset in ("default", "en")):
+        if any(is_ranked(task, subset, "test") for subset in ("default", "en")):
             yield from _of_file(path, task)
 
 
@@ -281,7 +281,7 @@ def _of_file(path: Path, task: str) -> Iterator[Score]:
         for entry in entries:
             value = next((entry[name] for name in NAMES if entry.get(name) is not None), None)
             subset = entry.get("hf_subset", "default")
-            if value is not None and wanted(task, subset, "test"):
+            if value is not None and is_ranked(task, subset, "test"):
                 yield Score(model, revision, task, subset, str(value), str(entry.get("mteb_version") or version), str(data))
     except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
         raise StsbenchError(f"{path} is not a result file of mteb: {error}") from error

@@ -84,8 +84,8 @@ def _means(differences: Floats, signs: Floats) -> tuple[Floats, Floats]:
     return np.round(observed, _EXACT), np.round(np.abs(differences @ signs.T) / tasks, _EXACT)
 
 
-def _rejected(observed: Floats, drawn: Floats, level: float) -> Bools:
-    return rejected(observed, lambda some: drawn[some].copy(), drawn.shape[1], level)[0]
+def _rejected(observed: Floats, draws: Floats, level: float) -> Bools:
+    return rejected(observed, lambda some: draws[some].copy(), draws.shape[1], level)[0]
 
 
 def spearman_error(correlation: ArrayLike, items: ArrayLike) -> Floats:

@@ -74,7 +74,7 @@ class Published:
     measured_here: dict[str, str]
 
 
-def wanted(task: str, subset: str, split: str) -> bool:
+def is_ranked(task: str, subset: str, split: str) -> bool:
     """Return whether a score of the results repository belongs into the table."""
     return split == "test" and (task in BY_LANGUAGE or (task, subset) == TWIN or (task in ITEMS and subset == "default"))
 

@@ -15,7 +15,7 @@ from stsbench.display.style import COLOURS, GREY, PAGE, interval_axes, new_figur
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.ranks.board import FLAGS, UNLIKE, Tab
 from stsbench.leaderboard.ranks.lines import AVERAGE, ScoreLine
-from stsbench.leaderboard.ranks.provenance import flags_of
+from stsbench.leaderboard.ranks.provenance import entry_flags
 from stsbench.leaderboard.ranks.scored import scored_entries
 from stsbench.leaderboard.ranks.wording import slug
 from stsbench.leaderboard.records.entries import LoadedEntry
@@ -94,7 +94,7 @@ def figure(
         across, up = (entry_scores(entry, lines, name, of) for name, of in ((tab, column), against))
         if both := [run for run in across if run in up]:
             scores = np.array([(across[run], up[run]) for run in both]).T
-            rows.append(_Entry(_label(entry.entry.method, flags_of(entry)), len(entry.runs), *scores))
+            rows.append(_Entry(_label(entry.entry.method, entry_flags(entry)), len(entry.runs), *scores))
     if not rows:
         raise StsbenchError(f"no run on {backbone} of {root} has both '{column}' of the tab '{tab}' and "
                             f"'{against[1]}' of the tab '{against[0]}'")

@@ -194,7 +194,7 @@ def site(board: Board) -> dict[str, str]:
     for section, content in board.sections.items():
         for name, data in sections()[section].files(content).items():
             files |= _both(name, data)
-    for key, rows in rows_of(board).items():
+    for key, rows in entry_rows(board).items():
         files |= _both(f"entries/{key}", entry_shard(board.entries[key], rows))
     return files
 
@@ -240,7 +240,7 @@ def tab_shard(board: Board, tab: Tab) -> dict[str, Any]:
 
 
 def entry_shard(entry: Provenance, rows: Sequence[tuple[Tab, Row]]) -> dict[str, Any]:
-    """Return what stands behind an entry: note, recipe, its runs, the parts of its tasks in every tab (`rows_of`), and
+    """Return what stands behind an entry: note, recipe, its runs, the parts of its tasks in every tab (`entry_rows`), and
     the other prompts that its encoder was read behind."""
     return {
         "schema_version": SCHEMA, "id": entry.id, "name": entry.name, "note": entry.note, "recipe": entry.recipe,
@@ -263,7 +263,7 @@ def _over_tasks(tab: Tab, row: Row) -> dict[str, Any]:
     return {"tab": tab.id, "n": over.tasks, "low": low, "high": high, "sd": sd, **_filled({"neighbours": order})}
 
 
-def rows_of(board: Board) -> dict[str, list[tuple[Tab, Row]]]:
+def entry_rows(board: Board) -> dict[str, list[tuple[Tab, Row]]]:
     """Return entry -> its rows, each with its tab."""
     rows: dict[str, list[tuple[Tab, Row]]] = {key: [] for key in sorted(board.entries)}
     for tab in board.tabs:

@@ -36,10 +36,10 @@ class PromptRows(Section):
         self, plans: Sequence[Plan], entries: Sequence[LoadedEntry], lines: Mapping[Path, Sequence[ScoreLine]]
     ) -> Mapping[tuple[str, int], RowExtra]:
         """Return scores and ranks over prompts, of the rows that have any."""
-        prompts = {entry.id: lines_behind(entry, lines) for entry in entries if entry.prompts}
+        prompts = {entry.id: prompt_lines(entry, lines) for entry in entries if entry.prompts}
         if not prompts:
             return {}
-        over = {plan.name: [behind(member, prompts.get(member[0].id, ()), plan.lead, i in plan.able)
+        over = {plan.name: [alternatives(member, prompts.get(member[0].id, ()), plan.lead, i in plan.able)
                             for i, member in enumerate(plan.members)] for plan in plans}
         ranks = _ranks(plans, over)
         extras = {}
@@ -71,7 +71,7 @@ def _ranks(
     return made
 
 
-def lines_behind(entry: LoadedEntry, lines: Mapping[Path, Sequence[ScoreLine]]) -> list[Placed]:
+def prompt_lines(entry: LoadedEntry, lines: Mapping[Path, Sequence[ScoreLine]]) -> list[Placed]:
     """Return a line for each prompt of an entry and each setting: the mean over the seeds that were read behind the
     prompt, as `merged` makes it; of one seed, that seed's."""
     by_prompt: dict[str, list[EntryRun]] = {}
@@ -84,8 +84,8 @@ def lines_behind(entry: LoadedEntry, lines: Mapping[Path, Sequence[ScoreLine]]) 
     return made
 
 
-def behind(row: Placed, lines: Sequence[Placed], column: str, ranked: bool) -> Behind:
-    """Return the lines of `lines_behind` that are measured as a row: under its setting and on its data, with a score in
+def alternatives(row: Placed, lines: Sequence[Placed], column: str, ranked: bool) -> Behind:
+    """Return the lines of `prompt_lines` that are measured as a row: under its setting and on its data, with a score in
     `column`; where the row is `ranked`, with one in the resamples, too."""
     line = row[1]
     same = [other for other in lines if _measured_alike(line, other[1])]
@@ -122,11 +122,11 @@ def choices(rows: Sequence[tuple[Placed, Behind]]) -> list[Sequence[Placed]]:
 
 
 def ranks_over(
-    drawn_from: Sequence[Sequence[Placed]], values: NDArray[np.float64], test: Significance
+    choices: Sequence[Sequence[Placed]], values: NDArray[np.float64], test: Significance
 ) -> list[tuple[tuple[int, int], float]]:
     """Of each row the interval of its rank over prompts and items, and its chance of being first. values: (v,) of the lines
     of all rows, one row after the other, larger is better; test: of these lines."""
-    sizes = [len(lines) for lines in drawn_from]
+    sizes = [len(lines) for lines in choices]
     models = np.repeat(np.arange(len(sizes)), sizes)
     first, last = rank_intervals_over_prompts(models, values, test.jointly)
     chances = chances_of_first(np.split(values, np.cumsum(sizes)[:-1]))

@@ -111,9 +111,9 @@ class PromptStudy(Tabular):
         by_default = _ranks(np.mean(list(self.study.default.values()), axis=0))
         ranks = [[model, str(by_default[at]), *_range_cells(self.mean_bounds, at)]
                  for at, model in enumerate(self.study.models)]
-        tables.append(Table.of(f"{MEAN}: ranks", ["model", "by default", "own", "all"], ranks))
+        tables.append(Table.from_rows(f"{MEAN}: ranks", ["model", "by default", "own", "all"], ranks))
         header = ["set", "model", "prompt", "rest", "Kendall's W"]
-        tables.append(Table.of("shares of the variance", header, map(self._split, self.study.tasks)))
+        tables.append(Table.from_rows("shares of the variance", header, map(self._split, self.study.tasks)))
         return Document(tables, below=[*map(str, self.claims), *self.study.notes(), FOOT])
 
     def to_arrow(self) -> ArrowTable:
@@ -206,10 +206,10 @@ def _ranks(scores: NDArray[np.float64]) -> NDArray[np.int64]:
     return by_default
 
 
-def _claims(made: PromptStudy) -> tuple[Claim, ...]:
-    models, study = made.study.models, made.study
+def _claims(result: PromptStudy) -> tuple[Claim, ...]:
+    models, study = result.study.models, result.study
     default = {**study.default, MEAN: np.mean(list(study.default.values()), axis=0)}
-    bounds = {**{task: ranks[2] for task, ranks in made.ranks.items()}, MEAN: made.mean_bounds}
+    bounds = {**{task: ranks[2] for task, ranks in result.ranks.items()}, MEAN: result.mean_bounds}
     before = {where: _names(models, _ranks(scores) == 1) for where, scores in default.items()}
     alone = {where: _names(models, one.own_best == 1) for where, one in bounds.items()}
     chosen = {where: _names(models, one.every_best == 1) for where, one in bounds.items()}
@@ -221,7 +221,7 @@ def _claims(made: PromptStudy) -> tuple[Claim, ...]:
               len(chosen[MEAN]) == len(models), f"Who can be first so: {_join(chosen, models)}"),
         Claim("a model that is not first by default gets there only where the others' prompts are chosen, too",
               not any(risen.values()), f"Who gets there by its own prompt: {_join(risen, models)}"),
-        *_claims_on_default(list(made.rows()), models, len(study.tasks)),
+        *_claims_on_default(list(result.rows()), models, len(study.tasks)),
     )
 
 

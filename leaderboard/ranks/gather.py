@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.data.sets.catalog import SEVERAL
-from stsbench.evaluation.provenance import overlap_of
-from stsbench.evaluation.tables import read_behind, small_parts_in_words
+from stsbench.evaluation.provenance import merge_overlap
+from stsbench.evaluation.tables import small_parts_in_words, task_prompts
 from stsbench.leaderboard.records.board_settings import read_settings
 from stsbench.leaderboard.records.entries import LoadedEntry
 from stsbench.leaderboard.records.publications import load_publications
@@ -20,13 +20,13 @@ from stsbench.metrics.aggregation import OF_PARTS
 from stsbench.metrics.ranks import Significance, letters, rank_intervals, tiers
 
 from .board import FLAGS, Board, PairTests, Rank, Row, Tab
-from .lines import AVERAGE, ScoreLine, merged, metric_of
+from .lines import AVERAGE, ScoreLine, column_metric, merged
 from .plan import MOST_UNSCORED, Placed, Plan, RowExtra, rounded, sections, tested
-from .provenance import flags_of, provenance_of, uncommitted
+from .provenance import entry_flags, read_provenance, uncommitted
 from .published_tabs import published_rows, published_tabs
 from .scored import scored_entries
 from .sensitivity import Tested, sensitivity
-from .wording import about, digits_of, finer_columns, form, name_user_sets, slug, title
+from .wording import about, count_decimals, finer_columns, form, name_user_sets, slug, title
 
 Values = NDArray[np.float64]
 FEWEST_SEEDS = 3  # two seeds do not show how noisy a row is (docs/findings/statistics.md)
@@ -53,7 +53,7 @@ def gather(root: Path, records: str | Path | None = None) -> Board:
         tabs = section.tabs(tabs, root)
     contents = {name: content for name, section in sections().items()
                 if (content := section.content(root, placed)) is not None}
-    provenances = {entry.id: provenance_of(entry, root.resolve().name) for entry in entries}
+    provenances = {entry.id: read_provenance(entry, root.resolve().name) for entry in entries}
     return Board(tuple(tabs), provenances, sensitivity(tabs, tests), name=settings.title if settings else "",
                  sections=contents)
 
@@ -114,12 +114,12 @@ def _tabs(
         tabs.append(Tab(
             id=plan.name, group=first.setting.protocol, title=title(first) + number, about=_about(members, lead, columns),
             metric=first.setting.metric, aggregation=first.setting.aggregation, columns=columns, lead=lead,
-            digits=digits_of(first), finer=finer_columns(first), lower_is_better=plan.ranked_by.lower,
+            digits=count_decimals(first), finer=finer_columns(first), lower_is_better=plan.ranked_by.lower,
             measured=_sorted(plan, ranks, extras), published=(),
             sample=first.sample, known=first.known, settings=json.loads(first.setting.settings),
             data={column: digest for _, line, _ in members for column, digest in line.digests.items()},
             pairs=pairs,
-            better={column: metric_of(first, column).better for column in columns},
+            better={column: column_metric(first, column).better for column in columns},
             averaged=tuple(first.protocol.averaged) if lead == AVERAGE else (),
             user_set=first.user_set, language=first.language, form=form(first) + number if first.part else None,
         ))
@@ -138,7 +138,7 @@ def _plans(groups: Sequence[Sequence[Placed]]) -> list[Plan]:
         times[name] = times.get(name, 0) + 1
         heading = first.setting.protocol, title(first)
         called[heading] = number = called.get(heading, 0) + 1
-        ranked_by = metric_of(first, lead)
+        ranked_by = column_metric(first, lead)
         name = f"{name}-data{times[name]}" if times[name] > 1 else name
         never = first.protocol.unranked and f"not ranked: {first.protocol.unranked}"
         if ranked_by.better == "neither" and not never:
@@ -247,12 +247,12 @@ def _row(plan: Plan, index: int, rank: Rank | None, extras: Sequence[RowExtra]) 
         notes = [f"{count} texts were cut at the encoder's limit" for count in {max(line.cut.values(), default=0)} if count]
     shown = [item.record for item in loaded.runs[0].records if item.record.protocol.name == line.protocol.name]
     notes += uncommitted(loaded)
-    notes += [f"texts are read behind {how}" for how in dict.fromkeys(read_behind(shown).values())]
+    notes += [f"texts are read behind {how}" for how in dict.fromkeys(task_prompts(shown).values())]
     notes += [note for extra in extras for note in extra.notes]
-    overlap = overlap_of(item.record for run in loaded.runs for item in run.records
+    overlap = merge_overlap(item.record for run in loaded.runs for item in run.records
                          if item.record.protocol.name == line.protocol.name
                          and item.record.data.digest in line.digests.values())
-    flags = {*flags_of(loaded), *(["shared-texts"] if overlap.shared else [])}
+    flags = {*entry_flags(loaded), *(["shared-texts"] if overlap.shared else [])}
     notes += overlap.sentences()
     if line.setting.aggregation in OF_PARTS:
         sizes = {f"{task} {part}": cell.n for (task, part), cell in line.subsets.items() if cell.n is not None}

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.comparison.comparability import Measured, Setting
-from stsbench.data.sets.catalog import AVERAGED, SEVERAL, language_of
+from stsbench.data.sets.catalog import AVERAGED, SEVERAL, set_language
 from stsbench.data.sets.sets import path_name
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.measure import RESAMPLES, SEED, averages_within, bounded, drawn_with
@@ -72,13 +72,13 @@ class ScoreLine:
 Parts = dict[str, Measured]  # task -> the record that scored it
 
 
-def lines_of(run: EntryRun) -> list[ScoreLine]:
+def score_lines(run: EntryRun) -> list[ScoreLine]:
     """Return every setting that a run was measured under, with the averages its protocols define."""
     return lines_of_runs([run])[0]
 
 
 def lines_of_runs(runs: Sequence[EntryRun]) -> list[list[ScoreLine]]:
-    """Return `lines_of` of several runs, in their order, whose averages are redrawn together."""
+    """Return `score_lines` of several runs, in their order, whose averages are redrawn together."""
     filled = [_filled(run) for run in runs]
     averages = [(line, {task: parts[task] for task in line.averaged}) for lines in filled for line, parts in lines
                 if line.averaged and set(line.averaged) <= line.cells.keys()]  # none where a task was not scored
@@ -131,7 +131,7 @@ def _fill(line: ScoreLine, column: str, measured: Measured, cell: Cell) -> bool:
 
 def _part(measured: Measured) -> str:
     """Return what has tables of its own: a user's data, by their content; the language of one of mteb's sets."""
-    return measured.set_id if measured.protocol.user_path else language_of(measured.set_id)
+    return measured.set_id if measured.protocol.user_path else set_language(measured.set_id)
 
 
 def _repeated(measured: Measured, row: ScoreRow) -> bool:
@@ -151,7 +151,7 @@ def _tables(measured: Measured, row: ScoreRow) -> Iterable[tuple[Setting, str]]:
     if row.subset is None:
         return [(measured.setting(row), part)]
     tables = [(measured.setting(whole), part) for whole in measured.whole() if whole.metric == row.metric]
-    if part == SEVERAL and (language := language_of(measured.set_id, row.subset)):
+    if part == SEVERAL and (language := set_language(measured.set_id, row.subset)):
         tables.append((replace(measured.setting(row), aggregation="all"), language))
     return dict.fromkeys(tables)
 
@@ -213,7 +213,7 @@ def _draw_averages(averaged: Sequence[tuple[Protocol, Parts]]) -> None:
             memo[key] = draws
 
 
-def metric_of(line: ScoreLine, column: str) -> Metric:
+def column_metric(line: ScoreLine, column: str) -> Metric:
     """Return what the protocol declares of the scores in a column."""
     return line.protocol.metric(column if line.protocol.metrics_across else line.setting.metric)
 
@@ -262,7 +262,7 @@ def _joined(entry: LoadedEntry, lines: Sequence[ScoreLine], runs: int, deviate: 
             drawn = joined.draws[column] + spread * deviate
             # where all seeds and resamples score the same, both ends are that score: the seeds say how sure it is
             low, high = interval(drawn) or ((float(drawn[0]),) * 2 if np.ptp(drawn) == 0 else (None, None))
-            low, high = clipped(low, high, metric_of(first, column))
+            low, high = clipped(low, high, column_metric(first, column))
         joined.cells[column] = Cell(float(np.mean(values)), low, high, spread, cells[0].n)
         joined.cut[column] = max(line.cut.get(column, 0) for line in lines)
         if digests:
@@ -270,7 +270,8 @@ def _joined(entry: LoadedEntry, lines: Sequence[ScoreLine], runs: int, deviate: 
     for part in first.subsets:
         several = tuple(line.subsets[part] for line in lines if part in line.subsets)
         if len(several) == runs:
-            joined.subsets[part] = _joined_part(several, Metric() if first.protocol.metrics_across else metric_of(first, ""))
+            metric = Metric() if first.protocol.metrics_across else column_metric(first, "")
+            joined.subsets[part] = _joined_part(several, metric)
     return joined, tuple(marks)
 
 

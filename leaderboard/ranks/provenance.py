@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC
 from typing import Any
 
-from stsbench.comparison.comparability import bytes_a_vector, cost_of, machine_and_use
+from stsbench.comparison.comparability import bytes_a_vector, machine_and_use, recorded_cost
 from stsbench.encoders.fitted import fitted_sets, was_trained_on
 from stsbench.evaluation.provenance import why_not_repeatable
 from stsbench.evaluation.records import Record
@@ -16,7 +16,7 @@ from stsbench.leaderboard.records.entries import LoadedEntry
 from .board import FLAGS, Provenance
 
 
-def provenance_of(loaded: LoadedEntry, board: str) -> Provenance:
+def read_provenance(loaded: LoadedEntry, board: str) -> Provenance:
     """Of each run its encoder, costs, seed, versions, command and times. board: its folder's name, for where records are."""
     runs = []
     for run in loaded.runs:
@@ -49,7 +49,7 @@ def uncommitted(loaded: LoadedEntry) -> list[str]:
 
 def _costs(records: Sequence[Record]) -> dict[str, Any]:
     """Return what a run says of sizes and, with the machine that they are of, of times. One run has one cost."""
-    cost = next((cost for record in records if (cost := cost_of(record))), None)
+    cost = next((cost for record in records if (cost := recorded_cost(record))), None)
     if cost is None:
         sizes = {bytes_a_vector(record) for record in records}
         return {"bytes_a_vector": sizes.pop() if len(sizes) == 1 else None}
@@ -61,7 +61,7 @@ def _costs(records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def flags_of(loaded: LoadedEntry) -> tuple[str, ...]:
+def entry_flags(loaded: LoadedEntry) -> tuple[str, ...]:
     """Return keys of FLAGS: what an entry states, and what its records show."""
     flags: set[str] = {*loaded.entry.flags}
     if any(_transductive(item.record, item.set_id) for run in loaded.runs for item in run.records):
@@ -77,11 +77,11 @@ def flags_of(loaded: LoadedEntry) -> tuple[str, ...]:
 
 def _transductive(record: Record, set_id: str) -> bool:
     """Return whether the encoder was fitted or trained on sentences of the data that a set is a part of."""
-    fitted = map(data_of, fitted_sets(record.encoder.spec.get("fitted_on")))
-    return data_of(set_id) in fitted or was_trained_on(record.provenance.get("trained_on", ()), set_id)
+    fitted = map(set_name, fitted_sets(record.encoder.spec.get("fitted_on")))
+    return set_name(set_id) in fitted or was_trained_on(record.provenance.get("trained_on", ()), set_id)
 
 
-def data_of(name: str) -> str:
+def set_name(name: str) -> str:
     """Return "sts12" of "sts12/test": what a set is a part of."""
     return name.partition("/")[0]
 

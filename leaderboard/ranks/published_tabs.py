@@ -12,7 +12,7 @@ from stsbench.leaderboard.records.publications import PRINTED, Heading, Publicat
 
 from .board import Cell, Row, Tab
 from .lines import AVERAGE
-from .wording import AGGREGATIONS, group_about, named, plain
+from .wording import AGGREGATIONS, group_about, metric_heading, plain
 
 TASKS = {  # short, for a tab's title
     "mean of the unsupervised STS tasks": "STS mean", "mean of the 7 STS tasks": "mean of 7",
@@ -118,7 +118,7 @@ def _tab(tables: Sequence[PublishedTable], taken: Sequence[str]) -> Tab:
     split = "split not stated" if first.split is None and first.protocol != "cost" else ""
     task = TASKS.get(first.task or "", first.task or "")
     language = _language(first)
-    what = [language or task, "" if wide else named(first.metric), "" if language else how, split]
+    what = [language or task, "" if wide else metric_heading(first.metric), "" if language else how, split]
     if len(columns) < 4 and not wide and columns != (AVERAGE,):
         what.append(" and ".join(columns))
     sentences = [group_about(first.protocol), "" if language else AGGREGATIONS.get(first.aggregation or "", "")]

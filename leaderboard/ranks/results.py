@@ -78,7 +78,7 @@ def prune() -> None:
             continue  # another process was faster
 
 
-def key_of(run: EntryRun) -> str:
+def cache_key(run: EntryRun) -> str:
     """Return sha256 of a run's file and those it shares, byte by byte, and of the code that scores them."""
     digest = hashlib.sha256(f"{scorer()} {sha256_file(run.folder / RUN)} ".encode())
     records = [item.record for item in run.records]

@@ -16,7 +16,7 @@ from stsbench.leaderboard.records.board_settings import check_admitted, read_set
 from stsbench.leaderboard.records.copies import Owned, near_copies, near_copy_notes, near_pairs, sketch
 from stsbench.leaderboard.records.entries import EntryRun, LoadedEntry, check_seeds, checked_run, read_entries, read_run
 from stsbench.leaderboard.records.paths import records_folder
-from stsbench.processes import cores, threads_each, without_main
+from stsbench.processes import cores, limit_threads, without_main
 
 from .lines import ScoreLine, lines_of_runs
 from .results import RunResult
@@ -38,7 +38,7 @@ def scored_entries(board: Path, records: str | Path | None = None) -> tuple[list
     entries = read_entries(board / "measured", None if folder == board else folder / "measured")
     check_admitted(entries, read_settings(board))  # for each board: what is kept of a run is kept for all of them
     runs = {run.folder: run for entry in entries for run in (*entry.runs, *entry.prompts)}
-    keys = {path: results.key_of(run) for path, run in runs.items()}
+    keys = {path: results.cache_key(run) for path, run in runs.items()}
     scored = {path: result for path, run in runs.items() if (result := results.read(keys[path], run))}
     if missing := [path for path in runs if path not in scored]:
         _score(missing)
@@ -84,7 +84,7 @@ def score_batch(folders: Sequence[Path]) -> list[str]:
     for folder in folders:
         try:
             run = read_run(folder)
-            read.append((results.key_of(run), run))  # before it is scored: what is kept is of these bytes
+            read.append((results.cache_key(run), run))  # before it is scored: what is kept is of these bytes
         except StsbenchError as error:
             faults.append(str(error))
     draw_many([measured for _, run in read for measured in run.records])
@@ -112,5 +112,5 @@ def across(function: Callable[[Item], Result], items: Sequence[Item], workers: i
     # A new interpreter each: a copy of this one could have been made while a library's thread held a lock. One thread each:
     # together they use all cores.
     spawn = multiprocessing.get_context("spawn")
-    with threads_each(1, whatever_is_set=True), without_main(), ProcessPoolExecutor(workers, spawn) as pool:
+    with limit_threads(1, whatever_is_set=True), without_main(), ProcessPoolExecutor(workers, spawn) as pool:
         return list(pool.map(function, items))

@@ -31,7 +31,7 @@ def sensitivity(tabs: Sequence[Tab], tests: Mapping[str, Tested] = MappingProxyT
     tests: of a tab, which rows were tested and how; what they say is significant here errs in 5 % for all settings together.
     None for fewer than two settings or two such rows. Rows that are never ranked (the best of several seeds) are left out.
     """
-    chosen = settings_of(tabs)
+    chosen = tab_settings(tabs)
     shared = rows_in_all(list(chosen.values()))
     if len(chosen) < 2 or len(shared) < 2:
         return None
@@ -62,7 +62,7 @@ def sensitivity(tabs: Sequence[Tab], tests: Mapping[str, Tested] = MappingProxyT
     )
 
 
-def settings_of(tabs: Sequence[Tab]) -> dict[str, Tab]:
+def tab_settings(tabs: Sequence[Tab]) -> dict[str, Tab]:
     """Return the tabs to set side by side, by the names of their settings ("all Spearman"), in the order papers name them.
 
     They differ in aggregation and metric only: same protocol settings, text and data. Where several such families are on

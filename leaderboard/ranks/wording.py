@@ -15,7 +15,7 @@ from stsbench.evaluation.protocol import Protocol, load_protocol
 from stsbench.evaluation.schema import Metric
 from stsbench.leaderboard.records.publications import PRINTED
 
-from .lines import ScoreLine, metric_of
+from .lines import ScoreLine, column_metric
 
 AGGREGATIONS = {
     "all": "One correlation over all pairs of a year.",
@@ -40,21 +40,21 @@ def group_about(group: str) -> str:
     return PRINTED[group][1] if group in PRINTED else load_protocol(group).about
 
 
-def named(metric: str, declared: Metric | None = None) -> str:
+def metric_heading(metric: str, declared: Metric | None = None) -> str:
     """Return a metric as a heading: "Spearman", "recall@1"."""
     return (declared and declared.title) or (metric if "@" in metric else metric[:1].upper() + metric[1:])
 
 
-def digits_of(line: ScoreLine) -> int:
+def count_decimals(line: ScoreLine) -> int:
     """Return decimals that are shown: the most that one of its columns has, of the scores where there are any."""
-    metrics = [metric_of(line, column) for column in line.cells]
+    metrics = [column_metric(line, column) for column in line.cells]
     return max(metric.digits for metric in [metric for metric in metrics if metric.better != "neither"] or metrics)
 
 
 def finer_columns(line: ScoreLine) -> dict[str, int]:
     """Return column -> decimals, of those that are shown with more: a threshold beside scores."""
-    digits = digits_of(line)
-    return {column: more for column in line.cells if (more := metric_of(line, column).digits) > digits}
+    digits = count_decimals(line)
+    return {column: more for column in line.cells if (more := column_metric(line, column).digits) > digits}
 
 
 def form(line: ScoreLine) -> str:
@@ -107,7 +107,7 @@ def title(line: ScoreLine) -> str:
     if line.protocol.metrics_across:
         base = "" if line.protocol.user_path else ", ".join(line.protocol.tasks())
     else:
-        base = named(setting.metric, line.protocol.metric(setting.metric))
+        base = metric_heading(setting.metric, line.protocol.metric(setting.metric))
     if line.part:  # without subsets one correlation is all there is
         return ", ".join(filter(None, (form(line), base, setting.aggregation if line.subsets else "")))
     return ", ".join(filter(None, (base, setting.aggregation, form(line))))
@@ -159,7 +159,7 @@ def name_user_sets(lines: Iterable[ScoreLine]) -> None:
         name, before = chosen[key], line.user_set
         shown = name if taken[key[0], name] == 1 else f"{name} ({line.part[:_DIGITS]})"
         if not line.protocol.metrics_across:
-            _rename(line, before, named(line.setting.metric, line.protocol.metric(line.setting.metric)))
+            _rename(line, before, metric_heading(line.setting.metric, line.protocol.metric(line.setting.metric)))
         line.subsets = {(shown if task == before else task, part): cell for (task, part), cell in line.subsets.items()}
         line.names = shown, *sorted(counted[key].keys() - {name})
 

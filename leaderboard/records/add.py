@@ -21,17 +21,17 @@ from stsbench.comparison.comparability import Measured
 from stsbench.comparison.comparability import measured as as_measured
 from stsbench.encoders.probe import has_identity
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.columns import digest_of, in_steps, split
+from stsbench.evaluation.columns import in_steps, observations_digest, split
 from stsbench.evaluation.protocol import Observations, load_protocol
-from stsbench.evaluation.provenance import overlap_of
+from stsbench.evaluation.provenance import merge_overlap
 from stsbench.evaluation.records import Observed, Record, ScoreRow, SharedFile, record_name
 from stsbench.evaluation.run_file import (
     RUN,
     load_records,
     prompt_runs,
+    read_own_observations,
+    read_shared,
     shared_bytes,
-    shared_of,
-    stored_beside,
     tested_seeds,
     write_run,
 )
@@ -47,13 +47,13 @@ from .entries import (
     check_copies,
     check_prompts,
     check_runs,
+    first_records,
     not_prompted,
     read_entry,
     read_run,
     refuse_equal_names,
     run_folders,
     run_name,
-    runs_of,
 )
 from .paths import INDEX, records_folder, write_index
 
@@ -98,9 +98,9 @@ def _form(coarse: Measured, observations: Observations) -> BoardRecord:
     shared, kept = split(stored, decided)
     if not shared.arrays:
         shared, kept = Observations({}), stored
-    observed = Observed(sha256=digest_of(kept))
+    observed = Observed(sha256=observations_digest(kept))
     if shared.arrays:
-        digest = digest_of(shared)
+        digest = observations_digest(shared)
         name = re.sub(r"[^\w.-]+", "-", f"{record.protocol.name}.{record.data.id}.{digest[:12]}.parquet")
         observed.shared = SharedFile(file=f"../../../observations/{name}", sha256=digest)
     return BoardRecord(coarse.path, record.model_copy(update={"observations": observed}), stored, kept, shared)
@@ -155,7 +155,7 @@ def add(
         if isinstance(is_of, Prompts):
             _check_prompts(board / "measured", measured, is_of.prompt_of, records)
         else:
-            check_runs(folder, {**runs_of(folder), **{run_name(record): record for _, record in records}})
+            check_runs(folder, {**first_records(folder), **{run_name(record): record for _, record in records}})
         _refuse_twins(measured, slug, records)
         _refuse_copies(measured, slug, made, isinstance(is_of, Prompts))
         _refuse_other_content(folder, made)
@@ -182,7 +182,7 @@ def _check_prompts(described: Path, measured: Path, of: str, records: Sequence[t
     path = described / of / DESCRIPTION
     if not path.is_file() or isinstance(read_entry(path), Prompts):
         raise StsbenchError(not_prompted(described, of))
-    if not (seeds := runs_of(measured / of)):
+    if not (seeds := first_records(measured / of)):
         raise StsbenchError(f"{measured / of} has no runs: add some before its prompts")
     check_prompts(seeds, {path.parents[1]: record for path, record in records})
 
@@ -203,7 +203,7 @@ def _written(folder: Path, records: Sequence[BoardRecord]) -> list[Path]:
             continue
         for item in new.values():
             _share(run.parent, item)
-        kept = [(record, stored_beside(run, record)) for record in there]
+        kept = [(record, read_own_observations(run, record)) for record in there]
         write_run(run, [*kept, *((item.record, item.kept) for item in new.values())])
         written |= new
     return list(written)
@@ -217,7 +217,7 @@ def _share(folder: Path, record: BoardRecord) -> None:
     path = path.parent.resolve() / path.name  # its folder is reached through one that may not exist yet
     if path.exists() or not create_whole(path, shared_bytes(record.shared)):
         try:
-            shared_of(path, stored.sha256)
+            read_shared(path, stored.sha256)
         except StsbenchError as error:
             raise StsbenchError(f"{error}; nothing is overwritten: remove that file if it belongs to no record") from error
 
@@ -329,7 +329,7 @@ def _doubts(records: Sequence[tuple[Path, Record]]) -> list[str]:
     texts = {json.dumps(record.provenance) + record.data.origin + json.dumps(record.encoder.spec) for _, record in records}
     if any(re.search(r'(?<![\w.])/(home|root|Users|tmp)/', text) for text in texts):
         doubts.append("the records name folders of this machine (command, data or model), which the page will show")
-    overlap = overlap_of(record for _, record in records)
+    overlap = merge_overlap(record for _, record in records)
     flagged = "flagged 'shares test texts' in the tabs of these sets: " if overlap.shared else ""
     return [*doubts, *(f"{flagged if number < len(overlap.shared) else ''}{line}"
                        for number, line in enumerate(overlap.sentences()))]

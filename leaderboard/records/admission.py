@@ -33,7 +33,7 @@ from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import reread
 from stsbench.evaluation.run_file import load_records
 from stsbench.files import atomic_write
-from stsbench.wording import counts_listed, visible
+from stsbench.wording import format_counts, visible
 
 from .paths import EXPECTED
 
@@ -190,7 +190,7 @@ def _check_texts(path: Path, record: Record) -> None:
     """Raise StsbenchError where a text of the record would not be seen as it stands: escape codes, bidi overrides, blanks
     of no width. A template or a command may have several lines."""
     for text in _strings(record.model_dump(mode="json")):
-        if hidden := hidden_in(text, kept="\n\t" + EMOJI):
+        if hidden := hidden_in(text, allowed="\n\t" + EMOJI):
             raise StsbenchError(f"{path} holds a character that is not seen ({hidden}): {visible(text)[:80]}")
         if len(text) > LONGEST_TEXT:
             raise StsbenchError(f"{path} holds a text of {len(text):,} characters, at most {LONGEST_TEXT:,}: {text[:80]}")
@@ -203,7 +203,7 @@ def _check_texts(path: Path, record: Record) -> None:
         raise StsbenchError(f"{path} was edited: counts: {data.n} items have no {max(record.counts.values())} texts")
 
 
-def hidden_in(text: str, kept: str = "") -> str:
+def hidden_in(text: str, allowed: str = "") -> str:
     """Return the first character that shows nothing, as "U+202E", or of which too many stand over one letter; "" for a
     text that shows all it holds."""
     if text.isascii() and text.isprintable():
@@ -211,7 +211,7 @@ def hidden_in(text: str, kept: str = "") -> str:
     for is_mark, marks in groupby(text, lambda letter: unicodedata.category(letter) in ("Mn", "Me")):
         if is_mark and len(over := list(marks)) > MOST_MARKS:
             return f"U+{ord(over[0]):04X} and {len(over) - 1} more over one letter"
-    hidden = (letter for letter in text if letter not in kept and (visible(letter) != letter or letter in BLANK))
+    hidden = (letter for letter in text if letter not in allowed and (visible(letter) != letter or letter in BLANK))
     return next((f"U+{ord(letter):04X}" for letter in hidden), "")
 
 
@@ -238,13 +238,13 @@ def _check_data(path: Path, record: Record) -> None:
             f"{path} calls its data known, but its digest is not the catalog's for {data.id} ({data.text_version})"
         )
     if whole and item.digest and (data.n != item.total or data.subsets not in (item.counts, {"all": item.total})):
-        raise StsbenchError(f"{path} was edited: data: {data.id} has {item.total} items, {counts_listed(item.counts)}")
+        raise StsbenchError(f"{path} was edited: data: {data.id} has {item.total} items, {format_counts(item.counts)}")
 
 
 def _check_names(path: Path, observations: Observations) -> None:
     """Observations are numbers and a few names. Raises StsbenchError where one could be a sentence of the data."""
     for name in (*observations.arrays, *observations.names, *chain.from_iterable(observations.names.values())):
-        if hidden := hidden_in(name, kept="\n\t" + EMOJI):
+        if hidden := hidden_in(name, allowed="\n\t" + EMOJI):
             problem = f"a character that is not seen ({hidden}): {visible(name)[:80]}"
             raise StsbenchError(f"{path}: the observations hold {problem}")
     for key, array in observations.arrays.items():

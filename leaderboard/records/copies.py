@@ -66,7 +66,7 @@ def refuse_near(runs: Sequence[tuple[str, Sequence[Measured]]], near: Collection
 
 def _copied(first: Measured, second: Measured, within: float) -> str:
     """Return `nearly_equal` of two records."""
-    a, b = values_of(first), values_of(second)
+    a, b = comparable_values(first), comparable_values(second)
     return "" if a is None or b is None else nearly_equal(a, b, within)
 
 
@@ -95,7 +95,7 @@ def _distance(first: Floats, second: Floats) -> Any:
     return np.where(a.any(axis=-1) & b.any(axis=-1), nearest, 1.0)
 
 
-def values_of(measured: Measured) -> Floats | None:
+def comparable_values(measured: Measured) -> Floats | None:
     """Return (n,) what is compared of a record: numbers of many digits; None where there are none."""
     name = _per_item(measured)
     values = measured.observed().arrays.get(name) if name else None  # an optional array may not be there
@@ -139,7 +139,7 @@ def _directions(n: int, most: int) -> NDArray[Any]:
 def sketch(measured: Measured) -> list[float]:
     """Return the number of values; these, their ranks, both of their parts, and the sorted values along fixed directions,
     in which no two are further apart than they are. [] for none."""
-    values = values_of(measured)
+    values = comparable_values(measured)
     if values is None or len(values) < FEWEST:
         return []
     parts = _parts(values)

@@ -55,7 +55,7 @@ class Entry(BaseModel):
     @model_validator(mode="after")
     def _is_visible(self) -> Self:
         for name in ("method", "backbone", "recipe", "paper", "card", "note"):
-            if hidden := hidden_in(getattr(self, name) or "", kept="\n\t" + EMOJI if name == "note" else ""):
+            if hidden := hidden_in(getattr(self, name) or "", allowed="\n\t" + EMOJI if name == "note" else ""):
                 raise ValueError(f"{name} holds a character that is not seen ({hidden})")
         for name in ("method", "backbone"):
             if not any(map(str.isalnum, getattr(self, name))):
@@ -73,7 +73,7 @@ class Prompts(BaseModel):
 
     @model_validator(mode="after")
     def _is_visible(self) -> Self:
-        if hidden := hidden_in(self.note, kept="\n\t" + EMOJI):
+        if hidden := hidden_in(self.note, allowed="\n\t" + EMOJI):
             raise ValueError(f"note holds a character that is not seen ({hidden})")
         return self
 
@@ -115,7 +115,7 @@ class LoadedEntry:
     prompt_entries: tuple[str, ...] = ()
 
 
-def runs_of(folder: Path) -> dict[str, Record]:
+def first_records(folder: Path) -> dict[str, Record]:
     """Run folder's name -> one of its records, of an entry that may not be there yet."""
     return {run.name: load_records(run)[0][1] for run in run_folders(folder)}
 

@@ -16,8 +16,19 @@ from stsbench.leaderboard.records.paths import find_board
 from stsbench.leaderboard.records.publications import Heading, PublishedRow, load_publications
 from stsbench.wording import counted
 
-from .runs import AVERAGE, Mean, Reproduction, columns_of, printed
-from .table import Count, Line, all_ways, by_heading, count, find_paper, find_rows, headings, lines_of, missing_of
+from .runs import AVERAGE, Mean, Reproduction, printed, table_columns
+from .table import (
+    Count,
+    Line,
+    all_ways,
+    by_heading,
+    count,
+    find_paper,
+    find_rows,
+    headings,
+    missing_requirements,
+    table_lines,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +44,7 @@ COLUMNS = ("row", "method", "backbone", "protocol", "aggregation", "metric", "sp
 def grid(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
     """Return header and lines of the cells of rows that share a heading."""
     heading = lines[0].row.heading
-    columns = list(dict.fromkeys(column for line in lines for column in columns_of(line.row)))
+    columns = list(dict.fromkeys(column for line in lines for column in table_columns(line.row)))
     header = ["row", "method", "what", *(heading.average if column == AVERAGE and heading.average else column
                                         for column in columns)]
     cells = []
@@ -82,7 +93,7 @@ def figures(line: Line) -> Iterator[dict[str, Any]]:
     row, heading = line.row, line.row.heading
     about = {"row": row.id, "method": row.method, "backbone": row.backbone, "protocol": heading.protocol,
              "aggregation": heading.aggregation, "metric": heading.metric, "split": heading.split}
-    for column in columns_of(row):
+    for column in table_columns(row):
         yield {**about, "column": column, "published": printed(row, column)}
         for reproduction in line.measured:
             if mean := reproduction.figures.get(column):
@@ -95,7 +106,7 @@ def shown_table(heading: Heading, lines: Sequence[Line]) -> Table:
     header, cells = grid(lines)
     notes = [*([heading.note] if heading.note else []), *(text for line in lines for text in _how(line))]
     name = f"{heading.paper.id}:{heading.name}"
-    return Table.of(f"{name}: {about(heading)}", header, cells, notes=notes, names=3, label=name)
+    return Table.from_rows(f"{name}: {about(heading)}", header, cells, notes=notes, names=3, label=name)
 
 
 def _how(line: Line) -> list[str]:
@@ -119,7 +130,8 @@ def remarks(line: Line) -> list[str]:
 
 def missing(lines: Sequence[Line]) -> list[str]:
     """Return "missing for 7, 11: training text ..." of rows that share a heading."""
-    return [f"missing for {', '.join(str(row.row) for row in rows)}: {what}" for what, rows in missing_of(lines).items()]
+    missing = missing_requirements(lines)
+    return [f"missing for {', '.join(str(row.row) for row in rows)}: {what}" for what, rows in missing.items()]
 
 
 @dataclass(frozen=True, repr=False)
@@ -180,7 +192,7 @@ class Papers(Tabular):
         if self.paper is None:
             lines.append(["all", "", *map(sum, list(zip(*lines, strict=True))[2:])])
         header = [kind, "what", "rows", "by a recipe", "by stsbench eval", "not here"]
-        return Document([Table.of(title, header, lines, rules=[len(self.rows)] if self.paper is None else ())])
+        return Document([Table.from_rows(title, header, lines, rules=[len(self.rows)] if self.paper is None else ())])
 
 
 def reproduce(
@@ -205,7 +217,7 @@ def reproduce(
         raise StsbenchError(f"{runs}: there is no such folder")
     publications = load_publications()
     rows = find_rows(table, publications)
-    lines = lines_of(publications, rows, runs=Path(runs or "runs"), board=_board(board),
+    lines = table_lines(publications, rows, runs=Path(runs or "runs"), board=_board(board),
                      data_dir=None if data_dir is None else Path(data_dir))
     return PaperTable(table, tuple(lines))
 

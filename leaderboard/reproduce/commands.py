@@ -21,7 +21,7 @@ NO_LABELS = "0 %"  # the column of the unsupervised method: one run
 _MODELS = ("generator", "replacer")  # options of methods that name a further model
 
 
-def protocol_of(heading: Heading) -> str | None:
+def protocol_option(heading: Heading) -> str | None:
     """Return what --protocol or --eval takes for the table's figures; None where training itself gives them, or they are
     costs."""
     if heading.protocol in ("sts", "few-labels"):
@@ -33,7 +33,7 @@ def protocol_of(heading: Heading) -> str | None:
 
 def commands(row: PublishedRow, way: Way, data_dir: Path | None) -> list[str]:
     """Return the row's commands, in order. data_dir: is named in each that reads SentEval's data."""
-    protocol = protocol_of(row.heading)
+    protocol = protocol_option(row.heading)
     data_options = [] if data_dir is None else ["--data-dir", str(data_dir)]
     lines = []
     for name in way.recipes:
@@ -66,7 +66,7 @@ def _recipe(row: PublishedRow, way: Way, name: str) -> list[str]:
     if row.heading.protocol == "few-labels":
         if any(part is not None and part.share < 1 for part in (recipe.data, recipe.labelled)):
             return [*words, "--subsets", str(SUBSETS), "--seeds", str(SEEDS)]
-        return words if way.recipe_of(NO_LABELS) == name else [*words, "--seeds", str(SEEDS)]
+        return words if way.column_recipe(NO_LABELS) == name else [*words, "--seeds", str(SEEDS)]
     return [*words, "--seeds", str(row.runs)] if row.runs and row.runs > 1 else words
 
 
@@ -149,7 +149,7 @@ class Surroundings:
             yield from _file(fit_on, "texts to fit on")
 
     def _of_protocol(self, heading: Heading) -> Iterator[str]:
-        protocol = protocol_of(heading)
+        protocol = protocol_option(heading)
         if protocol is None:
             return
         tasks = _tasks(protocol.partition(":")[0])

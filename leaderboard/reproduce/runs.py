@@ -240,7 +240,7 @@ class Mean:
     n: int
 
     @classmethod
-    def of(cls, scores: Sequence[float]) -> Mean:
+    def from_scores(cls, scores: Sequence[float]) -> Mean:
         """Return that of these scores."""
         return cls(fmean(scores), stdev(scores) if len(scores) > 1 else None, len(scores))
 
@@ -259,12 +259,12 @@ def reproductions(row: PublishedRow, way: Way, runs: Sequence[Run]) -> list[Repr
     Each model counts once, however often it was tested.
     """
     by_group: dict[str, dict[str, dict[object, float]]] = {}
-    for column in columns_of(row):
+    for column in table_columns(row):
         for run in _matching_runs(way, column, runs):
             if (score := _score(row, column, run)) is not None:
                 model = run.weights if way.recipe is not None and way.eval is not None else id(run)
                 by_group.setdefault(run.group, {}).setdefault(column, {}).setdefault(model, score)
-    return [Reproduction(name, {column: Mean.of([*scores.values()]) for column, scores in figures.items()})
+    return [Reproduction(name, {column: Mean.from_scores([*scores.values()]) for column, scores in figures.items()})
             for name, figures in by_group.items()]
 
 
@@ -279,7 +279,7 @@ def changed(way: Way, runs: Sequence[Run]) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def columns_of(row: PublishedRow) -> tuple[str, ...]:
+def table_columns(row: PublishedRow) -> tuple[str, ...]:
     """Return the table's columns, and its average where it prints one or is one of the seven tasks of STS."""
     return (*row.heading.columns, *([AVERAGE] if row.heading.average or row.recomputed is not None else []))
 
@@ -290,7 +290,7 @@ def printed(row: PublishedRow, column: str) -> float | None:
 
 
 def _matching_runs(way: Way, column: str, runs: Sequence[Run]) -> Iterator[Run]:
-    recipe = way.recipe_of(column)
+    recipe = way.column_recipe(column)
     trained = [run for run in runs if run.recipe == recipe is not None and not run.changed]
     if way.eval is None:
         yield from trained

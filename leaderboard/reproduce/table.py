@@ -14,8 +14,8 @@ from stsbench.registry import did_you_mean, names
 from stsbench.training.recipes.methods import GROUP
 from stsbench.training.recipes.recipes import recipe_names
 
-from .commands import Surroundings, commands, protocol_of
-from .runs import Reproduction, Run, board_runs, changed, columns_of, local_runs, printed, reproductions
+from .commands import Surroundings, commands, protocol_option
+from .runs import Reproduction, Run, board_runs, changed, local_runs, printed, reproductions, table_columns
 from .ways import Way, load_ways, resolve
 
 NO_WAY = "no recipe holds these figures, and no command is stated for them"
@@ -35,7 +35,7 @@ class Line:
     def as_json(self) -> dict[str, Any]:
         """Return what --json writes of a row: published and measured stand apart."""
         row, heading, way = self.row, self.row.heading, self.way
-        columns = columns_of(row)
+        columns = table_columns(row)
         return {
             "row": row.id, "method": row.method, "backbone": row.backbone, "protocol": heading.protocol,
             "metric": heading.metric, "aggregation": heading.aggregation, "split": heading.split,
@@ -49,7 +49,7 @@ class Line:
         }
 
 
-def lines_of(
+def table_lines(
     publications: Sequence[Publication], rows: Sequence[PublishedRow], *, runs: Path, board: Path | None,
     data_dir: Path | None,
 ) -> list[Line]:
@@ -59,7 +59,7 @@ def lines_of(
     """
     resolved = resolve(publications, load_ways())
     made = [resolved[row.id] for row in rows if row.id in resolved]
-    protocols = {(protocol_of(row.heading) or "").partition(":")[0] for row in rows}
+    protocols = {(protocol_option(row.heading) or "").partition(":")[0] for row in rows}
     measured = local_runs(runs, protocols)
     if board is not None:
         measured += board_runs(records_folder(board, None) / "measured", made, protocols, measured)
@@ -144,7 +144,7 @@ def count(rows: Sequence[PublishedRow], resolved: Mapping[str, Way]) -> Count:
     return Count(len(rows), sum(bool(way.recipes) and here.issuperset(way.recipes) for way in made), untrained)
 
 
-def missing_of(lines: Sequence[Line]) -> dict[str, list[PublishedRow]]:
+def missing_requirements(lines: Sequence[Line]) -> dict[str, list[PublishedRow]]:
     """Return what is missing -> the rows that need it, in their order."""
     needed_by: dict[str, list[PublishedRow]] = {}
     for line in lines:

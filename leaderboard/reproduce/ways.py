@@ -78,7 +78,7 @@ class Way(PublishedModel):
         words = shlex.split(self.checkpoint or self.eval or "")
         return words[words.index("--model") + 1] if "--model" in words[:-1] else None
 
-    def recipe_of(self, column: str) -> str | None:
+    def column_recipe(self, column: str) -> str | None:
         """Return the recipe that a column's figure is of."""
         return self.recipe.get(column) if isinstance(self.recipe, dict) else self.recipe
 
@@ -159,9 +159,9 @@ def _by_figures(row: PublishedRow, holders: Holders) -> Way | None:
     """Return the way by the one recipe that holds the row's figures; by one for each column where columns are recipes."""
     figures = [(column, score) for column, score in _figures(row) if score is not None]
     if row.heading.protocol == "few-labels":
-        recipes = {column: name for column, score in figures if (name := _one(row, [(column, score)], holders))}
+        recipes = {column: name for column, score in figures if (name := _single_recipe(row, [(column, score)], holders))}
         return Way(recipe=recipes) if recipes else None
-    name = _one(row, figures, holders)
+    name = _single_recipe(row, figures, holders)
     return Way(recipe=name) if name else None
 
 
@@ -170,7 +170,7 @@ def _figures(row: PublishedRow) -> Iterator[tuple[str, float | None]]:
     yield "Avg", row.average
 
 
-def _one(row: PublishedRow, figures: Sequence[tuple[str, float]], holders: Holders) -> str | None:
+def _single_recipe(row: PublishedRow, figures: Sequence[tuple[str, float]], holders: Holders) -> str | None:
     if not figures:
         return None
     common: set[tuple[str, str]] | None = None

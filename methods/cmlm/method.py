@@ -112,7 +112,7 @@ class ConditionalMaskedLM(Method):
             states: Tensor = self.backbone(ids, mask)[0]
             return states
         vectors = self.backbone.pooled(batch.ids[: len(ids)], batch.mask[: len(ids)])
-        return states_behind(self.backbone, self.projections(vectors), ids, mask)
+        return conditioned_states(self.backbone, self.projections(vectors), ids, mask)
 
     def _labels(self, batch: Batch) -> tuple[Tensor, ...]:
         """Return (n, L) of each term."""
@@ -148,7 +148,7 @@ def _projection(width: int, std: float, epsilon: float) -> nn.Sequential:
     return nn.Sequential(linear, nn.GELU(), nn.LayerNorm(width, eps=epsilon))
 
 
-def states_behind(backbone: Backbone, vectors: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
+def conditioned_states(backbone: Backbone, vectors: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
     """Return (n, L, d) last hidden states of the texts ids, mask (n, L), each read behind its `vectors` (n, N, d).
 
     The vectors enter behind the embeddings' LayerNorm and dropout and have neither position nor type; the text has the

@@ -14,13 +14,13 @@ from stsbench.encoders.forward.pooling import STATES
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast_views
-from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_roles, nli_views
+from stsbench.training.api.labelled import NLIClassifier, count_classes, nli_roles, nli_views
 from stsbench.training.api.method import Inference, Method, Needs
 from stsbench.training.modules.backbone import Backbone, pool_padded
 from stsbench.training.modules.soft_prompt import EmbeddingChange, SoftPrompt
 
 from .augment import SLOTS, add_draws, changed
-from .options import ConSERTOptions, augmentations, shares, stages_of
+from .options import ConSERTOptions, augmentations, shares, trained_stages
 
 _POOLERS = ("mean", "cls", "max", "last2", "first_last:embeddings", "first_last:layer1")
 _TINY = 1e-10  # added to the norm that the adversarial gradient is divided by, as in the released code
@@ -39,18 +39,18 @@ class ConSERT(Method):
         """Raise StsbenchError, one line, for a backbone that the options do not go with."""
         super().__init__(backbone, options)
         check_backbone(options, backbone)
-        supervised = stages_of(options)[0] != "unsup"
+        supervised = trained_stages(options)[0] != "unsup"
         self.classifier = NLIClassifier(features=options.features, init="torch") if supervised else None
 
     @classmethod
     def stages_for(cls, options: ConSERTOptions) -> tuple[str, ...]:
         """Return those that options.setting is named after."""
-        return stages_of(options)
+        return trained_stages(options)
 
     @classmethod
     def needs(cls, options: ConSERTOptions) -> Needs:
         """Return labelled pairs alone in stages sup and joint; dropout where neither view is changed."""
-        contrasted = [stage for stage in stages_of(options) if stage != "sup"]
+        contrasted = [stage for stage in trained_stages(options) if stage != "sup"]
         return Needs(
             labelled={"sup": "only", "joint": "only"}, labelled_roles=partial(nli_roles, triplets=False),
             dropout=any(augmentations(options, stage) == ("none", "none") for stage in contrasted),
@@ -59,7 +59,7 @@ class ConSERT(Method):
     def prepare_labelled(self, rows: Any) -> None:
         """Make the classifier, by the number of labels."""
         if self.classifier is not None:
-            self.classifier.set_shape(self.backbone.vector_width, classes_of(rows))
+            self.classifier.set_shape(self.backbone.vector_width, count_classes(rows))
 
     def start_stage(self, stage: str) -> None:
         """Freeze the classifier, which has no part in stage unsup."""
@@ -68,12 +68,12 @@ class ConSERT(Method):
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """Return the sentences once, and what is drawn for their two views."""
-        return self._drawn(Views([self.read(rows, "sentence")]), "unsup", rng)
+        return self._draw(Views([self.read(rows, "sentence")]), "unsup", rng)
 
     def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """Return premises and hypotheses; in stage joint what is drawn for two views of each."""
         views = nli_views(self, rows)
-        return self._drawn(views, "joint", rng) if "joint" in stages_of(self.options) else views
+        return self._draw(views, "joint", rng) if "joint" in trained_stages(self.options) else views
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """contrastive: NT-Xent, of premises plus of hypotheses in stage joint; nli: the cross-entropy of unchanged texts."""
@@ -81,7 +81,7 @@ class ConSERT(Method):
             first, second = (self._view(batch, slot, "unsup") for slot in SLOTS)
             return {"contrastive": self._contrastive(batch, first, second, self.options.weigh_unsup)}
         assert self.classifier is not None
-        if "joint" not in stages_of(self.options):
+        if "joint" not in trained_stages(self.options):
             return {"nli": self.classifier.term(self.vectors(batch.ids, batch.mask), batch)}
         if "adversarial" in self.options.joint_views:
             first, second, nli = self._adversarial(batch, self.classifier)
@@ -99,7 +99,7 @@ class ConSERT(Method):
         """Return the pooler that is trained: it chooses the weights in the released code."""
         return Inference(self.backbone.model, self.backbone.tokenizer, self.backbone.pooler)
 
-    def _drawn(self, views: Views, stage: str, rng: np.random.Generator) -> Views:
+    def _draw(self, views: Views, stage: str, rng: np.random.Generator) -> Views:
         pad, names = self.backbone.tokenizer.pad_token_id or 0, augmentations(self.options, stage)
         return add_draws(views, names, shares(self.options, stage), self.backbone.width, pad, rng)
 
@@ -142,5 +142,5 @@ def check_backbone(options: ConSERTOptions, backbone: Backbone) -> None:
     changed."""
     if backbone.pooler not in _POOLERS:
         raise StsbenchError(f"consert trains the poolers {', '.join(_POOLERS)}: set backbone.pooler, not {backbone.pooler}")
-    if any(view != "none" for stage in stages_of(options) if stage != "sup" for view in augmentations(options, stage)):
+    if any(view != "none" for stage in trained_stages(options) if stage != "sup" for view in augmentations(options, stage)):
         check_family(backbone.model)

@@ -86,7 +86,7 @@ class ConSERTOptions(Options):
         return self
 
 
-def stages_of(options: ConSERTOptions) -> tuple[str, ...]:
+def trained_stages(options: ConSERTOptions) -> tuple[str, ...]:
     """Return the stages that options.setting trains."""
     return tuple(options.setting.split("-"))
 

@@ -18,7 +18,7 @@ from stsbench.training.api.teachers import Teachers
 from stsbench.training.modules.backbone import Backbone
 
 from .options import DistilOptions
-from .projections import PCA, LinearProjection, projection_of
+from .projections import PCA, LinearProjection, choose_projection
 
 _VECTORS, _SIMILARITIES = "teacher vectors", "teacher similarities"  # keys of Views.by_row
 
@@ -140,4 +140,4 @@ class Distil(Method):
         self.teachers.load(next(self.backbone.parameters()).device)
         if self.options.objective == "vectors" and self.kind is None:
             self.width = self.teachers.vectors(["a"]).shape[1]
-            self.kind = projection_of(self.options, self.backbone.vector_width, self.width)
+            self.kind = choose_projection(self.options, self.backbone.vector_width, self.width)

@@ -78,7 +78,7 @@ class LinearProjection(_Sized):
         return nn.functional.linear(vectors.to(self.weight.dtype), self.weight, self.bias)
 
 
-def projection_of(options: DistilOptions, student: int, teachers: int) -> str:
+def choose_projection(options: DistilOptions, student: int, teachers: int) -> str:
     """Return pca, linear or none for vectors of these widths. Raises StsbenchError, one line, where they do not fit."""
     kind = options.projection
     if kind == "auto" and teachers >= student:

@@ -23,7 +23,7 @@ class MaskedLMOptions(Options):
     tied: bool = setting(True, "a head made here shares the embeddings as its output layer")
 
     @model_validator(mode="after")
-    def _shares_of_one(self) -> Self:
+    def _check_shares(self) -> Self:
         if self.masked + self.random > 1:
             shares = f"masked {self.masked:g} and random {self.random:g}"
             raise ValueError(f"{shares} are shares of the chosen tokens: their sum may not exceed 1")

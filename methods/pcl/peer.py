@@ -39,7 +39,7 @@ class Peer(nn.Module):
             folder, model = Path(backbone.folder), copy.deepcopy(backbone.model)
         else:
             folder = backbone_folder(options.model, offline, _OPTION)
-            model = _other(folder, options.model, backbone)
+            model = _load_transformer(folder, options.model, backbone)
             base = resolve_base(folder, offline)
             self.digest = folder_digest(folder, [base] if base else [])
         # padding that is attended to has to be computed
@@ -63,7 +63,7 @@ class Peer(nn.Module):
         return vectors
 
 
-def _other(folder: Path, name: str, backbone: Backbone) -> Any:
+def _load_transformer(folder: Path, name: str, backbone: Backbone) -> Any:
     """Return the transformer of a folder, with the backbone's rate of dropout, if it reads the backbone's tokens and
     gives vectors of its width."""
     rates = {*dropout_rates(backbone.model.config).values()}

@@ -88,7 +88,7 @@ class PromptBERT(Method):
         """Return the text inside the first template, with the final full stop; denoised only with options.test_denoise."""
         return self._inference(Prompt(
             self.options.template, full_stop=self.options.full_stop, text="inside", denoise=self.options.test_denoise,
-            **self._kept(),
+            **self._shared_parts(),
         ))
 
     def dev_inference(self) -> Inference:
@@ -100,7 +100,7 @@ class PromptBERT(Method):
         if self.options.dev == "test":
             return self.inference()
         return self._inference(Prompt(
-            self.options.template, text="pieces", pieces=None, denoise=self.options.denoise, **self._kept(),
+            self.options.template, text="pieces", pieces=None, denoise=self.options.denoise, **self._shared_parts(),
         ))
 
     def notes(self) -> list[str]:
@@ -145,7 +145,7 @@ class PromptBERT(Method):
             gradient=options.denoise_gradient, vectors=self.words,
         )
 
-    def _kept(self) -> dict[str, Any]:
+    def _shared_parts(self) -> dict[str, Any]:
         """Return what every tested encoder has of `Prompt`."""
         kept = self.options.head in ("mlp", "transform")
         return {

@@ -12,7 +12,7 @@ from stsbench.errors import StsbenchError
 from stsbench.losses.labelled import sbert_regression
 from stsbench.losses.margins import triplet
 from stsbench.training.api.batch import Batch, Examples, Term, Views
-from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_roles
+from stsbench.training.api.labelled import NLIClassifier, count_classes, nli_roles
 from stsbench.training.api.method import Inference, Method, Needs
 from stsbench.training.modules.backbone import Backbone
 
@@ -50,7 +50,7 @@ class SBERT(Method):
     def prepare_labelled(self, rows: Any) -> None:
         """Make the classifier, for as many classes as there are labels."""
         assert self.classifier is not None
-        self.classifier.set_shape(self.backbone.vector_width, classes_of(rows))
+        self.classifier.set_shape(self.backbone.vector_width, count_classes(rows))
 
     def start_stage(self, stage: str) -> None:
         """Freeze the classifier, which has no part in the later stage."""

@@ -30,7 +30,7 @@ class SGOPT(Method):
     def __init__(self, backbone: Backbone, options: SGOPTOptions) -> None:
         """Raise StsbenchError, one line, for options that do not go with the backbone."""
         super().__init__(backbone, options)
-        self.layers = layers_of(options, backbone)
+        self.layers = choose_layers(options, backbone)
         std = float(getattr(backbone.model.config, "initializer_range", 0.02))
         self.projector = GELUProjector(backbone.width, options.projection_width, std)
         self.reference: Reference | None = None
@@ -90,7 +90,7 @@ class SGOPT(Method):
         )
 
 
-def layers_of(options: SGOPTOptions, backbone: Backbone) -> tuple[int, ...]:
+def choose_layers(options: SGOPTOptions, backbone: Backbone) -> tuple[int, ...]:
     """Return the hidden states that give vectors, 0 the embedding output. Raises StsbenchError, one line, for layers that
     the model lacks, and for a pooler whose vectors are not of a hidden state's width."""
     if backbone.vector_width != backbone.width or backbone.pooler == "mask":

@@ -54,7 +54,7 @@ class SimCSE(Method):
         dropout where the views are the sentence twice."""
         follows = partial(followed, option=f"options.view {options.view}") if options.view in NEXT else None
         return Needs(
-            partial(roles_of, options), usable=follows, reach=NEXT.get(options.view, 0),
+            partial(choose_roles, options), usable=follows, reach=NEXT.get(options.view, 0),
             dropout=options.view == "dropout"
             and not (options.fixed_dropout_mask or options.mlm_in_place or options.repeat is not None),
         )
@@ -145,7 +145,7 @@ class SimCSE(Method):
         return [first, *_encode(backbone, head, ids[n:], batch.mask[n:]).split(n)]
 
 
-def roles_of(options: SimCSEOptions, available: tuple[str, ...], method: str) -> tuple[str, ...]:
+def choose_roles(options: SimCSEOptions, available: tuple[str, ...], method: str) -> tuple[str, ...]:
     """Return ("sentence",), or anchor, positive and the hard negatives that the data give.
 
     Raises StsbenchError for other data, and for a weight of hard negatives where the data have none.

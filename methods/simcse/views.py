@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stsbench.data.text.augment import crop, delete_one_word, delete_words, read_thesaurus, share_of, synonym
+from stsbench.data.text.augment import crop, delete_one_word, delete_words, read_thesaurus, round_share, synonym
 from stsbench.data.text.examples import following
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import IGNORED, Examples, Ragged, Views
@@ -103,7 +103,7 @@ class Replacer(Generator):
 def words_to_replace(
     encoded: Any, rate: float, rng: np.random.Generator
 ) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
-    """Return the token ids of n tokenised texts, and labels: the ids of share_of(words, rate) whole words, else IGNORED.
+    """Return the token ids of n tokenised texts, and labels: the ids of round_share(words, rate) whole words, else IGNORED.
 
     encoded: a fast tokenizer's output, whose words are those of its own splitting, punctuation marks among them.
     """
@@ -111,7 +111,7 @@ def words_to_replace(
     for number, row in enumerate(encoded["input_ids"]):
         words: Sequence[int | None] = encoded.word_ids(number)
         known = sorted({word for word in words if word is not None})
-        drawn = set(rng.choice(known, share_of(len(known), rate), replace=False).tolist()) if known else set()
+        drawn = set(rng.choice(known, round_share(len(known), rate), replace=False).tolist()) if known else set()
         tokens = np.asarray(row, dtype=np.int64)
         ids.append(tokens)
         labels.append(np.where([word in drawn for word in words], tokens, IGNORED))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from stsbench.data.sets.readers import lines_of
+from stsbench.data.sets.readers import read_lines
 from stsbench.encoders.prompt.template import with_full_stop
 from stsbench.errors import DataError, StsbenchError
 from stsbench.files import sha256_file
@@ -118,7 +118,7 @@ def read_pairs(path: Path) -> dict[str, str]:
     Raises DataError, one line, naming file and line.
     """
     pairs: dict[str, str] = {}
-    for number, line in enumerate(lines_of(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
         try:

@@ -35,7 +35,7 @@ class Decoder(nn.Module):
         they are in memory. Raises StsbenchError, one line, for an architecture without such a decoder, or another width."""
         super().__init__()
         self.digest: str | None = None
-        source = backbone if options.decoder is None else self._other(backbone, options.decoder)
+        source = backbone if options.decoder is None else self._load(backbone, options.decoder)
         self.tokenizer, self.max_length = source.tokenizer, source.max_length
         self.reads_as_encoder = source.tokenizer.get_vocab() == backbone.tokenizer.get_vocab()
         self.model, others = _with_cross_attention(source)
@@ -65,7 +65,7 @@ class Decoder(nn.Module):
         with cutting(self.tokenizer, self.max_length) as encode:
             return encode(texts)[0]
 
-    def _other(self, backbone: Backbone, name: str) -> Backbone:
+    def _load(self, backbone: Backbone, name: str) -> Backbone:
         offline = getattr(backbone, "offline", False)
         folder = backbone_folder(name, offline, "options.decoder")
         dropout = getattr(backbone.model.config, "hidden_dropout_prob", None)  # the encoder's: backbone.dropout is of both

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from stsbench.cli.output.messages import echo
-from stsbench.encoders.base import fingerprint_of
+from stsbench.encoders.base import mapping_fingerprint
 from stsbench.encoders.cache.cache import CachedEncoder, EmbeddingCache
 from stsbench.encoders.cache.encode import changed
 from stsbench.encoders.prompt.reading import described_reading
@@ -55,7 +55,7 @@ def clear(folder: Path | None) -> None:
 def _identity(entry: CachedEncoder) -> str:
     """Return the start of the fingerprint, as `eval` prints it and records keep it; of the folder's name where none is
     known."""
-    return (fingerprint_of(entry.about.spec) if entry.about.spec else entry.key)[:12]
+    return (mapping_fingerprint(entry.about.spec) if entry.about.spec else entry.key)[:12]
 
 
 def _name(entry: CachedEncoder) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stsbench.cli.options import options_of
+from stsbench.cli.options import add_options
 from stsbench.cli.output.messages import echo, is_quiet, write_json
 from stsbench.cli.output.report import print_table
 from stsbench.errors import DataError
@@ -61,7 +61,7 @@ def fetch(
     if bundle_file is not None:
         _tell(install_bundle(bundle_file, data_root(), strict=strict))
         return
-    what = download.wanted(sets, training=training, raw=raw)
+    what = download.select_sources(sets, training=training, raw=raw)
     with _progress("senteval.tar" if what.archive else "files") as step:
         reports = download.fetch(what, data_root(), force=force, strict=strict, progress=step)
     for report in reports:
@@ -119,7 +119,7 @@ def bundle(target: Path, data_dir: Path | None) -> None:
               f"{_DEFAULT_OTHERS}; of a file every test set that is there.")
 @click.option("--near", type=click.FloatRange(0, 1), default=0.7, show_default=True,
               help="Of a file: the Jaccard of character 4-grams from which on two texts are near duplicates; 0: none.")
-@options_of(SetOptions)
+@add_options(SetOptions)
 @click.option("--offline", is_flag=True, help="Never download.")
 @_json
 def overlap(
@@ -250,8 +250,8 @@ def _progress(title: str) -> Iterator[Progress]:
         return
     from rich.progress import BarColumn, DownloadColumn, TextColumn
 
-    from stsbench.cli.output.progress import drawn
+    from stsbench.cli.output.progress import draw_progress
 
-    with drawn(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), transient=False) as bar:
+    with draw_progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), transient=False) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -11,16 +11,16 @@ from typing import Any
 
 import click
 
-from stsbench.cli.options import Command, options_of
+from stsbench.cli.options import Command, add_options
 from stsbench.cli.output.messages import echo
 from stsbench.cli.studies import asked_study, run_study, studies
 from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.options import DataOptions, MeasureOptions, RecordOptions, words_of
+from stsbench.evaluation.options import DataOptions, MeasureOptions, RecordOptions, split_names
 
 
 @click.command("eval", cls=Command)
-@options_of(EncoderOptions, CacheOptions, ProcessOptions, MeasureOptions, *(study.options for study in studies()),
+@add_options(EncoderOptions, CacheOptions, ProcessOptions, MeasureOptions, *(study.options for study in studies()),
             DataOptions, RecordOptions)
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
 @click.option("--format", "form", type=click.Choice(["table", "latex", "markdown", "csv"]), default="table",
@@ -39,7 +39,7 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     if options["offline"]:
         os.environ["HF_HUB_OFFLINE"] = "1"  # for the libraries that load from the Hub by themselves, such as mteb
     for key, option in (("protocols", "--protocol"), ("tasks", "--tasks")):
-        if words_of(options[key]) == ():
+        if split_names(options[key]) == ():
             raise click.UsageError(f"{option} names nothing")
     pairs = [_setting(word) for word in options["settings"]]
     options["settings"] = dict(pairs)

@@ -12,11 +12,11 @@ from typing import Any, get_type_hints
 import click
 
 from stsbench.errors import StsbenchError
-from stsbench.options import flag_of
+from stsbench.options import flag_name
 from stsbench.registry import where
 
 
-def options_of(*groups: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def add_options(*groups: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add an option for each field of these dataclasses that `stsbench.options.option` made, in their order.
 
     StsbenchError: two of them, one perhaps an extension's, have a field of one name.
@@ -78,7 +78,7 @@ def _option(entry: Field[Any], kind: Any, section: str) -> Callable[..., Any]:
     """Return the option of a field with values of the type `kind`. A default other than None, False and nothing is shown."""
     known = entry.metadata
     more = {"help": known["help"] or None, "metavar": known["metavar"], "required": known["required"]}
-    flag = flag_of(entry)
+    flag = flag_name(entry)
     if kind is bool:
         more["is_flag"] = True
     elif kind == bool | None:

@@ -29,15 +29,15 @@ _TWO_SIDES = (
 
 def two_sides(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return the arguments A and B, what of them is compared, and the bootstrap."""
-    return _asked(command, _TWO_SIDES)
+    return _bind(command, _TWO_SIDES)
 
 
 def bootstrap(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return --resamples and --seed."""
-    return _asked(command, _BOOTSTRAP)
+    return _bind(command, _BOOTSTRAP)
 
 
-def _asked(command: Callable[..., Any], options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+def _bind(command: Callable[..., Any], options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
     for option in reversed(options):
         command = option(command)
     return command
@@ -66,7 +66,7 @@ def compare_(
 
     if json_target == report_target == "-":
         raise click.UsageError("--json - and --report - both write to stdout: name a file for one")
-    runs, names = runs_of(a, b, protocol)
+    runs, names = find_runs(a, b, protocol)
     comparison = compare(*runs, protocols=names, metric=metric, resamples=resamples, seed=seed, by_seed=by_seed,
                          margin=margin)
     print_omissions(comparison)
@@ -76,7 +76,7 @@ def compare_(
     return 3 if comparison.failures else 0
 
 
-def runs_of(a: str, b: str, protocol: str | None) -> tuple[tuple[list[Path], list[Path]], list[str] | None]:
+def find_runs(a: str, b: str, protocol: str | None) -> tuple[tuple[list[Path], list[Path]], list[str] | None]:
     """Return the run folders of A and of B, and the protocols' names; None for all. UsageError, one line: one of them is
     empty."""
     from stsbench.evaluation.protocol import protocol_name

@@ -163,14 +163,14 @@ def show(kind: str, name: str, method: str | None) -> None:
 
 
 def _show_protocol(name: str) -> None:
-    from stsbench.evaluation.plan import presets, protocol_of
+    from stsbench.evaluation.plan import find_protocol, presets
     from stsbench.settings import described
 
     papers = presets()
     if name in papers:
         echo(yaml.safe_dump({"name": name, **papers[name]}, sort_keys=False), nl=False)
         return
-    protocol = protocol_of(name, {})
+    protocol = find_protocol(name, {})
     facts: dict[str, Any] = {"name": name, "version": protocol.version, "tasks": protocol.tasks()}
     if variants := [f"{protocol.name}:{word}" for word in protocol.variants]:
         facts["variants"] = variants
@@ -180,11 +180,11 @@ def _show_protocol(name: str) -> None:
 
 def _show_post(name: str) -> None:
     from stsbench.encoders.post.chain import card, load_post
-    from stsbench.settings import defaults_of, described
+    from stsbench.settings import described, setting_defaults
 
     kind = load_post(name)
     echo(card(name))
-    _settings(described(kind.Options, defaults_of(kind.Options)), f"--post {name}:SETTING=VALUE")
+    _settings(described(kind.Options, setting_defaults(kind.Options)), f"--post {name}:SETTING=VALUE")
 
 
 def _settings(rows: Sequence[Described], way: str) -> None:
@@ -195,10 +195,10 @@ def _settings(rows: Sequence[Described], way: str) -> None:
 
 
 def _show_method(name: str) -> None:
-    from stsbench.training.recipes.methods import canonical, card, options, options_of
+    from stsbench.training.recipes.methods import canonical, card, options, options_class
 
     name = canonical(name)
-    facts = options_of(name)
+    facts = options_class(name)
     echo(card(name).rstrip())
     echo(f"\n## Options and stages\n\nStages: {', '.join(facts.stages)}. Default recipe: {facts.default_recipe or 'none'}.")
     echo("A recipe's `options`, or `--set options.NAME=VALUE`:\n")
@@ -207,9 +207,9 @@ def _show_method(name: str) -> None:
 
 
 def _show_section(name: str) -> None:
-    from stsbench.training.recipes.recipe import SECTIONS, keys_of
+    from stsbench.training.recipes.recipe import SECTIONS, describe_keys
 
-    rows = keys_of(name)
+    rows = describe_keys(name)
     echo(inspect.cleandoc(SECTIONS[name].__doc__ or ""))
     _settings(rows, f"--set {'' if name == 'recipe' else f'{name}.'}KEY=VALUE")
     echo(f"\nOther sections: {', '.join(key for key in SECTIONS if key != name)}")

@@ -12,7 +12,7 @@ import click
 from stsbench.cli.output.messages import log
 from stsbench.encoders.options import EncoderOptions, ProcessOptions
 from stsbench.evaluation.options import RecordOptions
-from stsbench.options import flag_of
+from stsbench.options import flag_name
 from stsbench.registry import names, resolve
 
 _GROUP = "stsbench.studies"  # entry points: objects of the class Study
@@ -53,7 +53,7 @@ def asked_study(options: dict[str, Any]) -> tuple[Study, dict[str, Any]] | None:
         if any(values[name] for name in study.asked_by):
             asked.append((study, values))
             continue
-        flags = {entry.name: flag_of(entry) for entry in fields(study.options)}
+        flags = {entry.name: flag_name(entry) for entry in fields(study.options)}
         for entry in fields(study.options):
             if values[entry.name] and values[entry.name] != entry.default:
                 others = " or ".join(flags[name] for name in study.asked_by)
@@ -74,7 +74,7 @@ def run_study(
     encoder = {entry.name: options.pop(entry.name) for entry in fields(EncoderOptions)}
     for entry in (*fields(ProcessOptions), *fields(RecordOptions)):
         if options.pop(entry.name, entry.default) != entry.default:
-            raise click.UsageError(f"{flag_of(entry)}: {study.subject} are measured in one process, each for its scores: "
+            raise click.UsageError(f"{flag_name(entry)}: {study.subject} are measured in one process, each for its scores: "
                                    "leave it out, and measure the one that you choose with it")
     if form != "table":
         raise click.UsageError(f"--format {form}: {study.subject} are printed as a table, and a CSV file is in the run "

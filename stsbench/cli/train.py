@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stsbench.cli.options import Command, options_of
+from stsbench.cli.options import Command, add_options
 from stsbench.cli.output.messages import is_quiet, log, tell_stopped, warnings_as_lines
 from stsbench.encoders.options import CacheOptions, EncoderOptions
 from stsbench.processes import exit_code
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.command("train", cls=Command)
 @click.argument("method", metavar="METHOD|FILE.py:CLASS")
-@options_of(RecipeOptions, RunOptions)
+@add_options(RecipeOptions, RunOptions)
 @click.option("--output", type=click.Path(path_type=Path), help="Run folder; default runs/<time>-<method>-<recipe>.")
 @click.option("--seed", type=click.IntRange(0), help="Sets seed.")
 @click.option("--seeds", type=click.IntRange(2, 1000), help="Train so many, with seeds counted up from the first, and "
@@ -39,13 +39,13 @@ def train(seeds: int | None, subsets: int | None, evaluate: str | None, **option
     """
     if options["offline"]:
         os.environ["HF_HUB_OFFLINE"] = "1"
-    from stsbench.evaluation.options import words_of
+    from stsbench.evaluation.options import split_names
     from stsbench.training.recipes.sample import WARNING
     from stsbench.training.runs.request import TrainRequest, resolve
 
     settings = {key: options.pop(name) for name, key in KEYS.items()}  # they are only another spelling of --set
     request = TrainRequest(
-        settings={key: value for key, value in settings.items() if value is not None}, evaluate=words_of(evaluate) or (),
+        settings={key: value for key, value in settings.items() if value is not None}, evaluate=split_names(evaluate) or (),
         command=["stsbench", *sys.argv[1:]], **options,
     )
     chosen, on_sample = resolve(request, _log)
@@ -114,7 +114,7 @@ def _announce(recipe: Recipe) -> None:
 
 @click.command("fit", cls=Command)
 @click.argument("post", metavar="NAME")
-@options_of(EncoderOptions, CacheOptions)
+@add_options(EncoderOptions, CacheOptions)
 @click.option("--data", type=click.Path(path_type=Path), help="Texts to fit on: .txt, a sentence a line, or "
               ".csv, .tsv, .jsonl of NLI pairs (both sentences); or a folder of vectors. "
               "embedfilter alone needs none.")
@@ -137,7 +137,7 @@ def fit(
     from stsbench.training.export.fitted import chain_with, fit_model
 
     warnings_as_lines()
-    cache = EmbeddingCache.of(CacheOptions(cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache))
+    cache = EmbeddingCache.from_options(CacheOptions(cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache))
     chain = chain_with(post, settings)
     with progress_bar() as progress:
         fit_model(model, EncoderOptions(model=model, **how), chain, data, output, cache=cache, log=log, progress=progress)

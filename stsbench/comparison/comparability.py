@@ -12,8 +12,8 @@ from typing import Any
 from stsbench.encoders.probe import has_identity
 from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.records import PROBE, Cost, Record, ScoreRow
-from stsbench.evaluation.rescore import protocol_of_record, task_of
-from stsbench.evaluation.run_file import observations_of
+from stsbench.evaluation.rescore import protocol_of_record, record_task
+from stsbench.evaluation.run_file import read_observations
 from stsbench.wording import counted
 
 # Bytes that a number takes; the names are those of quantised copies, and of stores.
@@ -62,7 +62,7 @@ class Measured:
     def observed(self) -> Observations:
         """Return what the record observed, read once."""
         if not self._read:
-            self._read.append(observations_of(self.path.parent, self.record))
+            self._read.append(read_observations(self.path.parent, self.record))
         return self._read[0]
 
     @property
@@ -90,7 +90,7 @@ def measured(path: Path, record: Record, observations: Observations | None = Non
     Raises StsbenchError where its protocol is unknown or another version by now.
     """
     protocol = protocol_of_record(path, record)
-    return Measured(path, record, protocol, task_of(protocol, record), [observations] if observations else [])
+    return Measured(path, record, protocol, record_task(protocol, record), [observations] if observations else [])
 
 
 class SeedPairs:
@@ -141,7 +141,7 @@ def _training(record: Record) -> str:
     return json.dumps([provenance["seed"], provenance.get("subset"), *shared], sort_keys=True)
 
 
-def cost_of(record: Record) -> Cost | None:
+def recorded_cost(record: Record) -> Cost | None:
     """Return the cost in a record, if there is one."""
     stated = record.provenance.get("cost")
     return None if stated is None else Cost.model_validate(stated)
@@ -157,7 +157,7 @@ def bytes_a_vector(record: Record) -> float | None:
     return None if precision not in _BYTES else float(-(-width * _BYTES[precision] // 1))
 
 
-def settings_of(cost: Cost) -> tuple[Any, ...]:
+def timing_settings(cost: Cost) -> tuple[Any, ...]:
     """Return where and how the time was taken; device and threads are None of what computes without torch, and fit any."""
     alone = cost.threads is None and cost.device == "cpu"
     how = (None, None) if alone else (cost.device, cost.threads)
@@ -166,12 +166,12 @@ def settings_of(cost: Cost) -> tuple[Any, ...]:
 
 def machine_and_use(cost: Cost) -> tuple[str, str | None]:
     """Return the kind of a machine, and how it was used: None of what computes without torch, which fits any use."""
-    machine, use = setting_in_words(settings_of(cost))
+    machine, use = setting_in_words(timing_settings(cost))
     return machine, use or None
 
 
 def setting_in_words(setting: Sequence[Any]) -> tuple[str, str]:
-    """Return the kind of a machine, and how it was used, of `settings_of`: 'AMD EPYC 7763, 2 cores', 'cpu, 2 threads'."""
+    """Return the kind of a machine, and how it was used, of `timing_settings`: 'AMD EPYC 7763, 2 cores', 'cpu'."""
     cpu, cores, (where, processes), probe, device, threads = setting
     way = {"processes": f"{processes} processes", "server": "a server"}.get(where, "")
     texts = "" if probe == PROBE else f"probe texts {probe}"

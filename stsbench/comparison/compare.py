@@ -29,19 +29,19 @@ from stsbench.comparison.shared import (
     loaded,
     of_all,
     same_row,
+    side_scores,
     undrawn_in_words,
-    values_of,
     verified,
 )
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.plan import words_of
+from stsbench.evaluation.plan import split_names
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.run_file import run_folders
 from stsbench.evaluation.tables import part_sizes, small_parts_in_words
 from stsbench.metrics.equivalence import Equivalence, equivalence, equivalence_over_seeds
 from stsbench.metrics.paired import Difference, holm, paired_difference
-from stsbench.metrics.seeds import Spread, difference_over_seeds, spread_of
+from stsbench.metrics.seeds import Spread, difference_over_seeds, difference_spread
 from stsbench.registry import did_you_mean
 
 Sides = tuple[Sequence[Measured], Sequence[Measured]]  # A's runs and B's, of one task
@@ -75,7 +75,7 @@ def compare(
     if protocol is not None and protocols is not None:
         raise StsbenchError("compare: protocols is given twice, as protocol, too")
     margins = Margins(margin)
-    asked = words_of(protocols if protocol is None else protocol)
+    asked = split_names(protocols if protocol is None else protocol)
     chosen = chooser(asked)
     folders = [run_folders(side) for side in (a, b)]
     every = [[loaded(folder) for folder in side] for side in folders]
@@ -99,7 +99,7 @@ def compare(
         for (setting, aside), items in tables.items():
             drawn = [future.result() for future in drawing[setting, aside]]
             average = average_draws([(pair, row) for pair, row, _ in items], resamples, seed)
-            table = _table(setting, aside, items, drawn, average, paired, margins.of(setting))
+            table = _table(setting, aside, items, drawn, average, paired, margins.absolute(setting))
             result.tables.append(replace(table, no_margin=margins.why_not(setting)))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C does not wait for what has not begun
@@ -202,7 +202,7 @@ def _table(
     setting: Setting, aside: bool, items: Sequence[tuple[Sides, ScoreRow, ScoreRow]], draws: Sequence[Drawn | None],
     drawn: Drawn | None, paired: bool, margin: float | None,
 ) -> ComparisonTable:
-    scores = [tuple(values_of(side, one) for side in pair) for pair, one, _ in items]
+    scores = [tuple(side_scores(side, one) for side in pair) for pair, one, _ in items]
     rows = [
         Compared(pair[0][0].task, one.subset, one.n, float(a.mean()), float(b.mean()), _difference(a, b, draw, paired),
                  equivalence=_equivalence(a, b, draw, paired, margin), spread=_spread(a, b, draw, paired))
@@ -260,4 +260,4 @@ def _equivalence(a: Floats, b: Floats, draws: Drawn | None, paired: bool, margin
 
 
 def _spread(a: Floats, b: Floats, draws: Drawn | None, paired: bool) -> Spread | None:
-    return None if draws is None else spread_of(a, b, *draws, paired=paired)
+    return None if draws is None else difference_spread(a, b, *draws, paired=paired)

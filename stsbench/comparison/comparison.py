@@ -14,7 +14,7 @@ from stsbench.comparison.comparability import same_encoder
 from stsbench.comparison.differences import Compared, ComparisonTable, margin_columns, margin_json
 from stsbench.comparison.shared import Reasons
 from stsbench.comparison.wording import limits, notes, over_tasks, pairing, sentence, shown_table, title
-from stsbench.config import shown
+from stsbench.config import shorten
 from stsbench.display.table import Document, Table
 from stsbench.display.tabular import Form, Report, Tabular, arrow_table
 from stsbench.errors import StsbenchError
@@ -29,7 +29,7 @@ from stsbench.evaluation.provenance import (
     version_facts,
 )
 from stsbench.evaluation.records import Record
-from stsbench.evaluation.tables import SAMPLE, encoder_in_words, read_behind
+from stsbench.evaluation.tables import SAMPLE, encoder_in_words, task_prompts
 from stsbench.wording import counted
 
 if TYPE_CHECKING:
@@ -96,7 +96,8 @@ class Comparison(Tabular):
         from stsbench.display.style import interval_axes
 
         if not (isinstance(table, int) and 0 <= table < len(self.tables)):
-            raise StsbenchError(f"table={shown(table)}: this comparison has {counted(len(self.tables), 'table')}, from 0 on")
+            tables = counted(len(self.tables), "table")
+            raise StsbenchError(f"table={shorten(table)}: this comparison has {tables}, from 0 on")
         drawn = self.tables[table]
         names, rows = zip(*drawn.named, strict=True)
         values, bounds = [row.difference.value for row in rows], [(row.difference.low, row.difference.high) for row in rows]
@@ -120,7 +121,7 @@ class Comparison(Tabular):
         """
         if not self.tables:
             raise StsbenchError("nothing was compared: there is nothing to report")
-        return report_of(self).text(form)
+        return comparison_report(self).text(form)
 
     def as_json(self) -> dict[str, Any]:
         """Return what --json writes, as plain data."""
@@ -191,7 +192,7 @@ def _row_json(row: Compared) -> dict[str, Any]:
             "detectable": row.detectable, **margin_json(row)}
 
 
-def report_of(comparison: Comparison) -> Report:
+def comparison_report(comparison: Comparison) -> Report:
     """Return the report of a comparison: encoders, training, tests and versions in paragraphs, then each setting's
     results."""
     sides = [[record for table in comparison.tables for record in table.measurements[side]] for side in range(2)]
@@ -207,7 +208,7 @@ def _encoders(comparison: Comparison, sides: Sequence[Sequence[Record]]) -> list
         names = list(dict.fromkeys(str(run.encoder.spec["name"]) for run in runs))
         of = f" ({counted(seeds, 'run')}, whose scores are averaged)" if seeds > 1 else ""
         lines = [f"{letter} is {', '.join(names)}{of}: {encoder_facts(records)}."]
-        lines += [f"Texts were read behind {how} under {label}." for label, how in read_behind(records).items()]
+        lines += [f"Texts were read behind {how} under {label}." for label, how in task_prompts(records).items()]
         lines += [fitting_facts(records), cut_texts(records), *training_facts(runs)]
         paragraphs.append(" ".join(filter(None, lines)))
     if comparison.same:

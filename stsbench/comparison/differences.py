@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stsbench.comparison.comparability import Setting
-from stsbench.config import shown
+from stsbench.config import shorten
 from stsbench.display.table import Column, Estimate
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import load_protocol
@@ -148,7 +148,7 @@ class Margins:
         """Raise StsbenchError unless it is None or a finite number above 0."""
         if margin is not None and (isinstance(margin, bool) or not isinstance(margin, int | float) or not isfinite(margin)
                                    or margin <= 0):
-            raise StsbenchError(f"--margin {shown(margin)}: not a finite number above 0, in points or in the scores' unit")
+            raise StsbenchError(f"--margin {shorten(margin)}: not a finite number above 0, in points or in the scores' unit")
         self._margin = margin
         self._points = True
 
@@ -161,7 +161,7 @@ class Margins:
             raise StsbenchError(f"--margin: none of these scores is in points, and each has a unit of its own ({names}): "
                                 "choose one with --metric or --protocol")
 
-    def of(self, setting: Setting) -> float | None:
+    def absolute(self, setting: Setting) -> float | None:
         """Return that of a table's scores; None where there is none."""
         return None if self.why_not(setting) else self._margin
 

@@ -154,7 +154,7 @@ def same_row(item: Measured, row: ScoreRow) -> ScoreRow:
     return next(other for other in item.record.scores if row_key(other) == row_key(row))
 
 
-def values_of(runs: Sequence[Measured], row: ScoreRow) -> Floats:
+def side_scores(runs: Sequence[Measured], row: ScoreRow) -> Floats:
     """Return (n,) scores of a side's runs."""
     return np.array([next(score.value for score in run.record.scores if row_key(score) == row_key(row)) for run in runs])
 

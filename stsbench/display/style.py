@@ -60,7 +60,7 @@ def _figure_class() -> Any:
     class Figure(figure.Figure):
         def _repr_svg_(self) -> str:
             with style():
-                return content_of(self, "svg").decode()
+                return figure_bytes(self, "svg").decode()
 
     return Figure
 
@@ -103,13 +103,13 @@ def save(figure: Any, output: Path) -> list[Path]:
     """Write the figure to every file of `targets`; the same figure gives the same bytes. Raises StsbenchError."""
     written = targets(output)
     for path in written:
-        content = content_of(figure, path.suffix.lower()[1:])
+        content = figure_bytes(figure, path.suffix.lower()[1:])
         with atomic_write(path, "wb") as stream:
             stream.write(content)
     return written
 
 
-def content_of(figure: Any, kind: str) -> bytes:
+def figure_bytes(figure: Any, kind: str) -> bytes:
     """Return the figure as a file of a kind, png or svg."""
     _set_powers(figure)
     content = io.BytesIO()

@@ -16,7 +16,7 @@ from math import isnan
 from typing import Any
 
 from stsbench.display.markup import PACKAGES, caption, comment, latex_table, plain_markdown
-from stsbench.wording import break_lines, csv_cell, printable, visible, width_of
+from stsbench.wording import break_lines, csv_cell, display_width, printable, visible
 
 _GAP = 2  # blanks between two columns
 _WORDS = 24  # columns of a terminal below which a cell of words is not broken
@@ -87,12 +87,12 @@ class Column:
     @cached_property
     def longest(self) -> int:
         """Return columns of a terminal that the widest cell takes."""
-        return max(map(width_of, self.texts), default=0)
+        return max(map(display_width, self.texts), default=0)
 
     @cached_property
     def least(self) -> int:
         """Return columns that it needs where no word and no number is broken, and its header has at most three lines."""
-        header = max(-(-width_of(self.name) // 3), *_pieces(self.name))
+        header = max(-(-display_width(self.name) // 3), *_pieces(self.name))
         if not self.left:
             return max(header, self.longest)
         words = (width for text in self.texts for width in _pieces(text))
@@ -124,7 +124,7 @@ class Table:
     label: str = ""
 
     @classmethod
-    def of(cls, title: str, header: Sequence[str], rows: Iterable[Sequence[Cell]], **about: Any) -> Table:
+    def from_rows(cls, title: str, header: Sequence[str], rows: Iterable[Sequence[Cell]], **about: Any) -> Table:
         """Return a table of rows of cells, under a header."""
         cells = list(zip(*rows, strict=True)) or [()] * len(header)
         return cls(title, [Column(name, its) for name, its in zip(header, cells, strict=True)], **about)
@@ -173,7 +173,7 @@ class Table:
 
     def _part(self, columns: Sequence[Column], left: Sequence[bool], width: int | None) -> str:
         if width is None:
-            widths = [max(column.longest, width_of(column.name)) for column in columns]
+            widths = [max(column.longest, display_width(column.name)) for column in columns]
         else:
             widths = [column.least for column in columns]
             room = width - sum(widths) - _GAP * (len(widths) - 1)
@@ -322,16 +322,16 @@ def _number(value: float, form: str) -> str:
 
 def _pieces(text: str) -> list[int]:
     """Return the widths of what is never broken in a text."""
-    return [0, *(width_of(piece.rstrip()) for piece in _PIECE.findall(text))]
+    return [0, *(display_width(piece.rstrip()) for piece in _PIECE.findall(text))]
 
 
 def _wrapped(text: str, width: int) -> list[str]:
     """Return the lines of a cell of this width; none ends within a word, also where that is wider."""
-    if width_of(text) <= width:
+    if display_width(text) <= width:
         return [text]
     lines = [""]
     for piece in _PIECE.findall(text):
-        if lines[-1] and width_of(lines[-1] + piece.rstrip()) > width:
+        if lines[-1] and display_width(lines[-1] + piece.rstrip()) > width:
             lines.append("")
         lines[-1] += piece
     return [line.rstrip() for line in lines]
@@ -340,6 +340,6 @@ def _wrapped(text: str, width: int) -> list[str]:
 def _aligned(cells: Sequence[Sequence[str]], widths: Sequence[int], left: Sequence[bool]) -> Iterator[str]:
     """Yield the lines of a row, of which some cells may have fewer."""
     for line in zip_longest(*cells, fillvalue=""):
-        blanks = [" " * (size - width_of(text)) for text, size in zip(line, widths, strict=True)]
+        blanks = [" " * (size - display_width(text)) for text, size in zip(line, widths, strict=True)]
         yield (" " * _GAP).join(text + pad if side else pad + text
                         for text, pad, side in zip(line, blanks, left, strict=True)).rstrip()

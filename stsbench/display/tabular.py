@@ -13,7 +13,7 @@ from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from stsbench.config import shown
+from stsbench.config import shorten
 from stsbench.display.markup import PACKAGES, caption, plain_markdown
 from stsbench.display.table import Document, Table, csv_table, terminal_width
 from stsbench.errors import StsbenchError
@@ -167,7 +167,7 @@ class Report:
         <BLANKLINE>
         """
         if form not in get_args(Form):
-            raise StsbenchError(f"form={shown(form)}: a report is 'markdown' or 'latex'")
+            raise StsbenchError(f"form={shorten(form)}: a report is 'markdown' or 'latex'")
         return self._latex() if form == "latex" else self._markdown()
 
     def _markdown(self) -> str:

@@ -55,10 +55,10 @@ class EncoderSpec:
 
     def fingerprint(self) -> str:
         """Return sha256 over every field but the display name."""
-        return fingerprint_of(asdict(self))
+        return mapping_fingerprint(asdict(self))
 
 
-def fingerprint_of(spec: Mapping[str, Any]) -> str:
+def mapping_fingerprint(spec: Mapping[str, Any]) -> str:
     """Return the fingerprint of a spec that was written down as a mapping, as `EncoderSpec.fingerprint`."""
     known = {name: value for name, value in spec.items() if name != "name"}
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
@@ -184,7 +184,7 @@ class Encoder(Interface, ABC):
         """
         return self
 
-    def behind(self, prompt: str) -> Encoder:
+    def with_prompt(self, prompt: str) -> Encoder:
         """Return this encoder with one prompt, "" for none, before every text, whatever its role and task: as the option
         --prompt.
 
@@ -271,7 +271,7 @@ class Encoder(Interface, ABC):
         return vectors
 
 
-def parameters_of(*parts: Any) -> int:
+def count_parameters(*parts: Any) -> int:
     """Return the parameters of torch modules, and the numbers of tensors, each counted once; None stands for no part."""
     tensors = {id(tensor): tensor for part in parts if part is not None
                for tensor in (part.parameters() if hasattr(part, "parameters") else [part])}
@@ -346,7 +346,7 @@ class Wrapper(Encoder):
         """Return the same around the base as it reads texts of a role."""
         return self._around("for_role", role, prompt)
 
-    def behind(self, prompt: str) -> Encoder:
+    def with_prompt(self, prompt: str) -> Encoder:
         """Return the same around the base behind one prompt."""
         return self._around("behind", prompt)
 

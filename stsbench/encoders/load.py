@@ -58,10 +58,10 @@ def load_encoder(
     if isinstance(model, tuple):
         pair = replace(options or EncoderOptions(), **chosen).of_this_machine()
         replace(pair, model="a pair (model, tokenizer)").refuse_kinds(_DEFAULT)
-        loaded: Encoder = resolve(GROUP, _DEFAULT).of(model, pair)
+        loaded: Encoder = resolve(GROUP, _DEFAULT).wrap(model, pair)
         return loaded
     if not isinstance(model, str):
-        known: Encoder = resolve(GROUP, "python").of(model, fingerprint)
+        known: Encoder = resolve(GROUP, "python").wrap(model, fingerprint)
         return known
     kind, colon, argument = model.partition(":")
     if model in kinds() and not Path(model).exists():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypedDict, TypeVar
 
 from stsbench.errors import EncoderError
-from stsbench.options import OptionGroup, Values, extensible, flag_of, option
+from stsbench.options import OptionGroup, Values, extensible, flag_name, option
 
 ATTENTIONS = ("auto", "varlen", "padded", "eager")
 DTYPES = ("float32", "bfloat16", "float16")
@@ -117,7 +117,7 @@ class EncoderOptions(OptionGroup):
 
 def spelled(name: str) -> str:
     """Return an encoder's option as the command line has it."""
-    return flag_of(EncoderOptions.__dataclass_fields__[name])
+    return flag_name(EncoderOptions.__dataclass_fields__[name])
 
 
 CHANGING = tuple(entry.name for entry in fields(EncoderOptions) if entry.metadata["changing"])  # they change a vector

@@ -46,7 +46,7 @@ class Probe:
     note: str
     vectors: tuple[NDArray[np.float32], ...] = ()
 
-    def of(self, spec: EncoderSpec) -> EncoderSpec:
+    def stamp(self, spec: EncoderSpec) -> EncoderSpec:
         """Return `spec` with this identity."""
         return replace(spec, weights=self.weights, options={**spec.options, IDENTITY: self.identity})
 
@@ -79,7 +79,7 @@ def probed(encode: Callable[[list[str]], Any], name: str, code: str) -> Probe:
 def identified_now(encoder: _Encoder, name: str) -> _Encoder:
     """Return a copy of an encoder under the identity of what it makes of TEXTS at this moment; a note says so."""
     probe, other = probed(lambda texts: encoder.run(texts).vectors, name, encoder.spec.kind), copy.copy(encoder)
-    other.spec, other.notes = probe.of(encoder.spec), (*encoder.notes, probe.note)
+    other.spec, other.notes = probe.stamp(encoder.spec), (*encoder.notes, probe.note)
     return other
 
 

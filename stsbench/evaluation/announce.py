@@ -102,7 +102,7 @@ def _reading(role: str | None, embed: Embed, encoder: Encoder) -> str:
     return reading_in_words(role or "text", embed.spec.prefix or "", route)
 
 
-def warnings_of(data: DataSet) -> list[str]:
+def data_warnings(data: DataSet) -> list[str]:
     """Return what is wrong with a set, at most two lines of it; the record holds all."""
     rest = len(data.warnings) - 2
     return [*data.warnings[:2], *([f"{data.shown}: {rest} more like these, see its record"] if rest > 0 else [])]

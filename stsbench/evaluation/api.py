@@ -16,18 +16,18 @@ from stsbench.encoders.cache.encode import is_cached
 from stsbench.encoders.options import OF_KINDS
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError, one_line, warning_log
-from stsbench.evaluation.announce import EncodingTime, announcement, readings, warnings_of
+from stsbench.evaluation.announce import EncodingTime, announcement, data_warnings, readings
 from stsbench.evaluation.fitting import TARGET, Targets, check_fitting, post_processed
-from stsbench.evaluation.measure import Wanted, measure, texts_wanted
+from stsbench.evaluation.measure import Wanted, collect_texts, measure
 from stsbench.evaluation.options import EvalOptions as EvalOptions
-from stsbench.evaluation.plan import Planned, named_settings, namesakes_of, plan
+from stsbench.evaluation.plan import Planned, named_settings, plan, shadowed_files
 from stsbench.evaluation.provenance import git_revision, why_not_repeatable
-from stsbench.evaluation.result import Result, kept
+from stsbench.evaluation.result import Result, save_on_exit
 from stsbench.hub import no_downloads
 from stsbench.notebook import in_notebook, start_bar
 from stsbench.options import takes
 from stsbench.processes import peak_memory
-from stsbench.registry import file_of, namesakes
+from stsbench.registry import namesakes, source_file
 from stsbench.torch_state import fresh_torch
 from stsbench.wording import counted, sized
 
@@ -54,7 +54,7 @@ def run(
     if reason := why_not_repeatable(git_revision()):
         log(f"warning: these records cannot enter the public leaderboard: measured by {reason}; commit them first")
     on_target = namesakes(TARGET, "each set's own texts") if str(options.fit_on) == TARGET else ()
-    for line in (*on_target, *namesakes_of(options.protocols)):
+    for line in (*on_target, *shadowed_files(options.protocols)):
         log(line)
     result, chosen = _chosen(options, log)
     loading = time.perf_counter()
@@ -72,7 +72,7 @@ def _run(
     progress: StartProgress | None, doing: Callable[[str], None], loaded: Any,
 ) -> None:
     """Encode what the protocols ask for and measure, one protocol after another. loaded: as `options.facts` takes it."""
-    cache = EmbeddingCache.of(options)
+    cache = EmbeddingCache.from_options(options)
     if options.post is not None:
         encoder = post_processed(encoder, options.post, options.fit_on, cache, log, progress)
     if facts := options.facts(encoder, loaded, log):
@@ -81,7 +81,7 @@ def _run(
     targets = Targets(lambda id: _load(id, options)) if set_by_set else None
     everything = [data for _, sets in chosen for data in sets.values()]
     embed = Embed(encoder, cache)
-    wanted = texts_wanted(embed, chosen, by_role=targets is None)
+    wanted = collect_texts(embed, chosen, by_role=targets is None)
     for reader, sets in wanted.items():
         computing = reader.encoder.base if isinstance(reader.encoder, PostProcessed) else reader.encoder
         if not is_cached(computing, [text for _, texts in sets for text in texts], cache):
@@ -91,7 +91,7 @@ def _run(
         log(line)
     try:
         failed = _encoded(embed, wanted, targets, options, log, progress)
-        with kept(result, log):
+        with save_on_exit(result, log):
             for part, part_sets in chosen:
                 _measure(part, part_sets, embed, result, options, log, len(chosen) > 1, targets, doing)
     finally:
@@ -119,7 +119,7 @@ def _chosen(options: EvalOptions, log: Callable[[str], None]) -> tuple[Result, C
             if id in missing:
                 optional = isinstance(missing[id], MissingDataError) and "all" in options.protocols and not options.tasks
                 (left_out if optional else result.failures)[f"{item.label} {task}"] = str(missing[id])
-    for line in dict.fromkeys(line for data in sets.values() for line in warnings_of(data)):
+    for line in dict.fromkeys(line for data in sets.values() for line in data_warnings(data)):
         log(f"warning: {line}")
     chosen = [(part, {task: sets[id] for task, id in part.tasks.items() if id in sets}) for part in planned]
     return result, _without_overlap(chosen, options, log) if options.without_overlap else chosen
@@ -174,7 +174,7 @@ def _measure(
     if announced:
         log(f"{part.label}: measuring {', '.join(sets)}")
     extra = {"command": list(options.command), "batch_tokens": options.batch_tokens, **options.extra_provenance}
-    if file := file_of(type(part.protocol)):
+    if file := source_file(type(part.protocol)):
         extra["protocol_file"] = file
     if options.attention != "auto":
         extra["attention"] = options.attention

@@ -32,7 +32,7 @@ _READING = 5  # times an array's size: pyarrow also needs its page and its level
 _OBJECT, _JSON = 400, 40  # bytes, at most, for a value outside of the arrays, and for a character of JSON
 
 
-def digest_of(observations: Observations) -> str:
+def observations_digest(observations: Observations) -> str:
     """Return sha256 over the arrays and names, by their names: type, shape and little-endian values of each."""
     digest = hashlib.sha256()
     for key, array in sorted(observations.arrays.items()):
@@ -44,7 +44,7 @@ def digest_of(observations: Observations) -> str:
     return digest.hexdigest()
 
 
-def columns_of(rows: Sequence[Observations]) -> dict[str, Any]:
+def to_columns(rows: Sequence[Observations]) -> dict[str, Any]:
     """Return column -> pyarrow's array of as many values as there are rows, null where a row has no such array.
 
     An array that two rows hold in different types has a column for each: observed.NAME:TYPE.
@@ -166,7 +166,7 @@ def _page_sizes(stream: Any, column: Any, schema: Any) -> Iterator[tuple[int, in
 
 
 def check_columns(table: Any) -> None:
-    """Raise ValueError unless a table of `columns_of` holds lists of numbers and of names, and none but those that its
+    """Raise ValueError unless a table of `to_columns` holds lists of numbers and of names, and none but those that its
     layouts name: there is no room for anything else."""
     import pyarrow as pa
 
@@ -204,7 +204,7 @@ def _column(table: Any, key: str, dtype: np.dtype[Any]) -> str:
 
 
 def unpacked(table: Any, row: int) -> Observations:
-    """Return the arrays and names in a row of a table of `columns_of`. Raises ValueError where they are not as its layout
+    """Return the arrays and names in a row of a table of `to_columns`. Raises ValueError where they are not as its layout
     says."""
     layout = parse_json(table.column(LAYOUT)[row].as_py())
     arrays: dict[str, NDArray[Any]] = {}
@@ -241,8 +241,8 @@ def split(observations: Observations, shared: Iterable[str]) -> tuple[Observatio
     subsets."""
     keys = set(shared)
 
-    def part(fields: Mapping[str, Any], wanted: bool) -> dict[str, Any]:
-        return {key: value for key, value in fields.items() if (key in keys) == wanted}
+    def part(fields: Mapping[str, Any], inside: bool) -> dict[str, Any]:
+        return {key: value for key, value in fields.items() if (key in keys) == inside}
 
     return (Observations(part(observations.arrays, True), part(observations.names, True)),
             Observations(part(observations.arrays, False), part(observations.names, False)))

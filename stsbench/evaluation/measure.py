@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from stsbench.config import shown
+from stsbench.config import shorten
 from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, one_line
 from stsbench.evaluation.announce import TasksTime
-from stsbench.evaluation.columns import digest_of
+from stsbench.evaluation.columns import observations_digest
 from stsbench.evaluation.fitting import Targets
 from stsbench.evaluation.plan import Planned
 from stsbench.evaluation.protocol import Observations, Protocol
@@ -78,13 +78,13 @@ def measure(
         doing(f"{protocol.label}: average")
     try:
         result.summaries += calling(
-            type(protocol), "summarise", lambda: summary_of(protocol, records, observed), raising=ScoreError
+            type(protocol), "summarise", lambda: summarize(protocol, records, observed), raising=ScoreError
         )
     except ScoreError as error:
         _failed(result, f"{protocol.label} over its tasks", error)
 
 
-def summary_of(
+def summarize(
     protocol: Protocol, records: Sequence[Record], observed: Mapping[str, tuple[Observations, str]]
 ) -> list[ScoreRow]:
     """Return the scores over several records, an average with its bootstrap interval. observed: task -> observations, set
@@ -170,9 +170,9 @@ def _measure_task(
     result.observed.append(Observations(observations.arrays, observations.names))  # without what was drawn from them
     result.records.append(Record(
         created=now(), encoder=who, protocol=how, data=what_on,
-        observations=Observed(sha256=digest_of(observations)),
+        observations=Observed(sha256=observations_digest(observations)),
         counts=counts, scores=scores,
-        provenance=provenance(seconds=round(seconds, 3), **extra_provenance, **readings_of(fitted)),
+        provenance=provenance(seconds=round(seconds, 3), **extra_provenance, **recorded_prompts(fitted)),
     ))
     return observations
 
@@ -203,7 +203,7 @@ def texts_by_reading(
 Wanted = dict[Embed, list[tuple[DataSet, Sequence[str]]]]
 
 
-def texts_wanted(embed: Embed, chosen: Iterable[tuple[Planned, Mapping[str, DataSet]]], by_role: bool = True) -> Wanted:
+def collect_texts(embed: Embed, chosen: Iterable[tuple[Planned, Mapping[str, DataSet]]], by_role: bool = True) -> Wanted:
     """Return what reads the texts of a run: each reader with its sets, and the texts that it reads of them. by_role:
     False where the encoder is fitted on each set first, on all of its texts as those without a role are read."""
     wanted: Wanted = {}
@@ -215,7 +215,7 @@ def texts_wanted(embed: Embed, chosen: Iterable[tuple[Planned, Mapping[str, Data
     return wanted or {embed: []}
 
 
-def readings_of(embed: Embed) -> dict[str, dict[str, str]]:
+def recorded_prompts(embed: Embed) -> dict[str, dict[str, str]]:
     """For a record's provenance: the prompt that texts were read behind, by role ("text" for none), and, where there are
     several, the way through the model; nothing for an encoder without prompts."""
     about = {
@@ -253,7 +253,7 @@ def _scored(protocol: Protocol, observations: Observations, data_id: str, task: 
             raise
         raise ScoreError(f"{where(kind)}: score of task {task} is {value}") from error
     if not isinstance(scores, list) or not all(isinstance(row, ScoreRow) for row in scores):
-        raise ScoreError(f"{where(kind)}: score must return a list of ScoreRow, not {shown(scores)}")
+        raise ScoreError(f"{where(kind)}: score must return a list of ScoreRow, not {shorten(scores)}")
     protocol.check_rows(scores, task)
     return scores
 

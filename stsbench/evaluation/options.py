@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stsbench.encoders.base import Encoder
 
 
-def words_of(value: Any) -> Any:
+def split_names(value: Any) -> Any:
     """Return the names in a text between commas, each comma inside brackets being part of one: mteb:MTEB(eng, v2). What
     is not a text stays as it is."""
     if not isinstance(value, str):
@@ -33,7 +33,7 @@ def _model(value: Any) -> Any:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-Names = Annotated[Sequence[str], BeforeValidator(words_of)]
+Names = Annotated[Sequence[str], BeforeValidator(split_names)]
 
 
 @dataclass(frozen=True, kw_only=True)

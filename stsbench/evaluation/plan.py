@@ -14,12 +14,12 @@ from typing import Any
 from stsbench.config import parse_yaml
 from stsbench.data.sets.sets import DataSet
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.options import words_of as words_of
+from stsbench.evaluation.options import split_names as split_names
 from stsbench.evaluation.protocol import GROUP, Protocol, kinds, load_protocol, protocol_name
 from stsbench.evaluation.records import ProtocolIdentity, ScoreRow
 from stsbench.evaluation.schema import UNDECLARED, Metric, find_metric, no_such_setting
 from stsbench.registry import did_you_mean, names, namesakes
-from stsbench.settings import chosen_by
+from stsbench.settings import choosing_setting
 
 Settings = Mapping[str, Mapping[str, Any]]  # protocol name, or "" for every protocol that knows the setting -> settings
 
@@ -122,10 +122,10 @@ def named_settings(stated: Mapping[str, Any], every: Mapping[str, Any]) -> dict[
 def _option_name(kind: type[Protocol], name: str) -> str:
     """Return the option or name that a setting is chosen by; "" for one that can be changed alone."""
     of_users = kind.settings_model({kind.path_setting: ""}) if kind.path_setting else kind.Settings
-    return chosen_by(kind.Settings, name) or chosen_by(of_users, name)
+    return choosing_setting(kind.Settings, name) or choosing_setting(of_users, name)
 
 
-def namesakes_of(protocols: Iterable[str]) -> Iterator[str]:
+def shadowed_files(protocols: Iterable[str]) -> Iterator[str]:
     """Yield a line for each file or folder that is called as a variant which was taken."""
     for protocol in protocols:
         base, _, word = protocol.partition(":")
@@ -133,7 +133,7 @@ def namesakes_of(protocols: Iterable[str]) -> Iterator[str]:
             yield from namesakes(word, f"a variant of {base}", f"{base}:")
 
 
-def protocol_of(name: str, settings: Settings) -> Protocol:
+def find_protocol(name: str, settings: Settings) -> Protocol:
     """Return the protocol called `name`, such as sts or transfer:exact. Raises StsbenchError, with a suggestion, for
     another."""
     base, colon, word = name.partition(":")
@@ -195,7 +195,7 @@ def _parts(name: str, settings: Settings, left_out: dict[str, str]) -> Iterator[
             within = pick_tasks(protocol.tasks(), part.get("tasks"), f"protocol {name}")
             yield Planned(name, protocol, within, paper.get("left_out", ""), "tasks" in part)
     else:
-        protocol = protocol_of(name, settings)
+        protocol = find_protocol(name, settings)
         if not protocol.tasks() and protocol.path_setting:
             raise StsbenchError(f"{name} measures data of your own: {name}:{protocol.path_setting.upper()}")
         yield Planned(name, protocol, protocol.tasks())
@@ -255,14 +255,14 @@ def _forms(kind: Any, protocol: ProtocolIdentity) -> list[Any]:
     return [{}, *kind.variants.values()]  # `geometry:dev` is `geometry` in a record
 
 
-def metric_of(row: ScoreRow) -> Metric:
+def declared_metric(row: ScoreRow) -> Metric:
     """Return what is declared of a row's metric by the protocol that its label names: the protocol itself, a variant or a
     paper."""
     return metric_under(row.protocol, row.metric)
 
 
 def metric_under(label: str, metric: str) -> Metric:
-    """Return `metric_of` the rows with this label."""
+    """Return `declared_metric` the rows with this label."""
     base = label.partition(":")[0]
     for name in [base] if base in names(GROUP) else _preset_protocols(label):
         if (declared := find_metric(load_protocol(name).metrics, metric)) is not None:

@@ -41,7 +41,7 @@ from stsbench.registry import (
     resolve,
     where,
 )
-from stsbench.wording import counts_listed
+from stsbench.wording import format_counts
 
 GROUP = "stsbench.protocols"  # entry points; each names a class
 MTEB_NAMES = {  # ours -> mteb's, where the same texts have another name there
@@ -60,7 +60,7 @@ class Observations:
 
 
 
-def items_of(observations: Observations, n: int) -> NDArray[np.int64]:
+def item_numbers(observations: Observations, n: int) -> NDArray[np.int64]:
     """Return int64 (n,), the number of each row's item; rows without such numbers are items of their own."""
     return observations.arrays.get(ITEM, np.arange(n, dtype=np.int64))
 
@@ -88,7 +88,7 @@ def other_subsets(observations: Observations, record: Record) -> str:
     sizes = {name: int(np.count_nonzero(subset == i)) for i, name in enumerate(names)}
     if sizes == record.data.subsets and sum(sizes.values()) == record.data.n:
         return ""
-    return f"its observations are of {counts_listed(sizes)}, its data of {counts_listed(record.data.subsets)}"
+    return f"its observations are of {format_counts(sizes)}, its data of {format_counts(record.data.subsets)}"
 
 
 class Protocol(ABC):
@@ -200,7 +200,7 @@ class Protocol(ABC):
         all."""
         return ""
 
-    def hub_task_of(self, scores: Sequence[ScoreRow]) -> str:
+    def hub_task_name(self, scores: Sequence[ScoreRow]) -> str:
         """Return the Hub's name of the task that these scores are of, where tasks differ in it."""
         return self.hub_task
 

@@ -282,7 +282,7 @@ class Overlap:
         ]
 
 
-def overlap_of(records: Iterable[Record]) -> Overlap:
+def merge_overlap(records: Iterable[Record]) -> Overlap:
     """Of records of one encoder, or of its seeds. Nothing of encoders whose records say nothing of their training texts."""
     shared: dict[str, dict[str, None]] = {}
     unknown: dict[str, dict[str, None]] = {}

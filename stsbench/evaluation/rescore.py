@@ -11,12 +11,12 @@ import numpy as np
 
 from stsbench.encoders.fitted import STATE, is_transductive
 from stsbench.errors import ScoreError, StsbenchError, one_line, warning_log
-from stsbench.evaluation.measure import summary_of
+from stsbench.evaluation.measure import summarize
 from stsbench.evaluation.protocol import Observations, Protocol, load_protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.result import Result
-from stsbench.evaluation.run_file import InFolder, folder_of, load_records, observations_of
-from stsbench.registry import file_of
+from stsbench.evaluation.run_file import InFolder, load_records, read_observations, run_folder
+from stsbench.registry import source_file
 
 _MANY = 64  # records that are worth starting processes for
 _NUMBERS = {"value", "low", "high"}
@@ -35,7 +35,7 @@ def score(run: str | Path | InFolder) -> Result:
     True
     """
     log = warning_log()
-    result = score_again(folder_of(run))
+    result = score_again(run_folder(run))
     for line in result.failed_lines():
         log(f"warning: {line}")
     return result
@@ -60,7 +60,7 @@ def score_again(folder: Path) -> Result:
         scored.append((path, protocol, record))
     refuse_doubles(scored)
     for protocol, records in _by_protocol((protocol, record) for _, protocol, record in scored):
-        result.summaries += averages_of(records_of[0][0].parent, protocol, records)
+        result.summaries += rescored_averages(records_of[0][0].parent, protocol, records)
         result.records += records
     return result
 
@@ -73,12 +73,12 @@ def _by_protocol(measured: Iterable[tuple[Protocol, Record]]) -> Iterable[tuple[
     return groups.values()
 
 
-def averages_of(folder: Path, protocol: Protocol, records: Sequence[Record]) -> list[ScoreRow]:
+def rescored_averages(folder: Path, protocol: Protocol, records: Sequence[Record]) -> list[ScoreRow]:
     """Return the scores over several records of a run, with their intervals."""
-    of_task = {task_of(protocol, record): record for record in records}
+    of_task = {record_task(protocol, record): record for record in records}
     averaged = protocol.averaged if set(protocol.averaged) <= of_task.keys() else ()
-    observed = {task: (observations_of(folder, of_task[task]), of_task[task].data.id) for task in averaged}
-    return summary_of(protocol, records, observed)
+    observed = {task: (read_observations(folder, of_task[task]), of_task[task].data.id) for task in averaged}
+    return summarize(protocol, records, observed)
 
 
 def _all_rescored(records_of: Sequence[tuple[Path, Record]]) -> Iterable[list[ScoreRow] | ScoreError]:
@@ -168,7 +168,7 @@ def protocol_of_record(path: Path, record: Record) -> Protocol:
             f"version {kind.version}: its scores are not the same measurement"
         )
     by_file = record.provenance.get("protocol_file")
-    if by_file != file_of(kind):
+    if by_file != source_file(kind):
         raise StsbenchError(
             f"{path} was scored by {by_file['name'] if by_file else 'an installed protocol'}, and what is called "
             f"{record.protocol.name} now is not the same file: its scores are not the same measurement"
@@ -195,7 +195,7 @@ def reread(
     """
     protocol = protocol_of_record(path, record)
     if observations is None:
-        observations = observations_of(path.parent, record)
+        observations = read_observations(path.parent, record)
     try:
         protocol.check_layout(observations, record.data.n)
     except ScoreError as error:
@@ -204,7 +204,7 @@ def reread(
         raise StsbenchError(f"{path}: {contradiction}")
     try:
         scoring = protocol if intervals else _without_intervals(protocol)
-        again = scoring.score(observations, record.data.id, task_of(protocol, record))
+        again = scoring.score(observations, record.data.id, record_task(protocol, record))
         protocol.check_rows(again, record.data.task)
     except StsbenchError:
         raise
@@ -215,7 +215,7 @@ def reread(
     return protocol, again, observations
 
 
-def task_of(protocol: Protocol, record: Record) -> str:
+def record_task(protocol: Protocol, record: Record) -> str:
     """Return the task a record measured. SICK-R and SICK-R-MTEB measure data of one name: the set's id distinguishes
     them."""
     return {id: name for name, id in protocol.tasks().items()}.get(record.data.id, record.data.task)

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stsbench.config import shown
+from stsbench.config import shorten
 from stsbench.display.table import Document, csv_table
 from stsbench.display.tabular import Form, InFolder, Report
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.plan import metric_of
+from stsbench.evaluation.plan import declared_metric
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.provenance import (
     cut_texts,
@@ -43,9 +43,9 @@ from stsbench.evaluation.tables import (
     remarks,
     score_tables,
     table_rows,
-    title_of,
+    table_title,
 )
-from stsbench.evaluation.tables import shown as shown_score
+from stsbench.evaluation.tables import format_score as shown_score
 from stsbench.files import atomic_write, is_temporary, temporary
 from stsbench.parsing import read_json_object
 from stsbench.registry import did_you_mean
@@ -147,15 +147,16 @@ class Result(Scores, InFolder):
             raise StsbenchError("nothing was measured: there is no score to draw")
         label = known[0] if protocol is None else protocol
         if label not in known:
-            raise StsbenchError(f"protocol={shown(protocol)}: not among what was measured{did_you_mean(str(label), known)}")
+            near = did_you_mean(str(label), known)
+            raise StsbenchError(f"protocol={shorten(protocol)}: not among what was measured{near}")
         rows = [row for row in firsts(main_rows(self, label)).values() if row.task != "Avg-full"]  # one average
         lead = rows[0]
         rows = [row for row in rows if (row.metric, row.aggregation) == (lead.metric, lead.aggregation)]
         names = [f"{row.task}, {row.subset}" if row.subset else row.task for row in rows]
-        unit = " x 100" if metric_of(lead).scale == 100 else ""
+        unit = " x 100" if declared_metric(lead).scale == 100 else ""
         what = ", ".join(filter(None, [lead.metric, lead.aggregation]))
         return interval_axes(names, [row.value for row in rows], [(row.low, row.high) for row in rows],
-                             f"{what}{unit}, 95 % interval", title=f"{encoder(self)}\n{title_of(self, label)}", axes=axes)
+                             f"{what}{unit}, 95 % interval", title=f"{encoder(self)}\n{table_title(self, label)}", axes=axes)
 
     def write(self) -> None:
         """Write the run file and, for people and spreadsheets, the scores: the folder appears whole, or not at all."""
@@ -201,7 +202,7 @@ def _in_words(result: Scores, label: str) -> str:
     records = [record for record in result.records if record.protocol.label == label]
     rows = list(firsts(main_rows(result, label)).values())
     lead = rows[0]
-    lines = [*dict.fromkeys(map(protocol_facts, records)), score_facts(lead.metric, metric_of(lead), lead.aggregation),
+    lines = [*dict.fromkeys(map(protocol_facts, records)), score_facts(lead.metric, declared_metric(lead), lead.aggregation),
              data_facts(list({record.data.id: record for record in records}.values()),
                         sum(max(row.n for row in rows if row.task == task)
                             for task in dict.fromkeys(row.task for row in rows) if task not in AVERAGES))]
@@ -228,7 +229,7 @@ def _sentence(line: str) -> str:
 
 
 @contextmanager
-def kept(result: Result, log: Callable[[str], None]) -> Iterator[None]:
+def save_on_exit(result: Result, log: Callable[[str], None]) -> Iterator[None]:
     """Save what was measured, also where the block ends by Ctrl-C, for lack of memory or by a mistake in here."""
     try:
         yield

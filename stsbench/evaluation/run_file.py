@@ -36,7 +36,7 @@ class InFolder(Protocol):
     def folder(self) -> Path: ...
 
 
-def folder_of(run: str | Path | InFolder) -> Path:
+def run_folder(run: str | Path | InFolder) -> Path:
     """Return where a run is. StsbenchError: it is neither a folder nor anything that has one."""
     folder = run if isinstance(run, str | Path) else getattr(run, "folder", None)
     if folder is None:
@@ -68,7 +68,7 @@ def run_bytes(items: Sequence[Item], path: Path) -> bytes:
     made |= {key: pa.array(listed, pa.string()) for key, listed in texts.items()}
     made["scores"] = pa.array([record["scores"] for record in dumped], _score_type())
     try:
-        return columns.packed({**made, **columns.columns_of([observed for _, observed in items])}, RUN_FORM)
+        return columns.packed({**made, **columns.to_columns([observed for _, observed in items])}, RUN_FORM)
     except ValueError as error:
         raise StsbenchError(f"{path}: not written: {error}") from error
 
@@ -154,20 +154,20 @@ def _check_text(key: str, text: str) -> None:
         raise ValueError(f"{key}: {error}") from error
 
 
-def observations_of(run: str | Path, record: Record) -> Observations:
+def read_observations(run: str | Path, record: Record) -> Observations:
     """Return what a record of the run (`run_file`) observed. Raises StsbenchError, naming the file, where it is damaged,
     or does not hold what the record names."""
-    observations = stored_beside(run, record)
+    observations = read_own_observations(run, record)
     if (stored := record.observations.shared) is None:
         return observations
     path = run_file(run)
-    shared = shared_of(path.parent / stored.file, stored.sha256)
+    shared = read_shared(path.parent / stored.file, stored.sha256)
     with _naming(path):
         return columns.joined(shared, observations)
 
 
-def stored_beside(run: str | Path, record: Record) -> Observations:
-    """As `observations_of`, without what stands in a shared file."""
+def read_own_observations(run: str | Path, record: Record) -> Observations:
+    """As `read_observations`, without what stands in a shared file."""
     path = run_file(run)
     rows, table = _observed(path, _stamp(path))
     if table.nbytes > _MOST_KEPT:
@@ -177,13 +177,13 @@ def stored_beside(run: str | Path, record: Record) -> Observations:
         if name not in rows:
             raise ValueError(f"it holds no record {name}")
         observations = columns.unpacked(table, rows[name])
-    if columns.digest_of(observations) != record.observations.sha256:
+    if columns.observations_digest(observations) != record.observations.sha256:
         raise StsbenchError(f"{path}: the observations of {name} are not what the record names (sha256 differs): damaged or "
                             "replaced")
     return observations
 
 
-def shared_of(path: Path, digest: str) -> Observations:
+def read_shared(path: Path, digest: str) -> Observations:
     """Return what a file of `shared_bytes` holds. Raises StsbenchError, naming it, where it is damaged or of another
     digest."""
     path = path.resolve()
@@ -196,7 +196,7 @@ def shared_of(path: Path, digest: str) -> Observations:
 def shared_bytes(observations: Observations) -> bytes:
     """Return the content of a file of what the data decide. Raises StsbenchError where nobody would read it."""
     try:
-        return columns.packed(columns.columns_of([observations]), SHARED_FORM)
+        return columns.packed(columns.to_columns([observations]), SHARED_FORM)
     except ValueError as error:
         raise StsbenchError(f"observations cannot be written: {error}") from error
 
@@ -229,7 +229,7 @@ def _shared(path: Path, digest: str, stamp: tuple[int, int]) -> Observations:
         if len(table) != 1:
             raise ValueError(f"it has {len(table)} rows")
         shared = columns.unpacked(table, 0)
-    if columns.digest_of(shared) != digest:
+    if columns.observations_digest(shared) != digest:
         raise StsbenchError(f"{path} does not hold what its record names (sha256 differs): damaged or replaced")
     for array in shared.arrays.values():
         array.flags.writeable = False

@@ -10,7 +10,7 @@ from stsbench.display.table import Column, Document, Estimate, Table, csv_table
 from stsbench.encoders.prompt.prompt import described
 from stsbench.encoders.prompt.reading import described_reading
 from stsbench.encoders.roles import reading_in_words
-from stsbench.evaluation.plan import changed_settings, metric_of, presets
+from stsbench.evaluation.plan import changed_settings, declared_metric, presets
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.records import Record, ScoreRow, Scores
 from stsbench.metrics.aggregation import FEWEST_ITEMS, OF_PARTS, small_parts
@@ -24,16 +24,16 @@ _LISTED = 8  # names that a sentence holds
 AVERAGES = {"Avg": "of two-decimal scores, as papers print it", "Avg-full": "full precision"}
 
 
-def shown(row: ScoreRow) -> str:
+def format_score(row: ScoreRow) -> str:
     """Return a score with the decimals of its metric."""
-    return f"{row.value:.{metric_of(row).digits}f}"
+    return f"{row.value:.{declared_metric(row).digits}f}"
 
 
 def interval(row: ScoreRow) -> str:
     """Return the 95 % interval, or nothing."""
     if row.low is None or row.high is None:
         return ""
-    digits = metric_of(row).digits
+    digits = declared_metric(row).digits
     return f"{row.low:.{digits}f} to {row.high:.{digits}f}"
 
 
@@ -84,7 +84,7 @@ def firsts(rows: Sequence[ScoreRow]) -> dict[tuple[str, str | None], ScoreRow]:
     return first
 
 
-def named(result: Scores, protocol: str) -> str:
+def protocol_label(result: Scores, protocol: str) -> str:
     """Return a protocol's label and, in brackets, its settings that are not the default."""
     its = [record.protocol for record in result.records if record.protocol.label == protocol]
     unlike = {identity.model_dump_json(): identity for identity in its}.values()
@@ -92,11 +92,11 @@ def named(result: Scores, protocol: str) -> str:
     return f"{protocol} ({changes})" if changes else protocol
 
 
-def title_of(result: Scores, protocol: str) -> str:
+def table_title(result: Scores, protocol: str) -> str:
     """Return the line above a protocol's table, with whatever makes its scores incomparable."""
     rows = main_rows(result, protocol)
-    title = named(result, protocol)
-    plain = list(dict.fromkeys(row.metric for row in rows if metric_of(row).scale == 1))
+    title = protocol_label(result, protocol)
+    plain = list(dict.fromkeys(row.metric for row in rows if declared_metric(row).scale == 1))
     if all(row.metric in plain for row in rows):
         title += f": {', '.join(plain)}, not x 100" if plain else ""
     else:
@@ -135,7 +135,7 @@ def remarks(result: Scores) -> list[str]:
     lines += [line for label in dict.fromkeys(row.protocol for row in result.rows if not is_sample(result))
               if (line := small_parts_in_words(part_sizes([row for row in result.rows if row.protocol == label])))]
     lines += list(dict.fromkeys(filter(None, map(repeated_in_record, result.records))))
-    lines += [f"{label}, texts read behind: {how}" for label, how in read_behind(result.records).items()]
+    lines += [f"{label}, texts read behind: {how}" for label, how in task_prompts(result.records).items()]
     lines += _few(result)
     if is_sample(result):
         lines.append(SAMPLE)
@@ -154,7 +154,7 @@ def _few(result: Scores) -> list[str]:
     for label in labels:
         by_scale: dict[float, list[Measurement]] = {}
         for row in firsts(main_rows(result, label)).values():
-            metric = metric_of(row)
+            metric = declared_metric(row)
             if row.task in AVERAGES:
                 continue
             half = None if row.low is None or row.high is None else (row.high - row.low) / 2
@@ -188,7 +188,7 @@ def small_parts_in_words(sizes: Mapping[str, int]) -> str:
     return f"{listed}{others}, too few to rank by (under {FEWEST_ITEMS}); the average of parts counts them as published."
 
 
-def read_behind(records: Iterable[Record]) -> dict[str, str]:
+def task_prompts(records: Iterable[Record]) -> dict[str, str]:
     """Return protocol -> the prompts, and the routes where there are several, of its tasks, as the records' provenance
     has them; nothing where no text had one."""
     tasks: dict[str, dict[str, list[str]]] = {}
@@ -218,7 +218,7 @@ def document(result: Scores) -> Document:
     """Return one table a protocol, the first scores of each where there are several, and what must be said below them."""
     tables = score_tables(result)
     if len(tables) > 1:
-        tables.append(Table.of("summary", ["protocol", "headline"], headlines(result)))
+        tables.append(Table.from_rows("summary", ["protocol", "headline"], headlines(result)))
     return Document(tables, below=remarks(result))
 
 
@@ -243,7 +243,7 @@ def _score_table(result: Scores, protocol: str) -> Table:
         notes.append(f"{', '.join(hidden)}: the scores of the subsets are in scores.csv (--format csv)")
     if averages := [f"{task}: {how}" for task, how in AVERAGES.items() if any(row.task == task for row in rows)]:
         notes.append("; ".join(averages))
-    return Table(title_of(result, protocol), _columns(rows, altered_tasks(result, protocol)), notes)
+    return Table(table_title(result, protocol), _columns(rows, altered_tasks(result, protocol)), notes)
 
 
 def _columns(rows: Sequence[ScoreRow], altered: Container[str]) -> list[Column]:
@@ -256,14 +256,15 @@ def _columns(rows: Sequence[ScoreRow], altered: Container[str]) -> list[Column]:
     for metric, aggregation in dict.fromkeys((row.metric, row.aggregation) for row in rows):
         scores = {(row.task, row.subset): row for row in rows if (row.metric, row.aggregation) == (metric, aggregation)}
         cells = [_estimate(scores[key], scores[key] is lead[key]) if key in scores else None for key in lead]
-        columns.append(Column(f"{metric} {aggregation or ''}".strip(), cells, metric_of(next(iter(scores.values()))).digits,
+        digits = declared_metric(next(iter(scores.values()))).digits
+        columns.append(Column(f"{metric} {aggregation or ''}".strip(), cells, digits,
                               detail=0 if any(scores.get(key) is row for key, row in lead.items()) else 1))
     return columns
 
 
 def _estimate(row: ScoreRow, first: bool) -> Estimate:
     """Return a score; the first one of a task has its interval, and others whose metric is read with it."""
-    return Estimate(row.value, row.low, row.high) if first or metric_of(row).shows_interval else Estimate(row.value)
+    return Estimate(row.value, row.low, row.high) if first or declared_metric(row).shows_interval else Estimate(row.value)
 
 
 def _score_words(rows: Iterable[ScoreRow]) -> str:
@@ -285,9 +286,9 @@ def headlines(result: Scores) -> list[tuple[str, str]]:
         parts: dict[str, list[str]] = {}
         for row in chosen:
             name = " ".join(filter(None, (row.metric, row.aggregation)))
-            parts.setdefault(name, []).append(" ".join(filter(None, (row.task, row.subset, shown(row)))))
+            parts.setdefault(name, []).append(" ".join(filter(None, (row.task, row.subset, format_score(row)))))
         text = "; ".join(f"{name}: {', '.join(scores)}" for name, scores in parts.items())
-        lines.append((named(result, protocol), text))
+        lines.append((protocol_label(result, protocol), text))
     return lines
 
 
@@ -326,13 +327,13 @@ def paper_document(result: Scores) -> Document:
     for protocol in dict.fromkeys(row.protocol for row in result.rows):
         rows = [row for row in main_rows(result, protocol) if row.task != "Avg-full"]
         altered = altered_tasks(result, protocol)
-        cell = {(row.metric, row.aggregation, row.task, row.subset): shown(row) for row in rows}
+        cell = {(row.metric, row.aggregation, row.task, row.subset): format_score(row) for row in rows}
         lines = list(dict.fromkeys((row.metric, row.aggregation) for row in rows))
         columns = [Column("", [f"{metric} ({how})" if how else metric for metric, how in lines])]
         for task, subset in dict.fromkeys((row.task, row.subset) for row in rows):
             name = " ".join(filter(None, [task + "*" if task in altered else task, subset]))
             columns.append(Column(name, [cell.get((*line, task, subset), "") for line in lines]))
-        tables.append(Table(title_of(result, protocol), columns, label=protocol))
+        tables.append(Table(table_title(result, protocol), columns, label=protocol))
     return Document(tables, [encoder(result)], remarks(result))
 
 

@@ -42,7 +42,7 @@ class Run(RowsInFolder):
     failures: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, folder: str | Path) -> Run:
+    def open(cls, folder: str | Path) -> Run:
         """Return the finished run in a folder of `stsbench train` or `train`. Raises StsbenchError, one line, for any
         other."""
         folder = Path(folder)
@@ -50,7 +50,7 @@ class Run(RowsInFolder):
             if (folder / name).is_file():
                 run = cls(folder, read_json_object(folder / name, DataError))
                 try:  # what is printed of it reads all of its fields
-                    run._lines(), run._of(), run._score(), run._remarks()
+                    run._lines(), run._label(), run._score(), run._remarks()
                 except (KeyError, TypeError, ValueError, AttributeError) as error:
                     raise DataError(f"{folder / name} holds no summary of a run: {error!r}") from error
                 return run
@@ -65,9 +65,9 @@ class Run(RowsInFolder):
     def runs(self) -> list[Run]:
         """Return each seed's run, subset by subset; of one seed itself."""
         if "subsets" in self.summary:
-            return [run for number in self.summary["subsets"] for run in Run.of(self.folder / f"subset-{number}").runs]
+            return [run for number in self.summary["subsets"] for run in Run.open(self.folder / f"subset-{number}").runs]
         seeds = self.summary.get("seeds")
-        return [self] if seeds is None else [Run.of(self.folder / f"seed-{seed}") for seed in seeds]
+        return [self] if seeds is None else [Run.open(self.folder / f"seed-{seed}") for seed in seeds]
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -124,7 +124,7 @@ class Run(RowsInFolder):
 
     def __repr__(self) -> str:
         of = f"{short_name(self.recipe.method)}, recipe {self.recipe.name}"
-        return f"<Run of {of}, {self._of()}: {self._score()} in {self.folder}; print it for its scores>"
+        return f"<Run of {of}, {self._label()}: {self._score()} in {self.folder}; print it for its scores>"
 
     def document(self) -> Document:
         """Return the scores, before, best and after, or over seeds; the final test; and what must be known of them."""
@@ -132,9 +132,9 @@ class Run(RowsInFolder):
         tested = self.tested
         test = Document() if tested is None else tested.document()
         below = [*test.below, *(tested.omissions() if tested else []), *self._remarks()]
-        return Document([Table.of(self._title(), header, lines), *test.tables], below=below)
+        return Document([Table.from_rows(self._title(), header, lines), *test.tables], below=below)
 
-    def _of(self) -> str:
+    def _label(self) -> str:
         numbers = {key[:-1]: self.summary[key] for key in ("subsets", "seeds") if key in self.summary}
         return ", ".join(counted(len(listed), name) for name, listed in numbers.items()) or f"seed {self.summary['seed']}"
 
@@ -150,7 +150,7 @@ class Run(RowsInFolder):
         return counted(sum(self.summary["stages"].values()), "step")
 
     def _title(self) -> str:
-        return f"{short_name(self.recipe.method)}, recipe {self.recipe.name}, {self._of()}"
+        return f"{short_name(self.recipe.method)}, recipe {self.recipe.name}, {self._label()}"
 
     def _lines(self) -> list[list[str]]:
         """Return lines of cells, the header first."""
@@ -205,11 +205,11 @@ def load(run: str | Path) -> Result | Run:
     True
     """
     from stsbench.evaluation.rescore import score_again
-    from stsbench.evaluation.run_file import folder_of
+    from stsbench.evaluation.run_file import run_folder
 
-    folder = folder_of(run)
+    folder = run_folder(run)
     if any((folder / name).is_file() for name in _OF_TRAINING):
-        return Run.of(folder)
+        return Run.open(folder)
     result = score_again(folder)
     result.read_missing()
     return result

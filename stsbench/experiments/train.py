@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.errors import StsbenchError, warning_log
-from stsbench.evaluation.options import words_of
+from stsbench.evaluation.options import split_names
 from stsbench.experiments.run import Run
 from stsbench.notebook import TrainingBar, in_notebook
 from stsbench.registry import is_file_class
 from stsbench.training.api.options import Options
 from stsbench.training.engine.callbacks import Callbacks, TrainingCallback, checked_callbacks
-from stsbench.training.recipes.methods import method_of
+from stsbench.training.recipes.methods import method_name
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.sections import OWN_PAIRS
 from stsbench.training.rows.in_memory import is_in_memory, named_rows, rows_file
@@ -75,7 +75,7 @@ def train(
     log = warning_log()
     check_counts(seeds=seeds, subsets=subsets, max_steps=max_steps)
     told = checked_callbacks(callbacks)
-    words = asked(method, recipe, settings, backbone=backbone, data=data, labelled=labelled, dev=dev)
+    words = check_request(method, recipe, settings, backbone=backbone, data=data, labelled=labelled, dev=dev)
     values = {"backbone": words.backbone, "data": words.data, "labelled": words.labelled, "seed": seed,
               "max_steps": max_steps, "dtype": dtype}
     named = {**{KEYS[name]: value for name, value in values.items()}, "selection.by": words.dev}
@@ -83,7 +83,7 @@ def train(
         method=words.method, recipe=words.recipe, output=None if output is None else Path(output), values=words.values,
         settings={key: value for key, value in named.items() if value is not None}, resume=resume, device=device,
         data_dir=None if data_dir is None else Path(data_dir), sample=sample, offline=offline,
-        trackers=listed(track, "track"), evaluate=listed(words_of(evaluate), "evaluate"), stage=stage,
+        trackers=as_tuple(track, "track"), evaluate=as_tuple(split_names(evaluate), "evaluate"), stage=stage,
         start_from=None if start_from is None else Path(path_word(start_from, "start_from")),
     )
     bar = TrainingBar() if in_notebook() else None
@@ -102,7 +102,7 @@ def train(
     finally:
         if bar is not None:
             bar.close()
-    run = replace(Run.of(chosen.output), failures=summary.get("failures", {}))
+    run = replace(Run.open(chosen.output), failures=summary.get("failures", {}))
     for line in [*([WARNING] if on_sample else []), *(f"warning: {line}" for line in run.omissions())]:
         log(line)
     return run
@@ -135,7 +135,7 @@ class Asked:
             raise type(error)(message) from error
 
 
-def asked(
+def check_request(
     method: str | Options | Recipe, recipe: FilePath | Recipe | None, settings: Mapping[str, Any] | None, *,
     backbone: FilePath | None, data: Rows | None, labelled: Rows | None, dev: Rows | None,
 ) -> Asked:
@@ -170,7 +170,7 @@ def _method(
         return method.method, method, {}
     if isinstance(method, Options):
         written = method.model_dump(mode="json", include=method.model_fields_set)
-        return method_of(method), recipe, {f"options.{name}": value for name, value in written.items()}
+        return method_name(method), recipe, {f"options.{name}": value for name, value in written.items()}
     if not isinstance(method, str):
         kind = getattr(method, "__name__", type(method).__name__)
         raise StsbenchError(f"a method is a name, FILE.py:CLASS, options of stsbench.methods or a recipe, and not a {kind}")
@@ -184,7 +184,7 @@ def check_counts(**counts: int | None) -> None:
             raise StsbenchError(f"{name} must be a whole number from 1 on, not {count!r}")
 
 
-def listed(value: str | Iterable[str], option: str) -> tuple[str, ...]:
+def as_tuple(value: str | Iterable[str], option: str) -> tuple[str, ...]:
     """Return several; a string is one. Raises StsbenchError, naming the option, for anything else."""
     words = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (value,)
     if stray := [word for word in words if not isinstance(word, str)]:

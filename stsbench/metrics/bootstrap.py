@@ -54,7 +54,7 @@ def resample_blocks(
         yield np.bincount(draws.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
 
 
-def blocks_of(counts: NDArray[Any]) -> Iterator[Floats]:
+def count_blocks(counts: NDArray[Any]) -> Iterator[Floats]:
     """Yield the rows of (resamples, n) counts, some at a time, as float64."""
     rows = block_rows(counts.shape[1])
     for start in range(0, len(counts), rows):
@@ -129,7 +129,7 @@ def bootstrap_correlation(predicted: Floats, gold: Floats, counts: Floats, metri
     """
     predicted = np.asarray(predicted, np.float64)
     correlate = BootstrapCorrelation(np.atleast_2d(predicted), gold, metric)
-    drawn = np.concatenate([np.empty((len(correlate), 0)), *(correlate(block) for block in blocks_of(counts))], axis=1)
+    drawn = np.concatenate([np.empty((len(correlate), 0)), *(correlate(block) for block in count_blocks(counts))], axis=1)
     return drawn if predicted.ndim == 2 else np.asarray(drawn[0])
 
 

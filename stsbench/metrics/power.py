@@ -34,14 +34,14 @@ _LISTED = 8  # names that a sentence holds
 _NORMAL = 1.959963984540054  # half a 95 % interval, in standard errors
 
 
-def power_of(difference: float, error: float, df: float = inf) -> float:
+def difference_power(difference: float, error: float, df: float = inf) -> float:
     """Return the probability that a true `difference` is significant (either way): 0.05 for none, 1 at the most.
 
     error: the standard error of the difference, above 0 and in its unit; df: its degrees of freedom. Raises ValueError for
     an error or df that is not above 0.
 
-    >>> from stsbench.metrics.power import power_of
-    >>> round(power_of(0.5, error=34 ** -0.5, df=33), 3)  # a paired t test of 34 pairs, d = .5
+    >>> from stsbench.metrics.power import difference_power
+    >>> round(difference_power(0.5, error=34 ** -0.5, df=33), 3)  # a paired t test of 34 pairs, d = .5
     0.808
     """
     _check(error, df)

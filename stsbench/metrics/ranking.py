@@ -22,7 +22,7 @@ _QUERIES = 256  # queries, and relevant texts, at a time
 _PAIRS = 2048
 
 
-def ranks_of(
+def relevant_ranks(
     queries: Any,
     corpus: Any,
     relevant: Sequence[Sequence[int]],

@@ -30,7 +30,7 @@ class Spread:
     paired: bool = False
 
 
-def spread_of(a: Floats, b: Floats, draws_a: Floats, draws_b: Floats, *, paired: bool = False) -> Spread | None:
+def difference_spread(a: Floats, b: Floats, draws_a: Floats, draws_b: Floats, *, paired: bool = False) -> Spread | None:
     """Return the `Spread` of what `difference_over_seeds` tests; None where fewer than two resamples have a score."""
     drawn = draws_a - draws_b
     drawn = drawn[np.isfinite(drawn)]

@@ -83,7 +83,7 @@ def test_a_training_shows_every_step_and_what_it_waits_for(monkeypatch, clock):
 
     def shown():
         with console.capture() as capture:
-            console.print(progress._drawn())
+            console.print(progress._render())
         return " ".join(capture.get().split())
 
     try:

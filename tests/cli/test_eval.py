@@ -14,7 +14,7 @@ from clirun import STSB, cli, damaged, evaluate, fails, folder, place, record  #
 
 from stsbench.cli.main import main
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.run_file import load_records, observations_of
+from stsbench.evaluation.run_file import load_records, read_observations
 
 # Files -----------------------------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ def test_zero_vectors_are_counted_and_have_cosine_0(evaluate):
     assert code == 0 and "STS-B: 5 of 8" in err and "distinct texts have a zero vector (cosine 0)" in err
     assert record()["counts"] == {"zero_vectors": 5, "truncated": 0}
     [(path, only)] = load_records("run")
-    similarity = observations_of(path.parent, only).arrays["similarity"]
+    similarity = read_observations(path.parent, only).arrays["similarity"]
     assert 3 <= (similarity == 0).sum() <= 10 and np.isfinite(similarity).all()
 
 

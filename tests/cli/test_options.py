@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 from stsbench.cli.eval import evaluate
-from stsbench.cli.options import options_of
+from stsbench.cli.options import add_options
 from stsbench.cli.studies import studies
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.options import EvalOptions
-from stsbench.options import extensible, flag_of, option
+from stsbench.options import extensible, flag_name, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Options:
 
 
 @click.command()
-@options_of(Options)
+@add_options(Options)
 def command(**options):
     click.echo(repr(sorted(options.items())))
 
@@ -98,7 +98,7 @@ def test_help_lists_what_many_need_and_help_all_the_rest():
 
     of_extensions = {name for kind in EvalOptions.__mro__ if kind.__module__.startswith("stsbench.extensions")
                      for name in vars(kind).get("__annotations__", {})}
-    flags = {entry.name: flag_of(entry) for entry in fields(EvalOptions) if "help" in entry.metadata}
+    flags = {entry.name: flag_name(entry) for entry in fields(EvalOptions) if "help" in entry.metadata}
     core = {flag for name, flag in flags.items() if name not in of_extensions}
     shown, everything = {*listed("--help")}, {*listed("--help-all")}
     assert shown < everything and {*flags.values()} <= everything
@@ -115,4 +115,4 @@ def test_an_extension_cannot_take_the_name_of_another_option(monkeypatch):
     with pytest.raises(StsbenchError, match=r"Taking .*has the option size of Options .*: give it another name"):
         extensible("a group")(Options)
     with pytest.raises(StsbenchError, match=r"Options .* and Taking .* have the option size twice"):
-        options_of(Options, Taking)
+        add_options(Options, Taking)

@@ -19,12 +19,12 @@ from stsbench.evaluation.result import Result
 from stsbench.evaluation.tables import (
     ORIGIN,
     as_csv,
+    format_score,
     headlines,
     interval,
     main_rows,
     remarks,
-    shown,
-    title_of,
+    table_title,
 )
 from stsbench.protocols.sts import TASKS
 
@@ -104,10 +104,10 @@ def test_latex_has_a_table_that_compiles_in_shape(result):
 
 def test_plain_metrics_are_no_percentages(result):
     row = ScoreRow(protocol="geometry", task="STS-B", metric="uniformity", value=-2.3134, low=-2.4, high=-2.2, n=9)
-    assert shown(row) == "-2.313" and interval(row) == "-2.400 to -2.200"
+    assert format_score(row) == "-2.313" and interval(row) == "-2.400 to -2.200"
     assert interval(ScoreRow(**{**row.model_dump(), "low": -2.313, "high": -2.313})) == ""  # every resample scored the same
-    assert shown(result.rows[0]) == f"{result.rows[0].value:.2f}"
-    assert "scores x 100" in title_of(result, "sts")
+    assert format_score(result.rows[0]) == f"{result.rows[0].value:.2f}"
+    assert "scores x 100" in table_title(result, "sts")
 
 
 def test_subsets_show_only_where_nothing_stands_for_the_whole(result):
@@ -158,17 +158,17 @@ def test_a_changed_setting_is_said(name, settings, said):
 
 
 def test_a_changed_setting_stands_in_every_form(whole, capsys):
-    assert title_of(whole, "sts").startswith("sts (similarity dot): scores x 100 (sample data")
+    assert table_title(whole, "sts").startswith("sts (similarity dot): scores x 100 (sample data")
     assert "**sts (similarity dot): scores x 100" in whole.markdown()
     assert r"sts (similarity dot): scores $\times$ 100" in whole.latex()
-    assert title_of(whole, "sts") in printed(whole, capsys)[0]
+    assert table_title(whole, "sts") in printed(whole, capsys)[0]
     assert headlines(whole)[0][0] == "sts (similarity dot)"
 
 
 def test_what_is_left_out_of_the_pairs_keeps_its_wording(tmp_path):
     run = evaluate("lexical:token-set", output=tmp_path / "run", sample=True, tasks=["STS-B"], without_overlap=["stsb/dev"])
-    assert title_of(run, "sts").startswith("sts: scores x 100") and "the pairs that share a sentence with stsb/dev" in (
-        title_of(run, "sts")
+    assert table_title(run, "sts").startswith("sts: scores x 100") and "the pairs that share a sentence with stsb/dev" in (
+        table_title(run, "sts")
     )
     row, *_ = csv.DictReader(io.StringIO(as_csv(run)))
     assert row["settings"] == "without_overlap stsb/dev"
@@ -253,7 +253,7 @@ def test_a_title_names_the_text_view_that_could_be_mistaken(result):
         record.data.text_version = text_version
         for row in record.scores:
             row.protocol = name
-        return title_of(replace(result, records=[record], summaries=[]), name)
+        return table_title(replace(result, records=[record], summaries=[]), name)
 
     assert "not MTEB's own scores; MTEB's SICK-R is SICK-R-MTEB" in titled("mteb", "senteval")
     assert "MTEB's own" not in titled("mteb", "raw") and "(text version raw)" in titled("sts", "raw")

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from stsbench.display.pareto import Point, figure, front, overlap
-from stsbench.display.style import content_of, style
+from stsbench.display.style import figure_bytes, style
 from stsbench.errors import StsbenchError
 
 
@@ -69,7 +69,7 @@ def test_the_picture_shows_names_intervals_and_the_note():
     assert [text.get_text() for text in axes.texts if text.get_text()] == ["small", "large", "poor"]
     drawn = [tuple(line.get_ydata()) for line in axes.lines]
     assert (68.5, 71.5) in drawn and (74.0, 76.0) in drawn
-    assert content_of(drawing, "png") == content_of(drawing, "png")
+    assert figure_bytes(drawing, "png") == figure_bytes(drawing, "png")
     with pytest.raises(StsbenchError, match="no point to draw"):
         figure([], "t", "c", "s")
     with pytest.raises(StsbenchError, match="a: cost nan"):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stsbench.display.table import Column, Document, Estimate, Table
-from stsbench.wording import width_of
+from stsbench.wording import display_width
 
 NUMBERS = st.floats(-1000, 1000, allow_nan=False)
 ESTIMATES = st.builds(Estimate, NUMBERS, NUMBERS, NUMBERS)
@@ -38,7 +38,7 @@ def test_parts_of_any_width_hold_every_column_once_and_the_names_each_time(table
     assert levels == sorted(levels) or len(parts) == 1
     for part in parts:  # one that is wider holds a single column besides the names
         text = Table("", [table.columns[at] for at in part]).text(width)
-        assert len(part) == 2 or max(map(width_of, text.splitlines())) <= width
+        assert len(part) == 2 or max(map(display_width, text.splitlines())) <= width
 
 
 @given(tables(), st.integers(20, 200))
@@ -115,7 +115,7 @@ def test_words_are_broken_between_words_and_commands_never():
 
 def test_wide_characters_take_two_columns():
     header, rule, *rows = Table("", [Column("text", ["猫在睡觉", "cat"]), Column("n", [1, 2])]).text().splitlines()
-    assert rule == "--------  -" and [width_of(line) for line in rows] == [11, 11] and header == "text      n"
+    assert rule == "--------  -" and [display_width(line) for line in rows] == [11, 11] and header == "text      n"
 
 
 def test_a_line_of_latex_does_not_begin_with_an_argument():
@@ -134,5 +134,5 @@ def test_a_document_is_lines_tables_and_lines():
 
 
 def test_an_empty_table_has_its_header():
-    table = Table.of("t", ["a", "b"], [])
+    table = Table.from_rows("t", ["a", "b"], [])
     assert table.csv() == "a,b\n" and table.text() == "t\na  b\n-  -" and table.rows() == []

@@ -47,7 +47,7 @@ def library(folder):
     import sentence_transformers
 
     place = str(add_modules(build(folder / "modules"), {"pooling_mode": "mean"}, extra=()))
-    return CallableEncoder.of(sentence_transformers.SentenceTransformer(place, device="cpu"))
+    return CallableEncoder.wrap(sentence_transformers.SentenceTransformer(place, device="cpu"))
 
 
 def words(folder):

@@ -31,8 +31,8 @@ def test_every_wrapper_of_the_core_is_tried():
 
 @pytest.mark.parametrize("kind", MADE, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("read", [
-    lambda made: made, lambda made: made.for_role("query"), lambda made: made.behind("x: "),
-    lambda made: made.for_task(TextTask("T", "STS")), lambda made: made.behind("x: ").for_role("query"),
+    lambda made: made, lambda made: made.for_role("query"), lambda made: made.with_prompt("x: "),
+    lambda made: made.for_task(TextTask("T", "STS")), lambda made: made.with_prompt("x: ").for_role("query"),
 ], ids=["as it is", "in a role", "behind a prompt", "of a task", "twice"])
 def test_whatever_is_known_of_the_base_is_behind_a_wrapper(kind, read):
     base = Known()

@@ -13,13 +13,13 @@ from stsbench.evaluation import columns
 from stsbench.evaluation.columns import (
     STEP,
     check_columns,
-    columns_of,
-    digest_of,
     in_steps,
     joined,
+    observations_digest,
     opened,
     packed,
     split,
+    to_columns,
     unpacked,
     whole_table,
 )
@@ -40,7 +40,7 @@ FORM = b"rows 1"
 
 def table_of(path, *rows):
     """These rows, written to a file and read."""
-    path.write_bytes(packed(columns_of(rows), FORM))
+    path.write_bytes(packed(to_columns(rows), FORM))
     table = opened(path, FORM).read()
     check_columns(table)
     return table
@@ -56,21 +56,21 @@ def test_arrays_come_back_as_they_went_in(tmp_path):
         for key, array in row.arrays.items():
             assert back.arrays[key].dtype == array.dtype
             np.testing.assert_array_equal(back.arrays[key], array)
-        assert digest_of(back) == digest_of(row)
+        assert observations_digest(back) == observations_digest(row)
 
 
 def test_the_digest_is_of_all_that_is_there():
-    digests = {digest_of(SEEN)}
+    digests = {observations_digest(SEEN)}
     for key, array in SEEN.arrays.items():
         changed = [array.astype(np.float32), array.reshape(-1, 1)] + ([array + 1] if array.size else [])
-        digests |= {digest_of(Observations({**SEEN.arrays, key: each}, SEEN.names)) for each in changed}
-    digests.add(digest_of(Observations(SEEN.arrays, {**SEEN.names, "subsets": ["a", "b é"]})))
+        digests |= {observations_digest(Observations({**SEEN.arrays, key: each}, SEEN.names)) for each in changed}
+    digests.add(observations_digest(Observations(SEEN.arrays, {**SEEN.names, "subsets": ["a", "b é"]})))
     assert len(digests) == 1 + 3 * len(SEEN.arrays) - 1 + 1
 
 
 def test_rounded_floats_take_half_the_room():
     values = np.random.default_rng(0).uniform(-1, 1, size=4000)
-    size, rounded = (len(packed(columns_of([Observations({"similarity": array})]), FORM))
+    size, rounded = (len(packed(to_columns([Observations({"similarity": array})]), FORM))
                      for array in (values, in_steps(values)))
     assert rounded < 0.6 * size
 
@@ -93,21 +93,21 @@ def test_what_would_pack_too_well_is_written_plain(tmp_path, monkeypatch, number
     """An honest file is read, however few values it has: cosines of a token set, labels, subsets."""
     few = Observations({key: np.full(10**5, number) for key in ("gold", "similarity", "subset")}
                        | {"noise": np.random.default_rng(0).random(10**5)})
-    compressed = packed(columns_of([few]), FORM)
+    compressed = packed(to_columns([few]), FORM)
     monkeypatch.setattr(columns, "MOST_UNPACKED", 10**6)
     monkeypatch.setattr(columns, "OF_EACH_BYTE", 5)
-    plain = packed(columns_of([few]), FORM)
+    plain = packed(to_columns([few]), FORM)
     assert len(compressed) < 800_000 <= len(plain)
     (tmp_path / "x.parquet").write_bytes(plain)
     table = whole_table(opened(tmp_path / "x.parquet", FORM))
     check_columns(table)
-    assert digest_of(unpacked(table, 0)) == digest_of(few)
+    assert observations_digest(unpacked(table, 0)) == observations_digest(few)
 
 
 def test_what_a_file_may_fill_grows_with_it(tmp_path, monkeypatch):
     monkeypatch.setattr(columns, "MOST_UNPACKED", 10**6)
     values = np.random.default_rng(0).random(10**5)
-    opened(pa.BufferReader(packed(columns_of([Observations({"similarity": values, "label": values > 0.5})]), FORM)), FORM)
+    opened(pa.BufferReader(packed(to_columns([Observations({"similarity": values, "label": values > 0.5})]), FORM)), FORM)
 
 
 def file_of(path, column, values, **options):
@@ -188,13 +188,14 @@ def test_a_footer_that_is_the_file_is_not_read(tmp_path):
 
 def test_arrays_of_another_byte_order_are_packed_as_any(tmp_path):
     arrays = {key: array.astype(array.dtype.newbyteorder(">")) for key, array in SEEN.arrays.items()}
-    assert digest_of(unpacked(table_of(tmp_path / "x.parquet", Observations(arrays, SEEN.names)), 0)) == digest_of(SEEN)
+    stored = unpacked(table_of(tmp_path / "x.parquet", Observations(arrays, SEEN.names)), 0)
+    assert observations_digest(stored) == observations_digest(SEEN)
 
 
 def test_a_file_is_split_and_joined():
     shared, mine = split(SEEN, ("gold", "pair", "subsets"))
     assert shared.arrays.keys() == {"gold", "pair"} and shared.names.keys() == {"subsets"}
-    assert digest_of(joined(shared, mine)) == digest_of(SEEN)
+    assert observations_digest(joined(shared, mine)) == observations_digest(SEEN)
     with pytest.raises(ValueError, match="gold is in both"):
         joined(shared, SEEN)
 

@@ -9,7 +9,7 @@ from run_edits import edit_all
 from sts_runs import sts_run
 
 from stsbench import load_records
-from stsbench.comparison.comparability import bytes_a_vector, cost_of, machine_and_use
+from stsbench.comparison.comparability import bytes_a_vector, machine_and_use, recorded_cost
 from stsbench.evaluation.records import Cost, parsed
 
 COST = {"probe": 1, "texts": 64, "seconds": [0.1] * 5, "sentences_per_second": 640.0, "latency_seconds": 0.004,
@@ -18,9 +18,9 @@ COST = {"probe": 1, "texts": 64, "seconds": [0.1] * 5, "sentences_per_second": 6
 
 def test_costs_are_read_off_the_record(tmp_path):
     [(_, record)] = load_records(sts_run(tmp_path / "run", 0.2, ["STS-B"]))
-    assert cost_of(record) is None
+    assert recorded_cost(record) is None
     [(_, record)] = load_records(edit_all(tmp_path / "run", lambda row: row.record["provenance"].update(cost=COST)))
-    assert cost_of(record) == Cost.model_validate(COST)
+    assert recorded_cost(record) == Cost.model_validate(COST)
     stored = json.loads(record.model_dump_json())
     assert parsed(json.dumps(stored)).provenance["cost"] == COST
     for key, value in (("seconds", ["1"]), ("sentences_per_second", 0), ("memory_bytes", 1.5), ("machine", "mine")):

@@ -14,7 +14,7 @@ from sklearn.metrics import f1_score, mean_squared_error
 
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.light.callable import CallableEncoder
-from stsbench.evaluation.measure import summary_of
+from stsbench.evaluation.measure import summarize
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import ScoreRow
 from stsbench.metrics.bootstrap import fisher_interval, interval, resample_counts
@@ -293,7 +293,7 @@ def test_the_interval_of_an_average_is_drawn_with_the_protocols_seed(seed):
         observations.arrays["pair"] = np.arange(90, dtype=np.uint64)
     records = [SimpleNamespace(scores=protocol.score(*item, task)) for task, item in observed.items()]
     drawn = protocol.average_draws(observed, 60, seed)
-    rows = summary_of(protocol, records, observed)
+    rows = summarize(protocol, records, observed)
     assert len(rows) == 4
     for row in rows:
         assert (row.low, row.high) == interval(drawn[None, "all", row.metric])

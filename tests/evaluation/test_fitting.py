@@ -18,7 +18,7 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate as run
 from stsbench.evaluation.fitting import siblings, target_texts
 from stsbench.evaluation.rescore import score_again
-from stsbench.evaluation.run_file import observations_of
+from stsbench.evaluation.run_file import read_observations
 from stsbench.metrics.similarity import paired_similarity
 
 SPLITS = {"STS-B": "stsb/train+stsb/dev+stsb/test", "SICK-R": "sick-r/train+sick-r/trial+sick-r/test",
@@ -83,7 +83,7 @@ def test_a_record_says_what_was_fitted_on_and_the_scores_are_a_plain_scripts(tmp
     vectors = dict(zip(texts, plain_whitening(Wide().encode(texts), 4), strict=True))
     plain = paired_similarity(*(np.array([vectors[text] for text in side]) for side in (data.first, data.second)))
     record = next(record for record in result.records if record.data.id == "stsb/test")
-    np.testing.assert_allclose(observations_of(result.folder, record).arrays["similarity"], plain, atol=1e-5)
+    np.testing.assert_allclose(read_observations(result.folder, record).arrays["similarity"], plain, atol=1e-5)
     again = score_again(result.folder)  # four records of one encoder, fitted on four sets
     assert [row.value for row in again.rows] == [row.value for row in result.rows]
 

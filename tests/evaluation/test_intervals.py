@@ -13,11 +13,11 @@ from interval_runs import RUNS, ends, in_words
 from sts_runs import pairs, sts_run
 
 from stsbench import load, score
-from stsbench.evaluation.measure import bounded, summary_of
+from stsbench.evaluation.measure import bounded, summarize
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import ScoreRow
 from stsbench.evaluation.tables import as_csv
-from stsbench.leaderboard.ranks.lines import lines_of
+from stsbench.leaderboard.ranks.lines import score_lines
 from stsbench.leaderboard.records.entries import read_run
 from stsbench.metrics.bootstrap import fisher_interval, interval
 from stsbench.protocols.sts import StsProtocol
@@ -51,7 +51,7 @@ def test_everything_prints_the_interval_of_the_run(name, tmp_path, cli, monkeypa
     if name == "none":
         assert sum("no interval, as every resample scores the same" in said for said in printed) == 3
 
-    cells = [line.cells[column] for line in lines_of(read_run(folder)) for column in (row.task, row.metric)
+    cells = [line.cells[column] for line in score_lines(read_run(folder)) for column in (row.task, row.metric)
              if column in line.cells and (line.setting.metric or row.metric, line.setting.aggregation)
              == (row.metric, row.aggregation)]
     assert [(cell.low, cell.high) for cell in cells] == [ends(row)]
@@ -64,7 +64,7 @@ def test_a_run_without_intervals_is_given_those_of_the_usual_resamples(tmp_path)
     assert run.rows[0].low is None
     usual = StsProtocol({"metrics": ["pearson"]}).score(pairs("STS-B", 0.3, ("all",), 0), "stsb/test", "STS-B")[0]
     assert usual.low is not None
-    [line] = [line for line in lines_of(read_run(folder)) if line.setting.aggregation == "all"]
+    [line] = [line for line in score_lines(read_run(folder)) if line.setting.aggregation == "all"]
     assert (line.cells["STS-B"].low, line.cells["STS-B"].high) == ends(usual)
 
 
@@ -78,7 +78,7 @@ def test_the_average_of_a_trained_protocol_has_the_interval_that_the_board_gives
                   "counts": np.array([1, 0, 80])}
         observed[task] = Observations(arrays, {"counts": ["fits", "unconverged", "development items"]}), id
         records.append(type("Record", (), {"scores": protocol.score(*observed[task], task)}))
-    [average] = summary_of(protocol, records, observed)
+    [average] = summarize(protocol, records, observed)
     assert ends(average) == interval(protocol.average_draws(observed, 1000, 0)[None, None, "accuracy"])
     f1 = next(row for row in records[-1].scores if row.metric == "f1")
     assert f1.low is None

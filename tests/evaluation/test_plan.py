@@ -3,7 +3,7 @@
 import pytest
 
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.plan import plan, presets, words_of
+from stsbench.evaluation.plan import plan, presets, split_names
 
 
 def test_settings_reach_the_protocols_that_have_them():
@@ -53,4 +53,4 @@ def test_a_task_on_request_runs_only_where_it_is_named(protocol):
 
 
 def test_names_hold_commas_in_brackets():
-    assert words_of("mteb:MTEB(eng, v2), sts") == ("mteb:MTEB(eng, v2)", "sts")
+    assert split_names("mteb:MTEB(eng, v2), sts") == ("mteb:MTEB(eng, v2)", "sts")

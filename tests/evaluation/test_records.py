@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from run_edits import edit, rows_of, write_rows
 
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.columns import digest_of
+from stsbench.evaluation.columns import observations_digest
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import (
     DataIdentity,
@@ -24,7 +24,7 @@ from stsbench.evaluation.records import (
     now,
     record_name,
 )
-from stsbench.evaluation.run_file import RUN, load_records, observations_of, write_run
+from stsbench.evaluation.run_file import RUN, load_records, read_observations, write_run
 
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "reference" / "record.schema.json"
 SHA = "0" * 64
@@ -40,7 +40,7 @@ def make(**changes):
             id="stsb/test", task="STS-B", text_version="senteval", digest=SHA, n=2, subsets={"STS-B": 2}, known=True,
             origin="user cache",
         ),
-        "observations": Observed(sha256=digest_of(SEEN)),
+        "observations": Observed(sha256=observations_digest(SEEN)),
         "counts": {"zero_vectors": 0, "truncated": 0},
         "scores": [ScoreRow(protocol="sts", task="STS-B", aggregation="all", metric="spearman", value=1.5, n=2)],
         "provenance": {"git": None, "seconds": 0.25, "command": ["stsbench", "eval"]},
@@ -71,8 +71,8 @@ def test_written_and_read(tmp_path):
     assert [path.name.rpartition(".")[0] for path, _ in load_records(run)] == ["sts.stsb-test", "sts.sts12-test"]
     assert load_records(run / RUN) == load_records(str(run)) == load_records(run)
     for record in records:
-        back = observations_of(run, record)
-        assert digest_of(back) == digest_of(SEEN) and back.names == SEEN.names
+        back = read_observations(run, record)
+        assert observations_digest(back) == observations_digest(SEEN) and back.names == SEEN.names
     assert [path.name for path in run.iterdir()] == [RUN]
 
 

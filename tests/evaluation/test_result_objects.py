@@ -208,6 +208,6 @@ def test_a_notebook_shows_a_picture_once(runs, comparison, monkeypatch):
 def test_columns_of_words_stand_to_the_left_in_a_notebook():
     lines = [["task", "95 % interval", "flags", "n", "at"], ["STS12", "3.70 to 37.51", "", "45", "main 8"],
              ["STS13", "-1e-05 to 0", "NLI", "", "\u2013 main"]]
-    sides = re.findall(r'text-align: (left|right)">([^<]*)</t[hd]>', Table.of("a", lines[0], lines[1:]).html())
+    sides = re.findall(r'text-align: (left|right)">([^<]*)</t[hd]>', Table.from_rows("a", lines[0], lines[1:]).html())
     assert [cell for _, cell in sides] == [cell for line in lines for cell in line]
     assert [side for side, _ in sides] == 3 * ["left", "right", "left", "right", "left"]

@@ -20,7 +20,7 @@ from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.columns import MOST_UNPACKED
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.rescore import score_again
-from stsbench.evaluation.run_file import RUN, load_records, observations_of, run_folders, runs_below, write_run
+from stsbench.evaluation.run_file import RUN, load_records, read_observations, run_folders, runs_below, write_run
 
 
 @pytest.fixture(scope="module")
@@ -262,12 +262,12 @@ def test_a_bomb_is_not_unpacked(file):
 
 def test_a_file_that_is_replaced_is_read_anew(file, made):
     path, record = load_records(file)[0]
-    before = observations_of(file, record).arrays["similarity"]
+    before = read_observations(file, record).arrays["similarity"]
     edit(file, lambda row: row.observed.arrays.update(similarity=row.observed.arrays["similarity"] / 2))
     with pytest.raises(StsbenchError, match=f"the observations of {path.name} are not what the record names"):
-        observations_of(file, record)
+        read_observations(file, record)
     file.write_bytes((made.folder / RUN).read_bytes())
-    np.testing.assert_array_equal(observations_of(file, record).arrays["similarity"], before)
+    np.testing.assert_array_equal(read_observations(file, record).arrays["similarity"], before)
 
 
 # Other programs --------------------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ def test_pandas_reads_it_as_it_is(made):
     assert scores["task"].tolist() == [row.task for row in stored]
     for at, (path, record) in enumerate(load_records(made.folder)):
         assert run["name"][at] == path.name and json.loads(run["data"][at])["id"] == record.data.id
-        similarity = observations_of(path.parent, record).arrays["similarity"]
+        similarity = read_observations(path.parent, record).arrays["similarity"]
         np.testing.assert_array_equal(run["observed.similarity"][at], similarity)
 
 
@@ -294,7 +294,7 @@ def test_polars_reads_it_as_it_is(made):
     assert scores.rows() == [tuple(row.model_dump().values()) for row in stored]
     for name, values in run.select("name", "observed.gold").rows():
         record = next(record for path, record in load_records(made.folder) if path.name == name)
-        assert values == observations_of(made.folder, record).arrays["gold"].tolist()
+        assert values == read_observations(made.folder, record).arrays["gold"].tolist()
 
 
 def test_the_scores_beside_it_are_all_rows_to_the_last_digit(made):

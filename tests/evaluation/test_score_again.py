@@ -11,7 +11,7 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import parsed
-from stsbench.evaluation.rescore import encoder_key, rescored, score_again, several_encoders, task_of
+from stsbench.evaluation.rescore import encoder_key, record_task, rescored, score_again, several_encoders
 from stsbench.evaluation.run_file import RUN, load_records
 from stsbench.protocols.sts import StsProtocol
 
@@ -139,7 +139,8 @@ def relabelled(folder, change):
     change(row.record, row.observed.arrays)
     record = parsed(json.dumps(row.record))
     protocol = StsProtocol(record.protocol.settings, "paper")
-    scores = protocol.score(Observations(row.observed.arrays, row.observed.names), record.data.id, task_of(protocol, record))
+    observed = Observations(row.observed.arrays, row.observed.names)
+    scores = protocol.score(observed, record.data.id, record_task(protocol, record))
     row.record["scores"] = [score.model_dump() for score in scores]
     row.renamed()
     row.resigned()

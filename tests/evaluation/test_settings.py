@@ -13,7 +13,7 @@ from pydantic import create_model
 from stsbench.cli.eval import _setting
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import kinds
-from stsbench.evaluation.run_file import load_records, observations_of
+from stsbench.evaluation.run_file import load_records, read_observations
 from stsbench.evaluation.schema import (
     LARGEST,
     AnyOf,
@@ -118,6 +118,6 @@ def test_a_grid_of_exponents_reaches_the_fits(cli):
     )
     assert code == 0, err
     [(_, only)] = load_records("run")
-    seen = observations_of("run", only).arrays
+    seen = read_observations("run", only).arrays
     assert seen["regs"].tolist() == [1e-5, 1e-4] and seen["grid"].shape == (1, 2)
     assert record()["protocol"]["settings"]["grid_kfold"] == [1e-5, 1e-4]

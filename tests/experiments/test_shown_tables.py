@@ -16,7 +16,7 @@ class Scores(Tabular):
         return arrow_table([{"task": "STS-B_1"}, {"task": "a", "score": 1.5}])
 
     def document(self):
-        return Document([Table.of("50 % x 100", ["task", "score", "n"], [["STS-B_1", "1.50 ± 0.1", "3"]])])
+        return Document([Table.from_rows("50 % x 100", ["task", "score", "n"], [["STS-B_1", "1.50 ± 0.1", "3"]])])
 
 
 def test_a_latex_table_has_a_column_each_words_to_the_left_and_numbers_to_the_right():
@@ -29,7 +29,7 @@ def test_a_latex_table_has_a_column_each_words_to_the_left_and_numbers_to_the_ri
 
 
 def test_a_long_column_name_is_on_several_lines():
-    table = Table.of("", ["task", "95 % interval of A - B", "p_1"], [["STS-B", "1 to 2", "0.5"]])
+    table = Table.from_rows("", ["task", "95 % interval of A - B", "p_1"], [["STS-B", "1 to 2", "0.5"]])
     header = table.latex("x").splitlines()[6]
     assert header.strip() == r"task & \shortstack[r]{95 \% interval \\ of A - B} & p\_1 \\"
 
@@ -37,8 +37,9 @@ def test_a_long_column_name_is_on_several_lines():
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex here")
 def test_latex_makes_a_wide_table_as_wide_as_the_page(tmp_path):
     """What LaTeX itself says: no error, and nothing that sticks out."""
-    wide = Table.of("wide", ["task", *(f"a long name of column {i}, 95 %" for i in range(14))], [["a", *["1 to 4"] * 14]])
-    tables = wide.latex("wide"), Table.of("narrow", ["a", "[b]"], [["c", Estimate(1.0, 0.5, 2.0)]]).latex("narrow")
+    header = ["task", *(f"a long name of column {i}, 95 %" for i in range(14))]
+    wide = Table.from_rows("wide", header, [["a", *["1 to 4"] * 14]])
+    tables = wide.latex("wide"), Table.from_rows("narrow", ["a", "[b]"], [["c", Estimate(1.0, 0.5, 2.0)]]).latex("narrow")
     document = [r"\documentclass{article}", PACKAGES.removeprefix("% "), r"\begin{document}", *tables, r"\end{document}"]
     (tmp_path / "page.tex").write_text("\n".join(document))
     ran = subprocess.run(["pdflatex", "-interaction=nonstopmode", "page.tex"], cwd=tmp_path, capture_output=True, text=True)

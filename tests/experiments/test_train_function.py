@@ -91,7 +91,7 @@ def test_the_function_and_the_command_give_the_same_run(place, tmp_path, capsys)
     assert capsys.readouterr() == ("", "")
     call("simcse", "--backbone", place / "tiny", "--data", place / "text.txt", "--set", "options.temperature=0.1", *SETS,
          "--max-steps", 4, "--seed", 7, "--sample", "--eval", "sts", "--output", tmp_path / "command")
-    other = Run.of(tmp_path / "command")
+    other = Run.open(tmp_path / "command")
     files = [sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) for folder in (one.folder, other.folder)]
     assert files[0] == files[1] and "best/model.safetensors" in files[0]
     assert (one.folder / "recipe.yaml").read_bytes() == (other.folder / "recipe.yaml").read_bytes()
@@ -215,7 +215,7 @@ def test_own_pairs_choose_the_weights(place, tmp_path, form):
 
 
 def test_a_run_is_what_its_folder_holds(run, tmp_path):
-    again = Run.of(run.folder)
+    again = Run.open(run.folder)
     assert again.summary == run.summary == json.loads((run.folder / "seeds.json").read_text("utf-8"))
     assert repr(again) == repr(run) and "\n" not in repr(run) and str(again) == str(run)
     scores = {seed: json.loads((run.folder / f"seed-{seed}/train.json").read_text())["best"]["score"] for seed in (42, 43)}
@@ -227,7 +227,7 @@ def test_a_run_is_what_its_folder_holds(run, tmp_path):
         run.encoder()
     assert load_file(run.runs[1].folder / "best" / "model.safetensors")
     with pytest.raises(StsbenchError, match="is not a run folder"):
-        Run.of(tmp_path)
+        Run.open(tmp_path)
 
 
 def test_the_log_is_a_table(run):

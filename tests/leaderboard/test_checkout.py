@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.checkout import EntryChange, changes_since, commit_beside, others_since, top_of
+from stsbench.leaderboard.checkout import EntryChange, changes_since, checkout_top, commit_on_branch, others_since
 
 
 @pytest.fixture
@@ -81,9 +81,9 @@ def test_git_s_complaints_are_one_line(checkout, tmp_path):
     with pytest.raises(StsbenchError, match=r"^git knows no revision 'nothing-of-that-name' that .*measured shares$"):
         changes_since("nothing-of-that-name", checkout / "leaderboard/measured")
     with pytest.raises(StsbenchError, match="not a git repository"):
-        top_of(tmp_path)
+        checkout_top(tmp_path)
     with pytest.raises(StsbenchError, match="cannot run git"):
-        top_of(tmp_path / "nowhere")
+        checkout_top(tmp_path / "nowhere")
 
 
 def test_a_commit_beside_leaves_index_branch_and_files_as_they_are(checkout, tmp_path):
@@ -93,7 +93,7 @@ def test_a_commit_beside_leaves_index_branch_and_files_as_they_are(checkout, tmp
     before = git(checkout, "status", "--porcelain"), git(checkout, "branch", "--show-current")
     content = tmp_path / "content"
     content.write_bytes(b"a\r\nb")
-    made = commit_beside(checkout, "entry-three", {"leaderboard/measured/three/entry.yaml": content}, "Add three")
+    made = commit_on_branch(checkout, "entry-three", {"leaderboard/measured/three/entry.yaml": content}, "Add three")
     assert (git(checkout, "status", "--porcelain"), git(checkout, "branch", "--show-current")) == before
     assert git(checkout, "diff", "--name-status", "main", "entry-three") == "A\tleaderboard/measured/three/entry.yaml"
     assert git(checkout, "log", "-1", "--format=%H %s", "entry-three") == f"{made} Add three"
@@ -101,15 +101,15 @@ def test_a_commit_beside_leaves_index_branch_and_files_as_they_are(checkout, tmp
                            capture_output=True, check=True)
     assert shown.stdout == b"a\r\nb"
     with pytest.raises(StsbenchError, match="branch entry-three exists already"):
-        commit_beside(checkout, "entry-three", {"x": content}, "again")
+        commit_on_branch(checkout, "entry-three", {"x": content}, "again")
 
 
 def test_a_commit_that_cannot_be_made_leaves_no_branch(checkout, tmp_path, monkeypatch):
     content = checkout / "leaderboard/measured/one/entry.yaml"
     with pytest.raises(StsbenchError, match="nothing to commit"):
-        commit_beside(checkout, "same", {"leaderboard/measured/one/entry.yaml": content}, "nothing")
+        commit_on_branch(checkout, "same", {"leaderboard/measured/one/entry.yaml": content}, "nothing")
     for name in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{name}_NAME", "")
     with pytest.raises(StsbenchError, match=r"git commit-tree: .*ident"):
-        commit_beside(checkout, "nobody", {"new": content}, "by nobody")
+        commit_on_branch(checkout, "nobody", {"new": content}, "by nobody")
     assert git(checkout, "branch", "--list", "--format=%(refname:short)") == "main"

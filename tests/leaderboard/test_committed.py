@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from stsbench.evaluation.records import Record
-from stsbench.evaluation.rescore import protocol_of_record, task_of
-from stsbench.evaluation.run_file import RUN, load_records, observations_of
+from stsbench.evaluation.rescore import protocol_of_record, record_task
+from stsbench.evaluation.run_file import RUN, load_records, read_observations
 from stsbench.leaderboard.board_files import BEGIN, END
-from stsbench.leaderboard.ranks.lines import lines_of
+from stsbench.leaderboard.ranks.lines import score_lines
 from stsbench.leaderboard.records.entries import EntryRun, checked_run, read_run
 
 BOARD = Path(__file__).resolve().parents[2] / "leaderboard"
@@ -42,7 +42,7 @@ def sts_lines(name):
     """(metric, aggregation) -> the entry's line of that sts tab, each record checked on the way."""
     (folder,) = (file.parent for file in (BOARD / "measured" / name).glob(f"*/{RUN}"))
     run = checked_run(EntryRun(folder, tuple(item for item in read_run(folder).records if item.protocol.label == "sts")))
-    return {(line.setting.metric, line.setting.aggregation): line for line in lines_of(run)}
+    return {(line.setting.metric, line.setting.aggregation): line for line in score_lines(run)}
 
 
 def test_minilm_is_what_mteb_publishes():
@@ -73,8 +73,8 @@ def test_every_record_scores_what_it_says(records):
             settings["resamples"] = 0
         how = record.protocol.model_copy(update={"settings": settings})
         protocol = protocol_of_record(path, record.model_copy(update={"protocol": how}))
-        observations = observations_of(path.parent, record)
-        scores = protocol.score(observations, record.data.id, task_of(protocol, record))
+        observations = read_observations(path.parent, record)
+        scores = protocol.score(observations, record.data.id, record_task(protocol, record))
         names = [[(row.task, row.subset, row.aggregation, row.metric) for row in rows] for rows in (scores, record.scores)]
         assert names[0] == names[1], path
         values = [[row.value for row in rows] for rows in (scores, record.scores)]

@@ -13,7 +13,7 @@ from mteb_folders import ITEMS, write
 
 from stsbench import leaderboard
 from stsbench.data.fetch.mteb import undisturbed
-from stsbench.data.sets.catalog import AVERAGED, LANGUAGES, NAMES, SEVERAL, language_of
+from stsbench.data.sets.catalog import AVERAGED, LANGUAGES, NAMES, SEVERAL, set_language
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.plan import presets
@@ -212,7 +212,7 @@ def test_a_languages_scores_and_intervals_are_those_of_its_subset(languages):
         for run in of_entry:
             for _, record in load_records(run):
                 for row in record.scores:
-                    language = language_of(record.data.id, row.subset)
+                    language = set_language(record.data.id, row.subset)
                     if language == SEVERAL or (row.subset is None and row.aggregation != "all"):
                         continue
                     (tab,) = (tab for tab in tabs if tab["language"] == language and tab["metric"] == row.metric)
@@ -250,13 +250,13 @@ def test_languages_are_mtebs():
             for subset, scripts in parts.items():
                 stated = {ISO_TO_LANGUAGE[script.partition("-")[0]].partition(" (")[0] for script in scripts}
                 stated = {{"Mandarin Chinese": "Chinese", "Modern Greek": "Greek"}.get(name, name) for name in stated}
-                assert language_of(item.id, subset) == " and ".join(sorted(stated)), (item.task, subset)
+                assert set_language(item.id, subset) == " and ".join(sorted(stated)), (item.task, subset)
                 compared += 1
     assert compared == 11 + 18 + 12 + 10 + 9 and len(set(NAMES.values())) == len(NAMES) - 1  # en, eng
 
 
 def test_what_is_named_by_no_language_has_none():
-    assert language_of("stsb/test") == language_of("own:0123") == language_of("sts17/test", "xx-yy") == ""
+    assert set_language("stsb/test") == set_language("own:0123") == set_language("sts17/test", "xx-yy") == ""
 
 
 def test_papers_chinese_rows_have_a_table_of_their_own_or_stand_beside_the_measured():

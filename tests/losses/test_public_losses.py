@@ -21,7 +21,7 @@ from stsbench.losses.labelled import cosent_of_similarities, labelled_in_batch, 
 from stsbench.losses.mutual_information import jensen_shannon
 from stsbench.losses.ranking import consistency, distil, listmle, listnet
 from stsbench.losses.tokens import corrective_lm, masked_lm, reconstruction, replaced_tokens, token_errors
-from stsbench.training.recipes.methods import GROUP, find_method, options_of
+from stsbench.training.recipes.methods import GROUP, find_method, options_class
 
 FOLDERS = {find_method(name).folder.name: name for name in registry.names(GROUP)}
 OF_METHODS = {name: "sbert" if name == "triplet" else name.partition("_")[0]
@@ -43,7 +43,7 @@ def test_what_there_is_is_listed():
 
 @pytest.mark.parametrize("name", OF_METHODS)
 def test_defaults_are_those_of_the_options(name):
-    fields = options_of(FOLDERS[OF_METHODS[name]]).model_fields
+    fields = options_class(FOLDERS[OF_METHODS[name]]).model_fields
     parameters = inspect.signature(getattr(losses, name)).parameters.values()
     named = {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
     assert {key: fields[key].default for key in named if key in fields} == {

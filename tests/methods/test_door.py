@@ -15,7 +15,7 @@ import stsbench
 from stsbench import methods
 from stsbench.errors import StsbenchError
 from stsbench.training.api.options import Options
-from stsbench.training.recipes.methods import find_method, load_method, method_of, options_of
+from stsbench.training.recipes.methods import find_method, load_method, method_name, options_class
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = sorted(path.parent.name for path in (ROOT / "methods").glob("*/method.py"))
@@ -38,8 +38,8 @@ def test_an_editor_sees_the_same_names():
 @pytest.mark.parametrize("method", METHODS)
 def test_a_paper_s_name_is_the_class_of_its_options(method):
     kind = getattr(methods, find_method(method).attribute)
-    assert kind is options_of(method) is load_method(method).Options
-    assert method_of(kind.model_construct()) == method  # unchecked: teachers have no default
+    assert kind is options_class(method) is load_method(method).Options
+    assert method_name(kind.model_construct()) == method  # unchecked: teachers have no default
     with pytest.raises(ValidationError):
         kind(no_such_option=1)
 
@@ -52,10 +52,10 @@ def test_options_of_no_method_are_refused():
         pass
 
     with pytest.raises(StsbenchError, match=r"^Others of .*test_door is not the options of an installed method: name the"):
-        method_of(Others())
+        method_name(Others())
     SimCSEOptions.__module__ = methods.SimCSE.__module__
     with pytest.raises(StsbenchError, match=r"^SimCSEOptions of stsbench\.methods\.simcse\.options is not the options of"):
-        method_of(SimCSEOptions())
+        method_name(SimCSEOptions())
 
 
 def test_names_and_options_need_no_torch():

@@ -28,7 +28,7 @@ from two_processes import check_two_are_one, train_each
 from stsbench import registry
 from stsbench.encoders.load import load_encoder
 from stsbench.training.engine.selection import live_encoder
-from stsbench.training.recipes.method_plan import plan_of
+from stsbench.training.recipes.method_plan import load_plan
 from stsbench.training.recipes.recipes import load_recipe, recipe_names
 from stsbench.training.runs.finish import load_trained
 
@@ -83,7 +83,7 @@ def whole(place):
 def test_the_options_of_every_recipe_go_together_and_fit_its_data(place, method):
     for name in recipe_names(method):
         shipped = load_recipe(method, name)
-        plan = plan_of(shipped)
+        plan = load_plan(shipped)
         checks = f"{plan.kind.__module__.rpartition('.')[0]}.checks"
         if find_spec(checks) and hasattr(module := import_module(checks), "check_options"):
             module.check_options(plan.options)
@@ -117,7 +117,7 @@ def test_a_run_trains_every_stage_by_finite_losses(place, whole, name):
         if line["kind"] == "train":
             logged.setdefault(line["stage"], set()).update(line["terms"])
             assert all(map(math.isfinite, (line["loss"], *line["terms"].values()))) and line["gradient_norm"] > 0
-    assert list(logged) == list(plan_of(recipe_of(place, name)).stages)
+    assert list(logged) == list(load_plan(recipe_of(place, name)).stages)
     assert name not in TERMS or logged == TERMS[name]
 
 
@@ -129,7 +129,7 @@ def test_broken_off_in_every_stage_and_resumed_is_the_same_run(place, whole, tmp
         train(recipe, tmp_path / "run", place, callback=InterruptAt(1))
     signal.signal(signal.SIGINT, before)
     assert list(tmp_path.glob("run/checkpoints/0-*-00000001"))
-    for number in range(len(plan_of(recipe).stages)):
+    for number in range(len(load_plan(recipe).stages)):
         with pytest.raises(Stopped):  # at the last step of the stage: what stands behind its checkpoint is done again
             train(recipe, tmp_path / "run", place, resume=True, callback=StopAt(4 if number else 3))
     train(recipe, tmp_path / "run", place, resume=True)

@@ -17,8 +17,8 @@ from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.leaderboard.records.publications import load_publications
 from stsbench.methods.sarcse.method import check_pooler
 from stsbench.training.recipes import methods
-from stsbench.training.recipes.method_plan import plan_of
-from stsbench.training.recipes.methods import GROUP, card, options_of
+from stsbench.training.recipes.method_plan import load_plan
+from stsbench.training.recipes.methods import GROUP, card, options_class
 from stsbench.training.recipes.recipe import resolved_yaml
 from stsbench.training.recipes.recipes import default_recipe, find_recipe, load_recipe, recipe_names
 
@@ -34,7 +34,7 @@ def test_a_recipe_validates_says_where_it_comes_from_and_round_trips(method, tmp
         shipped, raw = find_recipe(method, name)
         assert (shipped.name, shipped.method) == (name, method) and shipped.description and "extends" not in raw
         assert shipped.source and (shipped.published or shipped.source.note), name
-        assert shipped.options == options_of(method)(**shipped.options).model_dump(mode="json")  # complete
+        assert shipped.options == options_class(method)(**shipped.options).model_dump(mode="json")  # complete
         path = tmp_path / f"{name}.yaml"
         path.write_text(resolved_yaml(shipped), "utf-8")
         assert find_recipe(method, str(path))[0] == shipped == load_recipe(method, str(path))
@@ -51,7 +51,7 @@ NOT_DEFAULT = {"angle": {"format", "ibn_weight", "angle_weight", "test_pooler"},
 def test_what_is_read_without_torch_is_what_the_class_says_and_the_default_recipe_has_the_defaults(method):
     loaded = registry.resolve(GROUP, method)
     assert default_recipe(method) == loaded.Options.default_recipe in recipe_names(method)
-    assert options_of(method) is loaded.Options
+    assert options_class(method) is loaded.Options
     assert [option.name for option in methods.options(method)] == list(loaded.Options.model_fields)
     shipped = load_recipe(method)
     assert shipped == recipe(loaded.Options.default_recipe, method)
@@ -137,7 +137,7 @@ def test_consert_s_rows_are_transductive_where_sts_is_the_text():
     assert len(rows) == 21
     for row in rows:
         shipped = recipe(ways()[row.id].recipe.removeprefix("consert/"), "consert")
-        transductive = shipped.data.file == "sts-texts" and "unsup" in plan_of(shipped).stages
+        transductive = shipped.data.file == "sts-texts" and "unsup" in load_plan(shipped).stages
         assert ("transductive" in row.flags) == transductive, row.id
 
 
@@ -192,7 +192,7 @@ PRINTED = [(method, *row.split()) for method, rows in re.findall(r"(\S+): (.*)",
 def test_batch_size_learning_rate_and_epochs_are_those_that_are_printed(method, name, batch_size, learning_rate, epochs):
     method, _, stage = method.partition("/")
     shipped = recipe(name, method)
-    training = shipped.stage_training(stage or plan_of(shipped).stages[0])
+    training = shipped.stage_training(stage or load_plan(shipped).stages[0])
     assert (training.batch_size, training.learning_rate, training.epochs) == (
         int(batch_size), float(learning_rate), int(epochs))
 

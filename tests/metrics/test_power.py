@@ -12,9 +12,9 @@ from stsbench.metrics.paired import paired_difference
 from stsbench.metrics.power import (
     Measurement,
     detectable_difference,
+    difference_power,
     few_items,
     likely_detectable,
-    power_of,
     typical_ratio,
 )
 from stsbench.metrics.seeds import degrees_of_freedom, difference_over_seeds
@@ -30,19 +30,20 @@ def test_power_is_that_of_the_textbook_test(size: float, df: float) -> None:
         critical = stats.t.ppf(0.975, df)
         scale = np.sqrt(stats.chi2.ppf((np.arange(200_000) + 0.5) / 200_000, df) / df)
         expected = np.mean(stats.norm.sf(critical * scale - size) + stats.norm.cdf(-critical * scale - size))
-    assert power_of(3 * size, 3.0, df) == pytest.approx(expected, abs=2e-5)
-    assert power_of(-3 * size, 3.0, df) == power_of(3 * size, 3.0, df)
+    assert difference_power(3 * size, 3.0, df) == pytest.approx(expected, abs=2e-5)
+    assert difference_power(-3 * size, 3.0, df) == difference_power(3 * size, 3.0, df)
 
 
 def test_scipy_s_noncentral_t() -> None:
     critical = stats.t.ppf(0.975, 7)
-    assert power_of(2.0, 1.0, 7) == pytest.approx(stats.nct.sf(critical, 7, 2) + stats.nct.cdf(-critical, 7, 2), abs=1e-8)
+    expected = stats.nct.sf(critical, 7, 2) + stats.nct.cdf(-critical, 7, 2)
+    assert difference_power(2.0, 1.0, 7) == pytest.approx(expected, abs=1e-8)
 
 
 def test_published_sample_sizes() -> None:
     """Cohen 1992, A Power Primer, table 2: two groups of 26, 64 and 393 show d = .8, .5 and .2 with a power of .80."""
     for each, d in ((26, 0.8), (64, 0.5), (393, 0.2)):
-        assert power_of(d, sqrt(2 / each), 2 * each - 2) == pytest.approx(0.8, abs=0.01)  # the table rounds
+        assert difference_power(d, sqrt(2 / each), 2 * each - 2) == pytest.approx(0.8, abs=0.01)  # the table rounds
 
 
 def test_the_detectable_difference_has_the_power() -> None:
@@ -50,7 +51,7 @@ def test_the_detectable_difference_has_the_power() -> None:
     assert detectable_difference(1.5) == pytest.approx(1.5 * expected, rel=1e-5)  # the other tail is 1e-6
     for df in (0.5, 1.0, 2.0, 6.0, 1e6, inf):
         for power in (0.5, 0.8, 0.99):
-            assert power_of(detectable_difference(2.0, df, power), 2.0, df) == pytest.approx(power, abs=1e-6)
+            assert difference_power(detectable_difference(2.0, df, power), 2.0, df) == pytest.approx(power, abs=1e-6)
 
 
 

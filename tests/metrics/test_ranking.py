@@ -10,7 +10,7 @@ from scipy.stats import rankdata
 from sklearn.metrics import label_ranking_average_precision_score
 
 from stsbench.metrics import ranking as module
-from stsbench.metrics.ranking import hit, ranks_of, recall, reciprocal_rank
+from stsbench.metrics.ranking import hit, recall, reciprocal_rank, relevant_ranks
 
 SMALL = st.integers(-2, 2).map(float)
 
@@ -41,7 +41,7 @@ def listed(scores, wanted, own):
 @pytest.mark.parametrize("block", [1, 13, 4096])
 def test_equals_a_sorted_list(block):
     queries, corpus, relevant, own = data()
-    ranks, query = ranks_of(queries, corpus, relevant, own, block=block)
+    ranks, query = relevant_ranks(queries, corpus, relevant, own, block=block)
     similar = cosines(queries, corpus)
     want = [rank for i in range(20) for rank in listed(similar[i], relevant[i], own[i])]
     assert ranks.tolist() == want
@@ -55,11 +55,11 @@ def test_equals_a_sorted_list(block):
 def test_ties_count_against_the_relevant(queries, corpus, chosen, block):
     own, relevant = [each[:1] for each in chosen], [each[1:] for each in chosen]
     similar = cosines(queries, corpus)
-    worst, _ = ranks_of(queries, corpus, relevant, own, block=block)
+    worst, _ = relevant_ranks(queries, corpus, relevant, own, block=block)
     assert worst.tolist() == [rank for i in range(3) for rank in listed(similar[i], relevant[i], own[i])]
-    middle, _ = ranks_of(queries, corpus, relevant, own, ties="mid", block=block)
+    middle, _ = relevant_ranks(queries, corpus, relevant, own, ties="mid", block=block)
     assert (middle <= worst).all()
-    sparse, _ = ranks_of(csr_matrix(queries), csr_matrix(corpus), relevant, own, block=block)
+    sparse, _ = relevant_ranks(csr_matrix(queries), csr_matrix(corpus), relevant, own, block=block)
     assert sparse.tolist() == worst.tolist()
 
 
@@ -69,19 +69,19 @@ def test_mid_ranks_of_one_relevant_text_are_scipys():
     queries = rng.integers(-1, 2, (30, 3)).astype(float)
     relevant = [[int(j)] for j in rng.integers(0, 60, 30)]
     similar = cosines(queries, corpus)
-    got, _ = ranks_of(queries, corpus, relevant, ties="mid")
+    got, _ = relevant_ranks(queries, corpus, relevant, ties="mid")
     assert got.tolist() == [rankdata(-similar[i])[relevant[i][0]] for i in range(30)]
-    worst, _ = ranks_of(queries, corpus, relevant)
+    worst, _ = relevant_ranks(queries, corpus, relevant)
     assert worst.tolist() == [rankdata(-similar[i], "max")[relevant[i][0]] for i in range(30)]
 
 
 def test_copies_of_the_relevant_text_and_a_constant_encoder_flatter_nobody():
     corpus = np.ones((50, 4))
-    ranks, _ = ranks_of(corpus[:2], corpus, [[10], [11]], [[0], [1]])
+    ranks, _ = relevant_ranks(corpus[:2], corpus, [[10], [11]], [[0], [1]])
     assert ranks.tolist() == [49, 49]
-    ranks, _ = ranks_of(corpus[:1], corpus, [[10, 4, 7]], [[0]])
+    ranks, _ = relevant_ranks(corpus[:1], corpus, [[10, 4, 7]], [[0]])
     assert ranks.tolist() == [47, 48, 49]
-    ranks, _ = ranks_of(corpus[:1], corpus, [[10]], [[0]], ties="mid")
+    ranks, _ = relevant_ranks(corpus[:1], corpus, [[10]], [[0]], ties="mid")
     assert ranks.tolist() == [25]
 
 
@@ -89,10 +89,10 @@ def test_own_texts_are_never_counted():
     queries, corpus, relevant, _ = data()
     corpus[:20] = queries  # every query is in the corpus, at cosine 1
     relevant = [[j for j in wanted if j >= 20] or [149] for wanted in relevant]
-    with_own, _ = ranks_of(queries, corpus, relevant, [[i] for i in range(20)], block=7)
-    without, _ = ranks_of(queries, corpus, relevant)
+    with_own, _ = relevant_ranks(queries, corpus, relevant, [[i] for i in range(20)], block=7)
+    without, _ = relevant_ranks(queries, corpus, relevant)
     assert (without == with_own + 1).all()
-    several, _ = ranks_of(queries, corpus, relevant, [[i, (i + 1) % 20] for i in range(20)])
+    several, _ = relevant_ranks(queries, corpus, relevant, [[i, (i + 1) % 20] for i in range(20)])
     assert (several <= with_own).all()
 
 
@@ -100,9 +100,9 @@ def test_own_texts_are_never_counted():
 @settings(max_examples=15, deadline=None)
 def test_rotation_scaling_blocks_and_batches_change_nothing(seed, scale):
     queries, corpus, relevant, own = data(seed=seed)
-    want, _ = ranks_of(queries, corpus, relevant, own)
+    want, _ = relevant_ranks(queries, corpus, relevant, own)
     turn = np.linalg.qr(np.random.default_rng(seed).standard_normal((12, 12)))[0]
-    assert ranks_of(scale * queries @ turn, corpus @ turn, relevant, own, block=31)[0].tolist() == want.tolist()
+    assert relevant_ranks(scale * queries @ turn, corpus @ turn, relevant, own, block=31)[0].tolist() == want.tolist()
 
 
 @given(arrays(np.float32, (7, 2), elements=SMALL), st.lists(st.floats(1e-6, 1e6), min_size=7, max_size=7), st.randoms())
@@ -110,12 +110,12 @@ def test_rotation_scaling_blocks_and_batches_change_nothing(seed, scale):
 def test_vectors_of_one_direction_tie_whatever_their_lengths_and_order(corpus, lengths, random):
     """Rounding a vector of another length to float32 turns it by less than the tie rule's step."""
     queries = np.array([[1, 2], [2, 1], [-1, 1]], np.float32)
-    want, _ = ranks_of(queries, corpus, [[0], [3, 1], [-1, 6]])
+    want, _ = relevant_ranks(queries, corpus, [[0], [3, 1], [-1, 6]])
     other = (corpus.astype(np.float64) * np.array(lengths)[:, None]).astype(np.float32)
     order = [*range(7)]
     random.shuffle(order)
     moved = [[order.index(j) if j >= 0 else -1 for j in wanted] for wanted in ([0], [3, 1], [-1, 6])]
-    got, query = ranks_of(queries, other[order], moved)
+    got, query = relevant_ranks(queries, other[order], moved)
     for i in range(3):
         assert sorted(got[query == i]) == sorted(want[query == i])
     assert np.isinf(got[3]) and reciprocal_rank(got, query)[2] == 1 / got[4]
@@ -123,15 +123,15 @@ def test_vectors_of_one_direction_tie_whatever_their_lengths_and_order(corpus, l
 
 def test_more_queries_and_relevant_texts_than_fit_at_a_time(monkeypatch):
     queries, corpus, relevant, own = data(most=30)
-    want, _ = ranks_of(queries, corpus, relevant, own)
+    want, _ = relevant_ranks(queries, corpus, relevant, own)
     monkeypatch.setattr(module, "_QUERIES", 6)
     monkeypatch.setattr(module, "_PAIRS", 5)
-    assert ranks_of(queries, corpus, relevant, own, block=40)[0].tolist() == want.tolist()
+    assert relevant_ranks(queries, corpus, relevant, own, block=40)[0].tolist() == want.tolist()
 
 
 def test_measures_equal_a_loop():
     queries, corpus, relevant, own = data(seed=4)
-    ranks, query = ranks_of(queries, corpus, relevant, own)
+    ranks, query = relevant_ranks(queries, corpus, relevant, own)
     for k in (1, 3, 10, 149):
         for i in range(20):
             mine = ranks[query == i]
@@ -144,7 +144,7 @@ def test_measures_equal_a_loop():
 def test_mrr_of_one_relevant_text_is_scikit_learns():
     queries, corpus, _, _ = data(seed=6)
     relevant = [[i] for i in range(20)]
-    ranks, query = ranks_of(queries, corpus, relevant)
+    ranks, query = relevant_ranks(queries, corpus, relevant)
     want = label_ranking_average_precision_score(np.eye(20, 150), cosines(queries, corpus))
     assert reciprocal_rank(ranks, query).mean() == pytest.approx(want)
 
@@ -153,7 +153,7 @@ def test_mrr_of_one_relevant_text_is_scikit_learns():
 @settings(max_examples=15, deadline=None)
 def test_recall_rises_to_one_and_mrr_at_1_is_the_hit_rate_at_1(seed):
     queries, corpus, relevant, _ = data(seed=seed, q=6, n=40)
-    ranks, query = ranks_of(queries, corpus, relevant)
+    ranks, query = relevant_ranks(queries, corpus, relevant)
     values = np.array([recall(ranks, query, k) for k in range(1, 41)])
     assert (np.diff(values, axis=0) >= 0).all() and (values[-1] == 1).all()
     assert reciprocal_rank(ranks, query, 1).tolist() == hit(ranks, query, 1).tolist()

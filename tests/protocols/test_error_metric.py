@@ -13,10 +13,10 @@ from stsbench import registry
 from stsbench.cli.main import cli
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
-from stsbench.evaluation.columns import digest_of
+from stsbench.evaluation.columns import observations_digest
 from stsbench.evaluation.records import Observed
 from stsbench.evaluation.rescore import protocol_of_record
-from stsbench.evaluation.run_file import RUN, load_records, observations_of, write_run
+from stsbench.evaluation.run_file import RUN, load_records, read_observations, write_run
 from stsbench.leaderboard.page.site import site
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
@@ -116,14 +116,14 @@ def test_a_metric_that_only_describes_ranks_nothing(measured, tmp_path):
 def rewritten(folder, change, place):
     """A copy of the run whose one record is of changed observations, with all that follows from them made to fit."""
     (path, record), = load_records(folder)
-    observations = observations_of(path.parent, record)
+    observations = read_observations(path.parent, record)
     change(observations.arrays)
     protocol = protocol_of_record(path, record)
     record.scores = protocol.score(observations, record.data.id, "STS-B")
     record.encoder.spec = {**record.encoder.spec, "weights": "f" * 64}
     spec = {key: value for key, value in record.encoder.spec.items() if key != "name"}
     record.encoder.fingerprint = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
-    record.observations = Observed(sha256=digest_of(observations))
+    record.observations = Observed(sha256=observations_digest(observations))
     write_run(place / RUN, [(record, observations)])
     return place
 

@@ -14,7 +14,7 @@ from sklearn.metrics.pairwise import paired_cosine_distances
 from stsbench import evaluate, load_encoder
 from stsbench.data.own.sets import read_labelled_pairs, read_labelled_texts, read_scored_pairs, read_triplets
 from stsbench.display.table import Estimate
-from stsbench.evaluation.plan import metric_of
+from stsbench.evaluation.plan import declared_metric
 from stsbench.evaluation.rescore import rescored
 from stsbench.evaluation.run_file import load_records
 
@@ -160,7 +160,7 @@ def test_the_command_line(cli, place):
     rows = {row.metric: row for _, record in load_records(Path("one")) for row in record.scores if row.subset is None}
     for metric in ("ap", "f1-threshold", "accuracy-threshold"):  # of thresholds every interval is shown
         row = rows[metric]
-        digits = metric_of(row).digits
+        digits = declared_metric(row).digits
         assert f"{Estimate(row.value, row.low, row.high):.{digits}f}" in out and row.low < row.high
     assert f"[{rows['f1'].low:.2f}, {rows['f1'].high:.2f}]" not in out
     code, out, err = cli(*words, "pairs:b.csv", "--similarity", "dot", "--output", "dot")

@@ -20,7 +20,7 @@ from stsbench.errors import EncoderError
 from stsbench.evaluation.api import evaluate, run
 from stsbench.evaluation.options import EvalOptions
 from stsbench.evaluation.rescore import encoder_key
-from stsbench.evaluation.tables import read_behind
+from stsbench.evaluation.tables import task_prompts
 
 SIDES = {"query": "the man reads : ", "document": "a small dog , "}
 QUERIES = (
@@ -212,8 +212,8 @@ def test_the_record_says_which_prompts_were_read_and_is_one_encoder_s(place, own
     empty = in_ours(folder, own, prompt="")[1][0]
     assert empty.encoder == bare.encoder
     asked, found_by = f'{json.dumps(stored["STS"])} (STS-B)', 'document "a girl : ", query "a boy : " (find)'
-    assert read_behind([sts, find, bare]) == {"sts": asked, find.protocol.label: found_by}
-    assert not read_behind([bare, found])
+    assert task_prompts([sts, find, bare]) == {"sts": asked, find.protocol.label: found_by}
+    assert not task_prompts([bare, found])
     assert len({record.encoder.fingerprint for record in (sts, again, bare)}) == 3
     assert len({encoder_key(record) for record in (sts, find, again, bare)}) == 3
 

@@ -15,7 +15,7 @@ from stsbench.data.own.sets import read_labelled_texts, read_scored_pairs, read_
 from stsbench.data.sets.sets import PairSet
 from stsbench.evaluation.protocol import Observations, load_protocol
 from stsbench.evaluation.rescore import rescored
-from stsbench.evaluation.run_file import load_records, observations_of
+from stsbench.evaluation.run_file import load_records, read_observations
 from stsbench.evaluation.schema import ITEM
 from stsbench.metrics.bootstrap import effective_rows, resample_blocks, share_interval, stratified_folds, wilson
 from stsbench.probes.lockstep import _stacks
@@ -121,13 +121,13 @@ def test_how_many_items_the_rows_are_is_said_stored_and_scored_again(both):
     assert "items" not in plain.counts and "different items" not in str(once[0])
     [(path, stored)] = load_records(six[0].folder)
     assert rescored(path, stored)[1] == six[0].records[0].scores
-    assert ITEM not in observations_of(once[0].folder, plain).arrays
+    assert ITEM not in read_observations(once[0].folder, plain).arrays
 
 
 def test_a_record_of_before_goes_on_as_it_was(both):
     _, _, six = both
     record = six[0].records[0]
-    observations = observations_of(six[0].folder, record)
+    observations = read_observations(six[0].folder, record)
     if ITEM not in observations.arrays:
         pytest.skip("its queries' groups always were in the record")
     protocol = load_protocol(record.protocol.name)(record.protocol.settings, record.protocol.label)
@@ -144,7 +144,7 @@ def test_the_draws_are_those_of_a_plain_bootstrap_over_items(tmp_path, monkeypat
         np.repeat(np.arange(N), rng.integers(1, 5, N)))]
     table("p.tsv", ("sentence1", "sentence2", "score"), rows)
     result = evaluate(ENCODERS[0], protocol="sts:p.tsv", output="run", resamples=2000)
-    row, arrays = whole(result)["spearman"], observations_of(result.folder, result.records[0]).arrays
+    row, arrays = whole(result)["spearman"], read_observations(result.folder, result.records[0]).arrays
     similarity, gold = arrays["similarity"], arrays["gold"]
     assert row.n == N and row.value == pytest.approx(100 * stats.spearmanr(similarity, gold)[0], abs=1e-9)
     members = [np.flatnonzero([{a, b} == {A[i], B[i]} for a, b, _ in rows]) for i in range(N)]
@@ -237,7 +237,7 @@ def test_few_different_pairs_are_few_however_often_they_stand_there(tmp_path, mo
     table("p.tsv", ("sentence1", "sentence2", "score"), [*zip(A[:9], B[:9], GOLD[:9], strict=True)] * TIMES)
     result = evaluate(ENCODERS[0], protocol="sts:p.tsv", output="run", resamples=100)
     assert "9 pairs: a correlation over fewer than 10" in " ".join(
-        observations_of(result.folder, result.records[0]).names["notes"])
+        read_observations(result.folder, result.records[0]).names["notes"])
     assert "Few items (p.tsv 9)" in str(result)
     table("q.tsv", ("sentence1", "sentence2", "score"), [*zip(A[:2], B[:2], GOLD[:2], strict=True)] * TIMES)
     [reason] = evaluate(ENCODERS[0], protocol="sts:q.tsv", output="none").failures.values()

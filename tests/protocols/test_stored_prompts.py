@@ -14,8 +14,8 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.cache.mteb import MtebEncoder
 from stsbench.encoders.load import load_encoder
 from stsbench.evaluation.api import evaluate
-from stsbench.evaluation.run_file import observations_of
-from stsbench.metrics.ranking import ranks_of
+from stsbench.evaluation.run_file import read_observations
+from stsbench.metrics.ranking import relevant_ranks
 
 MEAN = {"pooling_mode": "mean"}
 PROMPTS = {
@@ -79,8 +79,8 @@ def test_queries_and_documents_of_a_folder_have_their_prompts(folder, library, t
                       device="cpu", offline=True)
     hidden = data.hidden
     queries, corpus = library.encode_query(list(data.queries)), library.encode_document(list(data.corpus))
-    rank, _ = ranks_of(queries, corpus, data.relevant, hidden)
-    stored = observations_of(result.folder, result.records[0])
+    rank, _ = relevant_ranks(queries, corpus, data.relevant, hidden)
+    stored = read_observations(result.folder, result.records[0])
     assert stored.arrays["rank"].tolist() == rank.tolist()
     assert stored.names["notes"] == [
         "corpus texts that are a query itself and not counted for it: 2 by text (no corpus text has the query's id)",
@@ -97,5 +97,5 @@ def test_texts_that_a_prompt_makes_too_long_are_counted(folder, tmp_path):
     (own / "relevance.tsv").write_text("q0\td0\n")
     result = evaluate(str(folder), output=tmp_path / "run", protocols=[f"retrieval:{own}"], resamples=0, no_cache=True,
                       device="cpu", offline=True, max_length=6)
-    stored = observations_of(result.folder, result.records[0])
+    stored = read_observations(result.folder, result.records[0])
     assert "1 queries were truncated behind their prompt" in stored.names["notes"]

@@ -16,7 +16,7 @@ from stsbench.errors import ScoreError
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.plan import plan, presets
 from stsbench.evaluation.protocol import Observations
-from stsbench.evaluation.run_file import load_records, observations_of
+from stsbench.evaluation.run_file import load_records, read_observations
 from stsbench.protocols.sts import AVERAGED, TASKS, StsProtocol
 
 DATA = {"id": "x/test", "task": "X", "text_version": "senteval"}
@@ -210,7 +210,7 @@ def test_minilm_s_cosines_are_those_on_the_board():
     assert len(data) == 1379
     [run] = (Path(__file__).resolve().parents[2] / "leaderboard").glob("measured/minilm-mean/*/run.parquet")
     [record] = [record for path, record in load_records(run) if path.name.startswith("sts.stsb-test.")]
-    stored = observations_of(run, record).arrays["similarity"]
+    stored = read_observations(run, record).arrays["similarity"]
     chosen = np.arange(len(data)) % 10 == 0
     embed = Embed(load_encoder(minilm(), device="cpu"))
     seen = StsProtocol({}).observe(embed, data.keep(chosen))

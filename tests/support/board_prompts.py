@@ -30,7 +30,7 @@ def knowing():
 class Prompted(Letters):
     """The right answers on STS-B, with noise: `noise`, and a tenth for each z in the prompt."""
 
-    def behind(self, prompt):
+    def with_prompt(self, prompt):
         other = type(self)(self.seed, self.noise)
         other.spec = replace(self.spec, prefix=prompt or None)
         return other
@@ -53,7 +53,7 @@ def prompted(folder, encoder, prompts=PROMPTS, **how):
         evaluate(encoder, output=folder / "00-default", sample=True, **how)
         for number, prompt in enumerate(["text: ", *prompts], 2):
             kind = "prompt" if number > 2 else "neutral-prompt"
-            result = evaluate(encoder.behind(prompt), output=folder / f"{number:02}-{kind}", sample=True, **how)
+            result = evaluate(encoder.with_prompt(prompt), output=folder / f"{number:02}-{kind}", sample=True, **how)
             for row in firsts(main_rows(result, "sts")).values() if number > 2 else ():
                 scores.setdefault(row.task, []).append(row.value)
     return scores

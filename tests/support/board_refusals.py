@@ -18,7 +18,7 @@ from run_edits import edit, rows_of, with_column, write_rows
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
-from stsbench.evaluation.columns import digest_of
+from stsbench.evaluation.columns import observations_digest
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import (
     DataIdentity,
@@ -29,7 +29,7 @@ from stsbench.evaluation.records import (
     now,
     record_name,
 )
-from stsbench.evaluation.rescore import protocol_of_record, task_of
+from stsbench.evaluation.rescore import protocol_of_record, record_task
 from stsbench.evaluation.run_file import RUN, write_run
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
@@ -144,8 +144,8 @@ def fit(record, observations):
     spec = {key: value for key, value in record.encoder.spec.items() if key != "name"}
     record.encoder.fingerprint = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
     protocol = protocol_of_record(Path("a record"), record)
-    record.scores = protocol.score(observations, record.data.id, task_of(protocol, record))
-    record.observations = Observed(sha256=digest_of(observations))
+    record.scores = protocol.score(observations, record.data.id, record_task(protocol, record))
+    record.observations = Observed(sha256=observations_digest(observations))
 
 
 def _invented(protocol, set_id, arrays, names=None, n=None, **data):

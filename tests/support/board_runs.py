@@ -11,7 +11,7 @@ import pytest
 import stsbench
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
 from stsbench.evaluation.api import evaluate
-from stsbench.evaluation.columns import digest_of
+from stsbench.evaluation.columns import observations_digest
 from stsbench.files import sha256_file
 from stsbench.leaderboard.records import publications
 from stsbench.protocols.sts import StsProtocol
@@ -57,7 +57,7 @@ _scores = {}  # what a score depends on, and the digest of its observations -> t
 
 def _remembering(observations):
     """Equal observations, read from whichever file, share what was drawn from them. Returns their digest."""
-    digest = digest_of(observations)
+    digest = observations_digest(observations)
     object.__setattr__(observations, "memo", _memos.setdefault(digest, observations.memo))
     return digest
 

@@ -14,7 +14,7 @@ from stsbench.errors import StsbenchError
 from stsbench.training.engine.loop import Loop
 from stsbench.training.engine.selection import live_encoder
 from stsbench.training.modules.backbone import set_chunk
-from stsbench.training.recipes.methods import options_of
+from stsbench.training.recipes.methods import options_class
 from stsbench.training.runs import prepare, run
 from stsbench.training.runs.request import TrainOptions
 
@@ -91,7 +91,7 @@ class _Seen(Exception):  # noqa: N818
 
 def changes_of(method, names, place):
     """option -> [(name in RUNS, what it needs, a change)] to be tried until one has an effect."""
-    options = options_of(method)
+    options = options_class(method)
     for option in options.model_fields:
         if (method, option) in WITH:
             yield option, [WITH[method, option]]

@@ -7,12 +7,12 @@ from method_oracle import make
 
 from stsbench.config import validate
 from stsbench.training.recipes.method_plan import MethodPlan
-from stsbench.training.recipes.methods import load_method, options_of
+from stsbench.training.recipes.methods import load_method, options_class
 
 
 def options(method, **values):
     """The options as a recipe would set them."""
-    return validate(options_of(method), values, "recipe", "options.")
+    return validate(options_class(method), values, "recipe", "options.")
 
 
 def roles(method, *columns, **values):

@@ -6,12 +6,12 @@ from functools import cache
 from pathlib import Path
 
 from stsbench.data.sets.catalog import entry
-from stsbench.evaluation.columns import digest_of
+from stsbench.evaluation.columns import observations_digest
 from stsbench.evaluation.records import Observed
-from stsbench.evaluation.run_file import RUN, load_records, observations_of, write_run
+from stsbench.evaluation.run_file import RUN, load_records, read_observations, write_run
 from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.leaderboard.records.publications import load_publications
-from stsbench.leaderboard.reproduce.table import find_rows, lines_of
+from stsbench.leaderboard.reproduce.table import find_rows, table_lines
 from stsbench.training.recipes.recipe import resolved_yaml
 
 ENTRIES = PUBLISHED.parent / "measured"
@@ -42,8 +42,8 @@ _read = cache(load_records)
 
 def _whole(path, record):
     """As `stsbench eval` writes it: a board's records share files, which a single folder does not have."""
-    observations = observations_of(path.parent, record)
-    record.observations = Observed(sha256=digest_of(observations))
+    observations = read_observations(path.parent, record)
+    record.observations = Observed(sha256=observations_digest(observations))
     return record, observations
 
 
@@ -61,5 +61,5 @@ def trained(folder, made, number=0, dev=82.0, **summary):
 def asked(*names, board=None):
     """Row -> what --json says of it, of the tables or rows `names`."""
     rows = [row for name in names for row in find_rows(name, PUBLICATIONS)]
-    lines = lines_of(PUBLICATIONS, rows, runs=Path("runs"), board=board, data_dir=None)
+    lines = table_lines(PUBLICATIONS, rows, runs=Path("runs"), board=board, data_dir=None)
     return {line.row.id: json.loads(json.dumps(line.as_json())) for line in lines}

@@ -25,7 +25,7 @@ class Row:
 
     def resigned(self):
         """Let the record name what it observed now."""
-        self.record["observations"]["sha256"] = columns.digest_of(self.observed)
+        self.record["observations"]["sha256"] = columns.observations_digest(self.observed)
 
 
 def rows_of(run):
@@ -51,7 +51,7 @@ def write_rows(run, rows):
     made["scores"] = pa.array([row.record["scores"] for row in rows], _score_type())
     file = _file(run)
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(columns.packed({**made, **columns.columns_of([row.observed for row in rows])}, RUN_FORM))
+    file.write_bytes(columns.packed({**made, **columns.to_columns([row.observed for row in rows])}, RUN_FORM))
     return file
 
 

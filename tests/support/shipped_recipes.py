@@ -47,7 +47,7 @@ def printed(method, paper=None):
         if way is None or {*shlex.split(way.eval or "")[::2]} - {"--max-length"} or row.heading.protocol == "cost":
             continue
         for column, score in [*zip(row.heading.columns, row.scores, strict=True), ("Avg", row.average)]:
-            holder, _, name = (way.recipe_of(column) or "").partition("/")
+            holder, _, name = (way.column_recipe(column) or "").partition("/")
             if score is not None and holder == method and way.holds(column):
                 found.add((name, *_place(row.heading, column), score))
     return found

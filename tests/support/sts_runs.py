@@ -9,7 +9,7 @@ import pytest
 from run_edits import edit_all
 from scipy.stats import spearmanr
 
-from stsbench.evaluation.columns import digest_of
+from stsbench.evaluation.columns import observations_digest
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import DataIdentity, EncoderIdentity, Observed, ProtocolIdentity, Record, now
 from stsbench.evaluation.result import Result
@@ -43,7 +43,7 @@ def add(result, protocol, task, observations, *, text_version="senteval", digest
     result.observed.append(observations)
     result.records.append(Record(
         created=now(), encoder=who, protocol=how, data=data, counts={}, provenance={},
-        observations=Observed(sha256=digest_of(observations)),
+        observations=Observed(sha256=observations_digest(observations)),
         scores=protocol.score(observations, set_id, task),
     ))
 

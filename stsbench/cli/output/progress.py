@@ -54,7 +54,7 @@ def progress_bar() -> Iterator[Bar | None]:
     if is_quiet() or not sys.stderr.isatty():
         yield None
         return
-    with drawn(*columns()) as bar:
+    with draw_progress(*columns()) as bar:
         yield Bar(bar)
 
 
@@ -74,7 +74,7 @@ def columns() -> list[ProgressColumn]:
 
 
 @contextmanager
-def drawn(*columns: ProgressColumn, transient: bool = True) -> Iterator[Progress]:
+def draw_progress(*columns: ProgressColumn, transient: bool = True) -> Iterator[Progress]:
     """Yield a bar of these columns on stderr; messages go above it while it is there."""
     from rich.console import Console
     from rich.progress import Progress
@@ -168,12 +168,12 @@ class TrainingProgress:
         name, elapsed = TextColumn("{task.description}", markup=False), (TextColumn("in"), TimeElapsedColumn())
         self._bar = Progress(name, BarColumn(), MofNCompleteColumn(), *elapsed)
         self._live = Live(
-            console=Console(stderr=True, highlight=False), refresh_per_second=4, get_renderable=lambda: self._drawn()
+            console=Console(stderr=True, highlight=False), refresh_per_second=4, get_renderable=lambda: self._render()
         )
         print_above(self._live.console)
         self._live.start()
 
-    def _drawn(self) -> Any:
+    def _render(self) -> Any:
         """Return what stands on the terminal at this moment."""
         from rich.console import Group
         from rich.text import Text

@@ -45,7 +45,7 @@ def print_document(document: Document) -> None:
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Write one table of rows of cells to stdout."""
-    print_document(Document([Table.of(title, header, rows)]))
+    print_document(Document([Table.from_rows(title, header, rows)]))
 
 
 def print_result(

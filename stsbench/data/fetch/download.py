@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from stsbench.data.fetch.install import FetchReport, alone, expected, extract, install, read_lock, workplace
-from stsbench.data.fetch.mteb import revision_of
+from stsbench.data.fetch.mteb import pinned_revision
 from stsbench.data.sets.catalog import LANGUAGES, Entry, HubFile, MtebPairs, TrainingText, catalog, entries, entry, is_copied
 from stsbench.errors import DataError
 from stsbench.files import sha256_file
@@ -292,7 +292,7 @@ class Wanted:
     languages: list[MtebPairs] = field(default_factory=list)
 
 
-def wanted(sets: Sequence[str] = (), *, training: bool = False, raw: bool = False) -> Wanted:
+def select_sources(sets: Sequence[str] = (), *, training: bool = False, raw: bool = False) -> Wanted:
     """Return what `stsbench data fetch` fetches: of the sets or training texts that are named, else all that the options
     say.
 
@@ -319,7 +319,7 @@ def fetch(
         reports = [fetch_archive(root, **options)] if what.archive else []
         reports += [fetch_file(item, root, **options) for item in what.raw]
         reports += [fetch_file(text, root, **options) for text in what.training]
-        reports += [fetch_repository(item.repository, revision_of(item), root, **options) for item in what.languages]
+        reports += [fetch_repository(item.repository, pinned_revision(item), root, **options) for item in what.languages]
     except NoConnectionError as error:
         raise DataError(f"{error}; {WAYS}") from error
     return reports

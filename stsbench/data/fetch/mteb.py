@@ -21,7 +21,7 @@ import numpy as np
 
 from stsbench.data.sets.catalog import BY_ID, MtebPairs
 from stsbench.data.sets.lines import check_text
-from stsbench.data.sets.readers import number_of
+from stsbench.data.sets.readers import parse_score
 from stsbench.data.sets.sets import PairSet
 from stsbench.errors import DataError, MissingDataError
 from stsbench.files import data_root
@@ -125,7 +125,7 @@ def load_pairs(set_id: str, *, data_dir: Path | None = None, offline: bool = Fal
     )
 
 
-def revision_of(item: MtebPairs) -> str:
+def pinned_revision(item: MtebPairs) -> str:
     """Return the commit of a set's repository that the installed mteb pins.
 
     Raises DataError where mteb has no such task any more, or reads another repository.
@@ -178,7 +178,7 @@ def _checked(
         if not isinstance(first, str) or not isinstance(second, str):
             raise DataError(f"{location}: a sentence is not a text")
         check_text(first + second, location, "a sentence")
-        gold = number_of(score, location)
+        gold = parse_score(score, location)
         if not math.isfinite(gold) or not low <= gold <= high:
             raise DataError(f"{location}: the score {gold:g} is outside {low:g}-{high:g}")
         yield first, second, gold

@@ -13,7 +13,7 @@ import numpy as np
 from stsbench.data.fetch.install import read_lock
 from stsbench.data.sets import readers
 from stsbench.data.sets.catalog import Entry, catalog, entries, entry, path_in
-from stsbench.data.sets.readers import pair_of, read_sick, read_stsb
+from stsbench.data.sets.readers import normalize_pair, read_sick, read_stsb
 from stsbench.data.sets.sets import LabelledSet, PairSet
 from stsbench.errors import DataError, MissingDataError
 from stsbench.files import atomic_write, data_root, sha256_file, training_cache
@@ -294,7 +294,7 @@ def sts_texts(
         location = locate(item, data_dir=data_dir, sample=sample, offline=offline)
         warnings += [] if sample else check(item, location.root)
         before = len(texts)
-        for pair in _pairs_of(item, [path_in(location.root, name) for name in item.files]):
+        for pair in _read_pairs(item, [path_in(location.root, name) for name in item.files]):
             texts += pair
         family = set_id.partition("/")[0]
         counts[family] = counts.get(family, 0) + len(texts) - before
@@ -307,11 +307,11 @@ def sts_texts(
     return STSTexts(path, counts, tuple(warnings))
 
 
-def _pairs_of(item: Entry, paths: list[Path]) -> Iterator[tuple[str, str]]:
+def _read_pairs(item: Entry, paths: list[Path]) -> Iterator[tuple[str, str]]:
     if item.kind == "sts-year":
         for path in paths:
             if path.name.startswith("STS.input."):
-                yield from (pair_of(*cells, path, number) for number, cells in readers.sts_cells(path))
+                yield from (normalize_pair(*cells, path, number) for number, cells in readers.sts_cells(path))
         return
     read = read_stsb if item.kind == "stsb" else read_sick
     for path in paths:

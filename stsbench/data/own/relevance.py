@@ -9,11 +9,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from stsbench.config import shown
+from stsbench.config import shorten
 from stsbench.data.own.source import retrieval_files
 from stsbench.data.own.table import arrow_rows
 from stsbench.data.sets.lines import check_no_nul, check_text, numbered_lines, without_end
-from stsbench.data.sets.readers import json_object, number_of
+from stsbench.data.sets.readers import json_object, parse_score
 from stsbench.data.sets.sets import ON_HUB, RetrievalSet, named_by_content, path_name
 from stsbench.errors import DataError
 
@@ -299,6 +299,6 @@ def _cells(line: str, path: Path, number: int, counts: tuple[int, ...], shape: s
 
 
 def _score(text: object, location: str) -> float:
-    if not math.isfinite(score := number_of(text, location)):
-        raise DataError(f"{location}: the score {shown(text)} is not a finite number")
+    if not math.isfinite(score := parse_score(text, location)):
+        raise DataError(f"{location}: the score {shorten(text)} is not a finite number")
     return score

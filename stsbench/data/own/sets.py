@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.config import shown
-from stsbench.data.own.source import source_of
+from stsbench.config import shorten
+from stsbench.data.own.source import open_source
 from stsbench.data.own.table import Form, is_number, read_columns, table_rows
-from stsbench.data.sets.readers import number_of
+from stsbench.data.sets.readers import parse_score
 from stsbench.data.sets.sets import LabelledSet, PairSet, TripletSet, named_by_content
 from stsbench.errors import DataError
 from stsbench.wording import counted
@@ -67,7 +67,7 @@ def read_scored_pairs(path: Path, columns: str = "") -> PairSet:
     are one set. columns: as `read_columns` takes them. What was not as in SCORED (delimiter, names, no header) is among the
     warnings. Raises DataError naming file and line.
     """
-    source, warnings = source_of(path), list[str]()
+    source, warnings = open_source(path), list[str]()
     first, second, gold, subsets = list[str](), list[str](), list[float](), list[str]()
     for location, row in table_rows(source, SCORED, warnings, read_columns(columns, SCORED)):
         first.append(row["sentence1"])
@@ -75,10 +75,12 @@ def read_scored_pairs(path: Path, columns: str = "") -> PairSet:
         subsets.append(row.get(SUBSET, ALL))
         score = row["score"]
         if isinstance(score, str) and score.strip().isalpha() and score.strip().lower() not in _NOT_FINITE:
-            wrong = f"the score {shown(score)} is not a number"
+            wrong = f"the score {shorten(score)} is not a number"
             raise DataError(f"{location}: {wrong}: pairs with labels are measured by pairs:FILE")
-        if not math.isfinite(value := number_of(score, location)):
-            raise DataError(f"{location}: the score {shown(score)} is not a finite number: correct it or leave the row out")
+        if not math.isfinite(value := parse_score(score, location)):
+            raise DataError(
+                f"{location}: the score {shorten(score)} is not a finite number: correct it or leave the row out"
+            )
         gold.append(value)
     if not gold:
         raise DataError(f"{path} holds no pair")
@@ -95,13 +97,13 @@ def read_labelled_pairs(path: Path, columns: str = "", positive: str = "") -> Pa
     Labels are 0 and 1, true and false, or two names, of which `positive` means a match. columns: as `read_columns` takes
     them. Its task is the file's name, never a path, its id a digest of the pairs. Raises DataError naming file and line.
     """
-    source, warnings = source_of(path), list[str]()
+    source, warnings = open_source(path), list[str]()
     first, second, labels, subsets, met = list[str](), list[str](), list[str](), list[str](), dict[str, str]()
     for location, row in table_rows(source, LABELLED, warnings, read_columns(columns, LABELLED)):
         first.append(row["sentence1"])
         second.append(row["sentence2"])
         subsets.append(row.get(SUBSET, ALL))
-        labels.append(label_of(row["label"], location))
+        labels.append(label_text(row["label"], location))
         met.setdefault(labels[-1], location)
     if not labels:
         raise DataError(f"{path} holds no pair")
@@ -111,7 +113,7 @@ def read_labelled_pairs(path: Path, columns: str = "", positive: str = "") -> Pa
     ))
 
 
-def label_of(value: Any, location: str) -> str:
+def label_text(value: Any, location: str) -> str:
     """Return a label as a text: 1, 1.0 and "1" are one label, as are true and "true". Raises DataError, with `location`."""
     if isinstance(value, str) and (text := value.strip()) and not is_number(text) and text.lower() != "nan":
         return text
@@ -123,7 +125,7 @@ def label_of(value: Any, location: str) -> str:
         number = Decimal("nan")
     if not number.is_finite():
         empty = value is None or not str(value).strip()
-        wrong = "label is empty" if empty else f"{shown(value)} is not a label"
+        wrong = "label is empty" if empty else f"{shorten(value)} is not a label"
         raise DataError(f"{location}: {wrong}: write a name, a number, true or false")
     # Every digit counts: two classes may be called 1000001 and 1000002.
     whole = number == number.to_integral_value()
@@ -135,7 +137,7 @@ def _matches(labels: Sequence[str], met: Mapping[str, str], positive: str, path:
     names = list(met)
     if len(names) > 2:
         wanted = "write 0 and 1, or measure scores by sts:FILE"
-        raise DataError(f"{met[names[2]]}: a third label, {shown(names[2])}, beside {_join(names[:2])}: {wanted}")
+        raise DataError(f"{met[names[2]]}: a third label, {shorten(names[2])}, beside {_join(names[:2])}: {wanted}")
     if len(names) == 1:
         raise DataError(f"{path}: every pair has the label {names[0]!r}: pairs of both kinds are needed")
     matching = _positive(names, positive, path)
@@ -160,7 +162,7 @@ def _positive(names: Sequence[str], positive: str, path: Path) -> str:
 
 
 def _join(names: Sequence[str]) -> str:
-    return " and ".join(map(shown, names))
+    return " and ".join(map(shorten, names))
 
 
 def read_labelled_texts(path: Path, columns: str = "") -> LabelledSet:
@@ -170,11 +172,11 @@ def read_labelled_texts(path: Path, columns: str = "") -> LabelledSet:
     are train and test, perhaps dev; without it all texts are one. columns: as `read_columns` takes them. Its task is the
     file's name, never a path, its id a digest of texts, splits and class numbers. Raises DataError naming file and line.
     """
-    source, warnings = source_of(path, splits=True), list[str]()
+    source, warnings = open_source(path, splits=True), list[str]()
     texts, labels, splits = list[str](), list[str](), list[str]()
     for location, row in table_rows(source, TEXTS, warnings, read_columns(columns, TEXTS)):
         texts.append(row["text"])
-        labels.append(label_of(row["label"], location))
+        labels.append(label_text(row["label"], location))
         split = str(row.get(SPLIT, ALL))
         if SPLIT in row and split.lower() not in _SPLITS:
             raise DataError(f"{location}: the split {split!r} is none of train, dev (or validation) and test")
@@ -218,7 +220,7 @@ def read_triplets(path: Path, columns: str = "") -> TripletSet:
     columns: as `read_columns` takes them. Its task is the file's name, never a path, its id a digest of the triplets.
     Raises DataError naming file and line.
     """
-    source, warnings = source_of(path), list[str]()
+    source, warnings = open_source(path), list[str]()
     anchor, positive, negative, subsets = list[str](), list[str](), list[str](), list[str]()
     for location, row in table_rows(source, TRIPLETS, warnings, read_columns(columns, TRIPLETS)):
         if row["positive"] == row["negative"]:

@@ -38,7 +38,7 @@ class Source:
     notes: tuple[str, ...] = ()
 
 
-def source_of(path: Path, splits: bool = False) -> Source:
+def open_source(path: Path, splits: bool = False) -> Source:
     """Return what `path` names: a file, a folder that `datasets` saved, a folder of files, each of which is a part, or a
     dataset of the Hub.
 

@@ -13,7 +13,7 @@ from typing import Any
 from stsbench.data.own.source import TABLES, Source
 from stsbench.data.sets.lines import check_no_nul, check_text, numbered_lines, without_end
 from stsbench.data.sets.parquet_pages import BOUNDED, pages
-from stsbench.data.sets.readers import number_of
+from stsbench.data.sets.readers import parse_score
 from stsbench.data.sets.sets import path_name
 from stsbench.data.text.rows import DELIMITERS, READERS, cells, delimiters, separated
 from stsbench.errors import DataError
@@ -290,7 +290,7 @@ def _records(path: Path, mark: str, usual: str) -> Iterator[tuple[int, list[str]
 def is_number(text: str) -> bool:
     """Return whether a text is a finite number."""
     try:
-        return math.isfinite(number_of(text, ""))
+        return math.isfinite(parse_score(text, ""))
     except DataError:
         return False
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from stsbench.data.own.table import column_of_texts, is_table
-from stsbench.data.sets.lines import check_text, lines_of, numbered_lines, without_end
+from stsbench.data.sets.lines import check_text, numbered_lines, stream_lines, without_end
 from stsbench.errors import DataError
 from stsbench.wording import counted
 
@@ -86,7 +86,7 @@ class Texts:
             yield from numbered_lines(self._path, self._read)
             return
         try:
-            yield from lines_of(self._stream or sys.stdin.buffer, "standard input", self._read)
+            yield from stream_lines(self._stream or sys.stdin.buffer, "standard input", self._read)
         except OSError as error:
             raise DataError(f"cannot read standard input: {error.strerror or error}") from error
 

@@ -209,15 +209,15 @@ NAMES = {
 AVERAGED = {"Chinese": ("ATEC", "BQ", "LCQMC", "PAWSX", "STS-B-zh")}
 
 
-def language_of(set_id: str, subset: str | None = None) -> str:
+def set_language(set_id: str, subset: str | None = None) -> str:
     """Return the language of one of `LANGUAGES`, or of a subset of it, in words; of two languages both, in alphabetical
     order.
 
     "" for any other set, and for a subset that is not named by its language; SEVERAL for a whole set of several.
 
-    >>> language_of("korsts/test"), language_of("sts17/test", "ko-ko"), language_of("sts17/test", "nl-en")
+    >>> set_language("korsts/test"), set_language("sts17/test", "ko-ko"), set_language("sts17/test", "nl-en")
     ('Korean', 'Korean', 'Dutch and English')
-    >>> language_of("sts17/test"), language_of("stsb/test")
+    >>> set_language("sts17/test"), set_language("stsb/test")
     ('All languages', '')
     """
     item = BY_ID.get(set_id)

@@ -29,12 +29,12 @@ def numbered_lines(path: Path, on_bytes: Callable[[bytes], object] | None = None
         raise DataError(f"{path} is not a regular file")
     try:
         with path.open("rb") as stream:
-            yield from lines_of(stream, path, on_bytes)
+            yield from stream_lines(stream, path, on_bytes)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def lines_of(
+def stream_lines(
     stream: BinaryIO, name: Path | str, on_bytes: Callable[[bytes], object] | None = None
 ) -> Iterator[tuple[int, str]]:
     """Yield the same of an open stream, called `name` in messages. OSError where it cannot be read."""

@@ -17,7 +17,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from stsbench.config import shown
+from stsbench.config import shorten
 from stsbench.data.sets.lines import check_text
 from stsbench.errors import DataError
 
@@ -51,7 +51,7 @@ class PairRows:
         self.subsets += rows.subsets
 
 
-def lines_of(path: Path, encoding: str = "utf-8") -> list[str]:
+def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
     """Return the lines of a text file, without line ends.
 
     Split at \\n only (a \\r before it is dropped): str.splitlines() also splits at characters such as U+2028 or U+0085
@@ -70,19 +70,19 @@ def read_sts_year(folder: Path, subsets: Sequence[str]) -> PairRows:
     rows = PairRows()
     for subset in subsets:
         input_path, gold_path = folder / f"STS.input.{subset}.txt", folder / f"STS.gs.{subset}.txt"
-        pairs, scores = list(sts_cells(input_path)), lines_of(gold_path)
+        pairs, scores = list(sts_cells(input_path)), read_lines(gold_path)
         if len(pairs) != len(scores):
             raise DataError(f"{input_path} has {len(pairs)} lines but {gold_path} has {len(scores)}: must be equal")
         for (number, cells), score in zip(pairs, scores, strict=True):
             if score.strip():
                 gold = _score(score, gold_path, number, 0.0, 5.0)
-                rows.add(*pair_of(*cells, input_path, number), gold, subset)
+                rows.add(*normalize_pair(*cells, input_path, number), gold, subset)
     return rows
 
 
 def sts_cells(path: Path) -> Iterator[tuple[int, tuple[str, str]]]:
     """Yield line number and the two sentences of every line of an STS.input file, scored or not."""
-    for number, line in enumerate(lines_of(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         first, *others = line.split("\t")
         if len(others) != 1:
             raise DataError(f"{path}:{number}: expected two sentences with one tab between, found {len(others)} tabs")
@@ -93,12 +93,12 @@ def read_stsb(path: Path, subset: str = "STS-B") -> PairRows:
     """Return one split of the STS Benchmark: tab-separated despite `.csv`, no header, no quoting; columns 4, 5, 6 are
     used."""
     rows = PairRows()
-    for number, line in enumerate(lines_of(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         cells = line.strip().split("\t")  # no csv module: a lone quotation mark is part of the sentence
         if len(cells) < 7:
             raise DataError(f"{path}:{number}: expected at least 7 tab-separated columns, found {len(cells)}")
         gold = _score(cells[4], path, number, 0.0, 5.0)
-        rows.add(*pair_of(cells[5], cells[6], path, number), gold, subset)
+        rows.add(*normalize_pair(cells[5], cells[6], path, number), gold, subset)
     return rows
 
 
@@ -107,13 +107,13 @@ def read_sick(path: Path, subset: str = "SICK-R") -> PairRows:
     rows = PairRows()
     for number, cells in sick_cells(path):
         gold = _score(cells[3], path, number, 1.0, 5.0)
-        rows.add(*pair_of(cells[1], cells[2], path, number), gold, subset)
+        rows.add(*normalize_pair(cells[1], cells[2], path, number), gold, subset)
     return rows
 
 
 def sick_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield line number and columns of every line of a SICK file but its header. Raises DataError as the readers do."""
-    for number, line in enumerate(lines_of(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         cells = line.strip().split("\t")
         if number == 1:
             if cells[0] != "pair_ID":
@@ -199,7 +199,7 @@ def _decoded(data: bytes, path: Path, encoding: str = "utf-8") -> list[str]:
     return [line.removesuffix("\r") for line in lines]
 
 
-def pair_of(first: str, second: str, path: Path, number: int) -> tuple[str, str]:
+def normalize_pair(first: str, second: str, path: Path, number: int) -> tuple[str, str]:
     """Return both texts as SentEval passes them on: runs of whitespace become one space. Raises DataError for an empty
     one."""
     pair = " ".join(first.split()), " ".join(second.split())
@@ -208,7 +208,7 @@ def pair_of(first: str, second: str, path: Path, number: int) -> tuple[str, str]
     return pair
 
 
-def number_of(value: object, location: str) -> float:
+def parse_score(value: object, location: str) -> float:
     """Return a score, in a text or as JSON and Parquet have it, perhaps infinite or NaN. DataError, with `location`: no
     number."""
     try:
@@ -217,11 +217,11 @@ def number_of(value: object, location: str) -> float:
         return float(value)
     except (ValueError, OverflowError):
         comma = "; write it with a decimal point" if re.fullmatch(r"\s*-?\d+,\d+\s*", str(value)) else ""
-        raise DataError(f"{location}: the score {shown(value)} is not a number{comma}") from None
+        raise DataError(f"{location}: the score {shorten(value)} is not a number{comma}") from None
 
 
 def _score(value: object, path: Path, number: int, low: float, high: float) -> float:
-    score = number_of(value, f"{path}:{number}")
+    score = parse_score(value, f"{path}:{number}")
     if not math.isfinite(score) or not low <= score <= high:
         raise DataError(f"{path}:{number}: the score {score:g} is outside {low:g}-{high:g}")
     return score
@@ -254,7 +254,7 @@ class Items:
 def read_class(path: Path, label: int) -> Items:
     """Return MR, CR, SUBJ, MPQA: one file per class, one text per line, Latin-1. A line without words is the item ""."""
     items = Items()
-    for line in lines_of(path, "latin-1"):
+    for line in read_lines(path, "latin-1"):
         items.add([" ".join(line.split())], label, "all")  # CR and MPQA hold seven such lines, and SentEval counts them
     return items
 
@@ -262,7 +262,7 @@ def read_class(path: Path, label: int) -> Items:
 def read_sst(path: Path, split: str) -> Items:
     """Return one split of SST2: text, tab, label 0 or 1; no header."""
     items = Items()
-    for number, line in enumerate(lines_of(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         cells = line.strip().split("\t")
         if len(cells) != 2:
             raise DataError(f"{path}:{number}: expected a text and a label with one tab between, "
@@ -274,7 +274,7 @@ def read_sst(path: Path, split: str) -> Items:
 def read_trec(path: Path, split: str) -> Items:
     """Return one split of TREC, Latin-1: `COARSE:fine question`. The six coarse classes are the labels."""
     items = Items()
-    for number, line in enumerate(lines_of(path, "latin-1"), start=1):
+    for number, line in enumerate(read_lines(path, "latin-1"), start=1):
         label, colon, rest = line.strip().partition(":")
         if not colon:
             raise DataError(f"{path}:{number}: expected `CLASS:subclass question`, found no colon")
@@ -286,7 +286,7 @@ def read_trec(path: Path, split: str) -> Items:
 def read_mrpc(path: Path, split: str) -> Items:
     """Return one split of MRPC: a header line (after a byte order mark), then label 0 or 1, two ids, two texts."""
     items = Items()
-    for number, line in enumerate(lines_of(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         cells = line.strip().split("\t")
         if number == 1:
             if cells[0] != "Quality":
@@ -294,7 +294,7 @@ def read_mrpc(path: Path, split: str) -> Items:
             continue
         if len(cells) != 5:
             raise DataError(f"{path}:{number}: expected 5 tab-separated columns, found {len(cells)}")
-        items.add(pair_of(cells[3], cells[4], path, number), _label(cells[0], BINARY, path, number), split)
+        items.add(normalize_pair(cells[3], cells[4], path, number), _label(cells[0], BINARY, path, number), split)
     return items
 
 
@@ -302,7 +302,7 @@ def read_sick_entailment(path: Path, split: str) -> Items:
     """Return one SICK file: sentence A, sentence B and the entailment label in the fifth column (CONTRADICTION 0 to 2)."""
     items = Items()
     for number, cells in sick_cells(path):
-        items.add(pair_of(cells[1], cells[2], path, number), _label(cells[4], ENTAILMENT, path, number), split)
+        items.add(normalize_pair(cells[1], cells[2], path, number), _label(cells[4], ENTAILMENT, path, number), split)
     return items
 
 

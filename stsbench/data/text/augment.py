@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stsbench.data.sets.readers import lines_of
+from stsbench.data.sets.readers import read_lines
 from stsbench.errors import DataError
 
 Thesaurus = dict[str, tuple[str, ...]]  # lower-case word -> its synonyms
@@ -28,8 +28,8 @@ def crop(words: Sequence[str], rate: float, rng: np.random.Generator) -> list[st
 
 
 def delete_words(words: Sequence[str], rate: float, rng: np.random.Generator) -> list[str]:
-    """Without share_of(n, rate) of the n words, drawn without replacement, but never without all of them."""
-    return _without(words, min(share_of(len(words), rate), len(words) - 1), rng)
+    """Without round_share(n, rate) of the n words, drawn without replacement, but never without all of them."""
+    return _without(words, min(round_share(len(words), rate), len(words) - 1), rng)
 
 
 def delete_one_word(words: Sequence[str], rng: np.random.Generator) -> list[str]:
@@ -53,7 +53,7 @@ def synonym(words: Sequence[str], thesaurus: Thesaurus, rng: np.random.Generator
     return changed
 
 
-def share_of(count: int, rate: float) -> int:
+def round_share(count: int, rate: float) -> int:
     """Return rate * count rounded to the nearest whole number, halves up."""
     return int(rate * count + 0.5 + _ROUNDING)
 
@@ -65,7 +65,7 @@ def read_thesaurus(path: Path) -> Thesaurus:
     Raises DataError naming file and line for a row without a synonym other than the word, or with an empty cell.
     """
     synonyms: dict[str, dict[str, None]] = {}
-    for number, line in enumerate(lines_of(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
         word, *alternatives = (cell.strip() for cell in line.split("\t"))

@@ -44,7 +44,9 @@ _UNCLOSED = {
 _RETURN = "new-line character seen in unquoted field"  # begins what Python says of it, and goes on differently by version
 
 
-def roles_of(header: Sequence[str], columns: Mapping[str, str], where: Mapping[str, str], location: str) -> dict[str, str]:
+def assign_roles(
+    header: Sequence[str], columns: Mapping[str, str], where: Mapping[str, str], location: str
+) -> dict[str, str]:
     """Return role -> column, in the order of ROLES, other roles after them by name.
 
     header: the file's columns; columns: the user's choice, or empty for a known header; where: columns that must also be
@@ -172,7 +174,7 @@ class RowReader:
             return
         location = f"{path}:{header[0] if header else first[0]}"
         names = list(header[1] or [""]) if header else list(first[1])
-        chosen = roles_of(names, columns, where, location)
+        chosen = assign_roles(names, columns, where, location)
         self.roles = tuple(chosen)
         self._pick = self._from_fields(names, [*chosen.values(), *where]) if header else self._from_object(
             [*chosen.values(), *where], set() if columns else optional_columns(chosen))

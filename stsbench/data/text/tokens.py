@@ -156,7 +156,7 @@ def cutting(tokenizer: Any, max_length: int) -> Iterator[Encode]:
         encodings = encode_batch(texts)
         return [encoding.ids for encoding in encodings], sum(bool(encoding.overflowing) for encoding in encodings)
 
-    with settings_kept(tokenizer):
+    with keep_settings(tokenizer):
         backend.no_padding()
         backend.enable_truncation(max_length, direction=tokenizer.truncation_side)
         yield encode
@@ -178,14 +178,14 @@ def whole(tokenizer: Any) -> Iterator[Encode]:
         return
     backend = tokenizer.backend_tokenizer
     encode_batch = getattr(backend, "encode_batch_fast", backend.encode_batch)
-    with settings_kept(tokenizer):
+    with keep_settings(tokenizer):
         backend.no_padding()
         backend.no_truncation()
         yield lambda texts: ([encoding.ids for encoding in encode_batch(spaced(texts), add_special_tokens=False)], 0)
 
 
 @contextmanager
-def settings_kept(tokenizer: Any) -> Iterator[None]:
+def keep_settings(tokenizer: Any) -> Iterator[None]:
     """Afterwards a tokenizer's padding and truncation are what they were: each call of one switches them."""
     if not getattr(tokenizer, "is_fast", False):
         yield

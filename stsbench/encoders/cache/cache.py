@@ -191,7 +191,7 @@ class EmbeddingCache:
         self._unscanned = 0  # bytes this process has written since the last scan
 
     @classmethod
-    def of(cls, options: CacheOptions) -> EmbeddingCache | None:
+    def from_options(cls, options: CacheOptions) -> EmbeddingCache | None:
         """Return the cache that a user asks for, None where there is to be none."""
         folder = options.cache_dir or cache_root() / "embeddings"
         return None if options.no_cache else cls(folder, int(options.cache_limit * 1e9))

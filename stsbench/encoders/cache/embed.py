@@ -153,12 +153,12 @@ class Embed:
         """Return the width of the vectors; 0 before any text was encoded, in whatever role."""
         if self._done.row:
             return self._done.vectors.shape[1]
-        return next((width for embed in self._others() if (width := embed.dimension)), 0)
+        return next((width for embed in self._variants() if (width := embed.dimension)), 0)
 
     @property
     def equal_lengths(self) -> bool:
         """Return whether some batches held texts of equal length only, as `Encoder.equal_lengths`."""
-        return self.encoder.equal_lengths or any(embed.equal_lengths for embed in self._others())
+        return self.encoder.equal_lengths or any(embed.equal_lengths for embed in self._variants())
 
     def add(self, texts: Sequence[str]) -> None:
         """Encode those of `texts` that are not held yet. Raises EncoderError where that gives no vectors."""
@@ -223,15 +223,15 @@ class Embed:
     def for_role(self, role: str | None, prompt: str | None = None) -> Embed:
         """Return the vectors of texts in a role, or behind `prompt` (Encoder.for_role); this where that is all one."""
         if self.task is None or prompt is not None:
-            return self._behind(role, prompt)
-        embed = self._behind(*reading(self.encoder.traits, self.task, role))
+            return self._with_prompt(role, prompt)
+        embed = self._with_prompt(*reading(self.encoder.traits, self.task, role))
         self.read[role or "text"] = embed.spec
         return self.whole if embed is self else embed  # which notes nothing of texts without a role
 
     def _read_for(self, task: TextTask, read: dict[str, EncoderSpec]) -> Embed:
         """Return a view of the same vectors: what is encoded for one task is there for all that are read in the same way."""
         of_task = self._of_task(task)
-        reader = copy.copy(of_task._behind(*reading(of_task.encoder.traits, task, None), anew=True))
+        reader = copy.copy(of_task._with_prompt(*reading(of_task.encoder.traits, task, None), anew=True))
         reader.task, reader.read, reader._root = task, read, self
         return reader
 
@@ -241,21 +241,21 @@ class Embed:
         if encoder is self.encoder:
             return self
         if task not in self._tasks:
-            self._tasks[task] = self._kept(encoder.anew())
+            self._tasks[task] = self._cached(encoder.anew())
         return self._tasks[task]
 
-    def _kept(self, encoder: Encoder) -> Embed:
+    def _cached(self, encoder: Encoder) -> Embed:
         embed = self._same(encoder) or Embed(encoder, self._cache, self.progress)
         embed._asked = self._asked
         return embed
 
-    def _behind(self, role: str | None, prompt: str | None, anew: bool = False) -> Embed:
+    def _with_prompt(self, role: str | None, prompt: str | None, anew: bool = False) -> Embed:
         """anew: an encoder that was fitted on texts is fitted on them as it reads them now."""
         encoder = self.encoder.for_role(role, prompt)
         if encoder is self.encoder:
             return self
         if (role, prompt) not in self._roles:
-            self._roles[role, prompt] = self._kept(encoder.anew() if anew else encoder)
+            self._roles[role, prompt] = self._cached(encoder.anew() if anew else encoder)
         return self._roles[role, prompt]
 
     def _same(self, encoder: Encoder) -> Embed | None:
@@ -263,9 +263,9 @@ class Embed:
         run."""
         if encoder.spec.kind == "callable":
             return None
-        return next((embed for embed in (self.whole, *self._others()) if embed.spec == encoder.spec), None)
+        return next((embed for embed in (self.whole, *self._variants()) if embed.spec == encoder.spec), None)
 
-    def _others(self) -> list[Embed]:
+    def _variants(self) -> list[Embed]:
         """Return those of roles, prompts and tasks, each with vectors of its own."""
         return [embed for embed in (*self._roles.values(), *self._tasks.values()) if embed is not self.whole]
 
@@ -287,7 +287,7 @@ class Embed:
         for start in range(0, len(texts), step):
             yield self(texts[start : start + step])
 
-    def of_length_one(self) -> bool:
+    def all_normalized(self) -> bool:
         """Return whether all vectors that are held are dense and have length 1, but for those of zeros and not finite ones;
         False where no other is held."""
         some = False

@@ -116,7 +116,7 @@ class MeanPaddedForward:
         return states.float().mean(1)
 
 
-def padded_to(ids: Tensor, mask: Tensor, length: int, pad: int) -> tuple[Tensor, Tensor]:
+def pad_right(ids: Tensor, mask: Tensor, length: int, pad: int) -> tuple[Tensor, Tensor]:
     """Return ids, mask (n, L) as (n, length), padded right; ValueError where L is greater."""
     more = length - ids.shape[1]
     if more < 0:

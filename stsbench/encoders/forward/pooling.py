@@ -68,14 +68,14 @@ KINDS = {
 FILES = ("config.json", "model.safetensors")
 
 
-def is_type_of(kind: str, name: str) -> bool:
+def is_class(kind: str, name: str) -> bool:
     """Return whether a type in modules.json is this package's class `name`, in whichever module a version kept it."""
     return kind.startswith("stsbench.") and kind.rpartition(".")[2] == name.rpartition(".")[2]
 
 
 def kind_of_module(module: str) -> TokenPoolerKind | None:
     """Return the learned pooler whose type in modules.json this is."""
-    return next((kind for kind in KINDS.values() if is_type_of(module, kind.module)), None)
+    return next((kind for kind in KINDS.values() if is_class(module, kind.module)), None)
 
 
 def token_pooler_folder(folder: Path) -> tuple[TokenPoolerKind, Path] | None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
-from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, EncoderSpec, Progress, Traits, parameters_of
+from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, EncoderSpec, Progress, Traits, count_parameters
 from stsbench.encoders.probe import Probe, probed
 from stsbench.encoders.roles import ROLES
 from stsbench.errors import EncoderError
@@ -128,7 +128,7 @@ class CallableEncoder(Encoder):
         self._device = getattr(owner if owner is not None else fn, "device", None)
 
     @classmethod
-    def of(cls, model: Any, fingerprint: str | None = None) -> CallableEncoder:
+    def wrap(cls, model: Any, fingerprint: str | None = None) -> CallableEncoder:
         """Return a function, or an object with a method `encode`. A model of torch takes tensors: its `encode` is meant."""
         if is_mteb(model):
             texts = MtebTexts(model)
@@ -162,7 +162,7 @@ class CallableEncoder(Encoder):
         if self.probe is None:
             return replace(spec, weights=_source_digest(self._fn), options={**role, "fingerprint": self._stated})
         self.notes = (*self.notes, self.probe.note)
-        return self.probe.of(spec)
+        return self.probe.stamp(spec)
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> CallableEncoder:
@@ -190,7 +190,7 @@ class CallableEncoder(Encoder):
     def counts(self, texts: Sequence[str]) -> Counts:
         """Return the parameters of the module whose method is called, where it is one."""
         owner = getattr(self._fn, "__self__", self._fn)
-        return Counts(parameters_of(owner) if callable(getattr(owner, "parameters", None)) else None)
+        return Counts(count_parameters(owner) if callable(getattr(owner, "parameters", None)) else None)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """Return float32 (n, d), dense or CSR. Raises EncoderError when the callable fails or returns anything else."""

@@ -81,7 +81,7 @@ class Post(ABC):
         """Not fitted yet. settings: by name, others at their defaults. StsbenchError, one line: unknown or wrong."""
         for key in settings or {}:
             if key not in self.Options.model_fields:
-                raise StsbenchError(f"{self.name} has no setting '{key}'{self._known(key)}")
+                raise StsbenchError(f"{self.name} has no setting '{key}'{self._checked_key(key)}")
         self.options = validate(self.Options, settings or {}, self.name)
 
     @abstractmethod
@@ -134,7 +134,7 @@ class Post(ABC):
             sha.update(little.tobytes())
         return sha.hexdigest()
 
-    def _known(self, key: str) -> str:
+    def _checked_key(self, key: str) -> str:
         fields = self.Options.model_fields
         return did_you_mean(key, fields) if fields else "; it has no settings"
 

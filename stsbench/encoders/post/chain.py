@@ -49,11 +49,11 @@ def load_post(name: str) -> type[Post]:
 def card(name: str) -> str:
     """Return what a post-processing is: the text beside its module, else its class's docstring."""
     kind = load_post(name)
-    path = card_beside(Path(inspect.getfile(kind)), name)
+    path = card_path(Path(inspect.getfile(kind)), name)
     return path.read_text("utf-8").rstrip() if path else inspect.getdoc(kind) or ""
 
 
-def card_beside(module: Path, name: str) -> Path | None:
+def card_path(module: Path, name: str) -> Path | None:
     """Return the text beside the module of the post-processing `name`, all_but_the_top.md or card.md; None without one."""
     texts = (module.with_name(text) for text in (f"{name.replace('-', '_')}.md", "card.md"))
     return next((path for path in texts if path.is_file()), None)
@@ -112,7 +112,7 @@ class Chain:
         assert isinstance(first, FromWeights) and first.made_of is not None
         return first.made_of
 
-    def made_from(self, encoder: Encoder) -> Self:
+    def with_token_weights(self, encoder: Encoder) -> Self:
         """Return this chain with the steps that the weights of `encoder` determine, made once.
 
         StsbenchError, one line: the encoder has no such weights, or they are of another width than its vectors.

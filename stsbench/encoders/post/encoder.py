@@ -74,14 +74,14 @@ class PostProcessed(Wrapper):
     def fit_vectors(self, source: VectorSource) -> PostProcessed:
         """Return a copy fitted on vectors of `base`, known by the name of their texts. StsbenchError, one line."""
         with fresh_torch(gradients=True):  # a flow is trained
-            return self._with(self.chain.made_from(self.base).unfitted().fit(source), source.name)
+            return self._with(self.chain.with_token_weights(self.base).unfitted().fit(source), source.name)
 
     def fit_weights(self) -> PostProcessed:
         """Return a copy that the weights of `base` determine, without any text. StsbenchError, one line: `chain` needs
         texts."""
         if self.chain.needs_texts:
             raise StsbenchError(f"{self.chain.names} is fitted on texts")
-        return self._with(self.chain.made_from(self.base), self.chain.table)
+        return self._with(self.chain.with_token_weights(self.base), self.chain.table)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """Return float32 (n, k) vectors of n texts. A text whose vector is not finite keeps one of NaN."""

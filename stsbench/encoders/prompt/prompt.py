@@ -61,7 +61,7 @@ class PromptSettings:
     bottlenecks: Mapping[str, Any] | None = None
 
     @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> PromptSettings:
+    def from_stored(cls, stored: Mapping[str, Any]) -> PromptSettings:
         """Return a trained prompt, from what Prompt.settings() gave and stsbench.json keeps."""
         return cls(**{**stored, "prefixes": tuple(stored["prefixes"])}, trained=True)
 

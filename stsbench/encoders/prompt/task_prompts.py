@@ -76,7 +76,7 @@ _STORED_AS = re.compile(
 _SIZE = re.compile(r"-\d+(\.\d+)?[mb](?=-|$)")
 
 
-def prompts_of(model: str, choice: str, stored: Mapping[str, str], default: str | None = None) -> Prompts:
+def choose_prompts(model: str, choice: str, stored: Mapping[str, str], default: str | None = None) -> Prompts:
     """Return what `--prompt` CHOICE (none, card, mteb) means for a model, its Hub id or its folder; stored: the folder's, by
     name, the one called `default` before every text.
 

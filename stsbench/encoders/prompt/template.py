@@ -244,7 +244,7 @@ class Tokeniser:
             self.backend.no_truncation()
             self.backend.no_padding()
         self.head, self.tail = self._ends()
-        least = len(self._one(template.fill("")))
+        least = len(self._tokenize(template.fill("")))
         if limit is not None and limit <= least:
             raise EncoderError(f"{limit_name} {limit} leaves no token for the sentence: the {least} around it fill it")
 
@@ -276,16 +276,16 @@ class Tokeniser:
                 return position
         raise EncoderError(f"the tokenizer lost the template's mask token in {text[:60]!r}")
 
-    def _one(self, filled: str) -> list[int]:
+    def _tokenize(self, filled: str) -> list[int]:
         if self.backend is not None:
             return list(self.backend.encode(filled).ids)
         return list(self.tokenizer(filled)["input_ids"])
 
     def _ends(self) -> tuple[list[int], list[int]]:
         """Return the tokens before and behind every sentence, special ones included, each part of the template by itself."""
-        special, probe = self._one(""), self._one(known_text(self.tokenizer))
+        special, probe = self._tokenize(""), self._tokenize(known_text(self.tokenizer))
         first = next((i for i, pair in enumerate(zip(special, probe, strict=False)) if pair[0] != pair[1]), len(special))
-        before, after = self._one(self.template.before.rstrip()), self._one(self.template.after)
+        before, after = self._tokenize(self.template.before.rstrip()), self._tokenize(self.template.after)
         return before[: len(before) - (len(special) - first)], after[first:]
 
     def _shorten(self, filled: str, ids: list[int]) -> list[int]:

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from stsbench.data.text.tokens import settings_kept
+from stsbench.data.text.tokens import keep_settings
 from stsbench.encoders.forward.checkpoint import first_line, quiet
 from stsbench.encoders.model_folder import check_settings, check_tokenizer, read_settings
 from stsbench.errors import EncoderError
@@ -124,7 +124,7 @@ def reads_as(tokenizer: Any, file: Path) -> bool:
     ends = any(tokenizer.init_kwargs.get(key) is not None for key in ("add_bos_token", "add_eos_token"))
     texts = (*READ_ALIKE, *(f"a {token} b{token}c" for token in _added_otherwise(tokenizer, declared)))
     plain: dict[str, Any] = {"add_special_tokens": not ends, "padding": False, "truncation": False, "verbose": False}
-    with settings_kept(tokenizer), panics_are_errors(str(file)):
+    with keep_settings(tokenizer), panics_are_errors(str(file)):
         return all(
             declared.encode(text, add_special_tokens=not ends).ids == list(tokenizer(text, **plain)["input_ids"])
             for text in texts

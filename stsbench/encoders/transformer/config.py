@@ -15,16 +15,16 @@ from stsbench.encoders.model_folder import read_settings
 from stsbench.encoders.options import CHANGING, spelled
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings, promised_tensors, prompt_file
 from stsbench.encoders.prompt.reading import Reading, asked_reading
-from stsbench.encoders.prompt.task_prompts import prompts_of
+from stsbench.encoders.prompt.task_prompts import choose_prompts
 from stsbench.encoders.roles import ROLES
 from stsbench.encoders.transformer.declared import ROTARY, Declared, lacking, length_source, read_declared
 from stsbench.encoders.transformer.exported import FILE as EXPORTED
 from stsbench.encoders.transformer.exported import (
     Exported,
     read_exported,
+    read_trained_on,
+    read_training_overlap,
     template_notes,
-    trained_on_of,
-    training_overlap_of,
 )
 from stsbench.encoders.transformer.find import check_unpinned, find_minilm, in_doubt, resolve, resolve_base, resolve_code
 from stsbench.errors import EncoderError
@@ -136,7 +136,7 @@ class EncoderConfig:
         kept = self if text is None or asked else replace(self, prompt=replace(self.prompt, text_prompt=text or None))
         return replace(kept, role=role) if self.routes or role in self.adapters else kept
 
-    def behind(self, prompt: str) -> EncoderConfig:
+    def with_prompt(self, prompt: str) -> EncoderConfig:
         """Return the description with this prompt, "" for none, before every text, whatever its role and task."""
         if self.prompt.trained or self.prompt.template is not None or self.reading is not None:
             return self
@@ -182,7 +182,7 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
         notes = (*notes, f"warning: {name} declares code of its own ({unrun}), which is not run: transformers' own class is "
                  "(--trust-remote-code runs the folder's)")
     notes = (*notes, *template_notes(folder, name, options, prompt))
-    trained_on = trained_on_of(folder)
+    trained_on = read_trained_on(folder)
     if trained_on:
         remark = f"trained on sentences of {', '.join(trained_on)}, test sets included: scores there are transductive"
         notes = (*notes, f"{name} was {remark}")
@@ -194,7 +194,7 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
         reading=reading, layer=None if reading is not None or options.layer == LAST else options.layer,
         similarity=declared.similarity, trust_remote_code=options.trust_remote_code, revision=options.revision, notes=notes,
         post=folder if exported is not None and exported.post else None,
-        trained_on=trained_on, training_overlap=training_overlap_of(folder), beyond_positions=declared.beyond_positions,
+        trained_on=trained_on, training_overlap=read_training_overlap(folder), beyond_positions=declared.beyond_positions,
     )
     if config.pooler is None and declared.modules and options.layer is not None:
         raise EncoderError(f"--layer: {name} runs its own modules; choose a --pooler with it")
@@ -257,7 +257,7 @@ def _prompt(
     name: str, options: EncoderOptions, exported: Exported | None, declared: Declared
 ) -> tuple[PromptSettings, Mapping[str, str], tuple[str, ...]]:
     """Return what stands around a text, the prompts that a text's role and task may still choose, and notes."""
-    known = prompts_of(name, options.prompt_source or "card", declared.prompts, declared.default_prompt)
+    known = choose_prompts(name, options.prompt_source or "card", declared.prompts, declared.default_prompt)
     prompt, prompts = PromptSettings(text_prompt=known.default or None), known.by_name
     asked = options.prompt_text
     if options.prompt_name is not None:
@@ -267,7 +267,7 @@ def _prompt(
             raise EncoderError(f"--prompt name:{options.prompt_name}: {name} stores no such prompt (its prompts: {stored})")
         asked = names[options.prompt_name]
     if exported is not None and exported.prompt is not None:
-        prompt = PromptSettings.of(exported.prompt)
+        prompt = PromptSettings.from_stored(exported.prompt)
         if asked is not None:
             raise EncoderError(f"{name} was trained with a prompt: --prompt does not apply; --template sets its own aside")
         if options.pooler is not None or options.template is not None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from stsbench.encoders.forward.pooling import is_type_of, kind_of_module
+from stsbench.encoders.forward.pooling import is_class, kind_of_module
 from stsbench.encoders.model_folder import check_inside, read_settings
 from stsbench.encoders.transformer.exported import PROMPT
 from stsbench.errors import EncoderError
@@ -238,7 +238,7 @@ def _refuse_other_kinds(folder: Path, settings: Mapping[str, Any], kinds: tuple[
 def _transformer(folder: Path, modules: list[tuple[str, Path]]) -> Path | None:
     kind, path = modules[0]
     library = kind.startswith("sentence_transformers.") and kind.endswith(".Transformer")  # not a class of the folder's own
-    plain = library or is_type_of(kind, PROMPT)  # whose model lies there too
+    plain = library or is_class(kind, PROMPT)  # whose model lies there too
     stored = any((path / name).is_file() for name in ("config.json", "adapter_config.json"))
     return path if plain and stored else None
 

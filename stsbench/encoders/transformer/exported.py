@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench.encoders.forward.identity import files_digest, weight_files
-from stsbench.encoders.forward.pooling import check_pooler, is_type_of
+from stsbench.encoders.forward.pooling import check_pooler, is_class
 from stsbench.encoders.options import spelled
 from stsbench.encoders.post.chain import SETTINGS as POST_SETTINGS
 from stsbench.encoders.post.chain import TENSORS as POST_TENSORS
@@ -157,13 +157,13 @@ def _checked_overlap(text: Any) -> Mapping[str, Any]:
     return dict(text)
 
 
-def trained_on_of(folder: Path) -> tuple[str, ...]:
+def read_trained_on(folder: Path) -> tuple[str, ...]:
     """Return the test data whose sentences a folder's weights were trained on, whoever changed the files around them since.
     EncoderError for a broken stsbench.json."""
     return read_with_layout(folder)[0].trained_on if (folder / FILE).is_file() else ()
 
 
-def training_overlap_of(folder: Path) -> tuple[Mapping[str, Any], ...]:
+def read_training_overlap(folder: Path) -> tuple[Mapping[str, Any], ...]:
     """Return the same of what their training texts share with test sets; () where no training wrote it."""
     return read_with_layout(folder)[0].training_overlap if (folder / FILE).is_file() else ()
 
@@ -202,7 +202,7 @@ def _prompted_modules(folder: Path) -> bool:
         default = json.loads(settings.read_text("utf-8")).get("default_prompt_name") if settings.is_file() else None
     except (KeyError, TypeError, AttributeError, ValueError, OSError) as error:
         raise EncoderError(f"{folder}: cannot read its sentence-transformers modules: {error!r}") from error
-    if not types or not is_type_of(types[0], PROMPT):
+    if not types or not is_class(types[0], PROMPT):
         return False
     if len(types) > 1 or default:
         more = f"the default prompt {default!r}" if default else types[1].rsplit(".", 1)[-1]

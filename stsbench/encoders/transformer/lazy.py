@@ -139,7 +139,7 @@ class LazyEncoder(Encoder):
         return encoder if config.post is None else PostProcessed(encoder, *read_post(config.post))
 
     @classmethod
-    def of(cls, pair: Sequence[Any], options: EncoderOptions) -> LazyEncoder:
+    def wrap(cls, pair: Sequence[Any], options: EncoderOptions) -> LazyEncoder:
         """Return a model in memory with its tokenizer, as they are now: what is trained later changes nothing here."""
         with quiet(), saved(pair) as (folder, name):
             asked = replace(options, device=options.device or str(next(pair[0].parameters()).device))
@@ -212,9 +212,9 @@ class LazyEncoder(Encoder):
         config = self.config.for_role(role, prompt)
         return self if config == self.config else LazyEncoder(config, self.options, self._loader)
 
-    def behind(self, prompt: str) -> Encoder:
+    def with_prompt(self, prompt: str) -> Encoder:
         """Return the same model behind one prompt."""
-        return LazyEncoder(self.config.behind(prompt), self.options, self._loader)
+        return LazyEncoder(self.config.with_prompt(prompt), self.options, self._loader)
 
     def with_dropout(self, seed: int) -> Encoder:
         """Return the same model in transformers' own training mode; a text's vector is another one at every call."""

@@ -49,7 +49,7 @@ class LiveEncoder(TransformerEncoder):
         linear: Any = parts.dense
         config = EncoderConfig(
             name, None, pooler, max_length=max_length, dtype=str(parts.model.dtype).removeprefix("torch."),
-            prompt=PLAIN if parts.prompt is None else PromptSettings.of(parts.prompt.settings()),
+            prompt=PLAIN if parts.prompt is None else PromptSettings.from_stored(parts.prompt.settings()),
         )
         tanh = None if linear is None else lambda first: linear(first).tanh()
         super().__init__(config, replace(parts, tokenizer=tokenizer, dense=tanh))
@@ -109,5 +109,5 @@ def with_prompt(name: str, prompt: Prompt, options: EncoderOptions | None = None
     parts = replace(load_parts(config, asked.device, asked.attention), prompt=prompt)
     if values := prompt.digest():
         config = replace(config, weights=hashlib.sha256(f"{config.weights} {values}".encode()).hexdigest())
-    config = replace(config, prompt=PromptSettings.of(prompt.settings()))
+    config = replace(config, prompt=PromptSettings.from_stored(prompt.settings()))
     return TransformerEncoder(config, parts, batch_tokens=asked.batch_tokens, attention=asked.attention)

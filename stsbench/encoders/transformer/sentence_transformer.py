@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stsbench.encoders.base import Counts, Encoded, Encoder, Progress, parameters_of
+from stsbench.encoders.base import Counts, Encoded, Encoder, Progress, count_parameters
 from stsbench.encoders.cache.encode import within_float16
 from stsbench.encoders.forward import batching
 from stsbench.encoders.forward.batching import NO_LIMIT, restore, sharing_limit
@@ -129,17 +129,17 @@ class SentenceTransformerEncoder(Encoder):
         other._set(config)
         return other
 
-    def behind(self, prompt: str) -> Encoder:
+    def with_prompt(self, prompt: str) -> Encoder:
         """Return the same model behind one prompt."""
         other = copy.copy(self)
-        other._set(self.config.behind(prompt))
+        other._set(self.config.with_prompt(prompt))
         other.traits = other.config.traits
         return other
 
     def counts(self, texts: Sequence[str]) -> Counts:
         """Of all modules; tokens where one of transformers' tokenizers makes them."""
         tokens = sum(len(self._ids(text, True)) for text in texts) if _is_fast(self.model.tokenizer) else None
-        return Counts(parameters_of(self.model), tokens)
+        return Counts(count_parameters(self.model), tokens)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """Return float32 (n, d) vectors from the stored modules."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from stsbench.encoders.base import Counts, Encoded, Encoder, Progress, parameters_of
+from stsbench.encoders.base import Counts, Encoded, Encoder, Progress, count_parameters
 from stsbench.encoders.cache.encode import within_float16
 from stsbench.encoders.forward import batching
 from stsbench.encoders.forward.attention import UnknownAttentionError, from_device, to_device
@@ -122,7 +122,7 @@ class TransformerEncoder(Encoder):
     def counts(self, texts: Sequence[str]) -> Counts:
         """Of the model with its heads and its trained prompt; tokens of all that stands around a text, too."""
         ids = self.tokeniser(texts)[0]
-        return Counts(parameters_of(self.model, self.token_pooler, *self._prompt_parts()), sum(map(len, ids)))
+        return Counts(count_parameters(self.model, self.token_pooler, *self._prompt_parts()), sum(map(len, ids)))
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """Return float32 (n, d) vectors of n texts and which were cut. A batch moves a vector by less than 1e-5."""

@@ -25,7 +25,7 @@ from stsbench.encoders.load import load_encoder
 from stsbench.encoders.options import Result, Task, Work
 from stsbench.encoders.probe import Probe, equal_up_to_rounding, has_identity
 from stsbench.errors import EncoderError, StsbenchError
-from stsbench.processes import GUARD, cores, threads_each, without_main
+from stsbench.processes import GUARD, cores, limit_threads, without_main
 
 _REPORT_SECONDS = 0.5  # seconds between two reports of a worker
 _END_SECONDS = 5
@@ -92,7 +92,7 @@ class Workers:
         if not self._workers:
             # A function of the main program is found only where this is run again, and then it needs its guard.
             alone = nullcontext() if self._arguments[0][0].startswith("python:__main__:") else without_main()
-            with threads_each(max(1, cores() // self.count)), alone:
+            with limit_threads(max(1, cores() // self.count)), alone:
                 self._workers = [_Worker(*arguments) for arguments in self._arguments]
         return list(self._workers)
 

@@ -56,7 +56,7 @@ def objective(glow: Glow, batch: Tensor) -> Tensor:
     return torch.stack([glow.bits_per_dimension(side).mean() for side in batch.unbind(1)]).sum()
 
 
-def steps_of(items: int, batch_size: int, epochs: float) -> int:
+def count_steps(items: int, batch_size: int, epochs: float) -> int:
     """Return how many updates `epochs` passes over so many items are: whole batches, at least one."""
     return max(1, int(items / batch_size * epochs))
 
@@ -81,7 +81,7 @@ def fit_glow(glow: Glow, batches: Iterable[NDArray[np.float32]], *, rate: float,
     return last
 
 
-def batches_of(
+def draw_batches(
     source: VectorSource, batch_size: int, steps: int, rng: np.random.Generator
 ) -> Iterator[NDArray[np.float32]]:
     """Yield `steps` batches (m, sides, d), pass after pass, without the smaller one at the end of a pass that has others.
@@ -144,9 +144,9 @@ class Flow(Post):
         """Return this object, fitted on `source`. StsbenchError: too few vectors, of a width that cannot be halved so
         often."""
         chosen = self.options
-        steps = steps_of(len(source) // source.sides, chosen.batch_size, chosen.epochs)
+        steps = count_steps(len(source) // source.sides, chosen.batch_size, chosen.epochs)
         read = source.with_dropout(chosen.seed) if chosen.dropout else source
-        batches = batches_of(read, chosen.batch_size, steps, np.random.default_rng(chosen.seed))
+        batches = draw_batches(read, chosen.batch_size, steps, np.random.default_rng(chosen.seed))
         first = next(batches)
         glow = self._new(first.shape[2])
         bits = fit_glow(glow, chain([first], batches), rate=chosen.learning_rate, name=shortened(source.name))

@@ -230,9 +230,9 @@ class GraphEncoder(TransformerEncoder):
         config = self.config.for_role(role, prompt)
         return self if config == self.config else type(self)(config, self._parts, self._options, self._more, self._opened)
 
-    def behind(self, prompt: str) -> Encoder:
+    def with_prompt(self, prompt: str) -> Encoder:
         """Return the same model behind one prompt."""
-        return type(self)(self.config.behind(prompt), self._parts, self._options, self._more, self._opened)
+        return type(self)(self.config.with_prompt(prompt), self._parts, self._options, self._more, self._opened)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """Return float32 (n, d) vectors of n texts. EncoderError: files of the graph have changed, which may be mapped

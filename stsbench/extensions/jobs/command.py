@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stsbench.cli.options import Command, options_of
+from stsbench.cli.options import Command, add_options
 from stsbench.cli.output.messages import echo, tell, tell_stopped
 from stsbench.cli.output.progress import progress_bar
 from stsbench.options import SetOptions
@@ -108,7 +108,7 @@ def _print(jobs: PlanJobs, standings: Mapping[str, Standing]) -> None:
 @click.option("--ray", metavar="ADDRESS|local", help="Train on a Ray cluster, or on a Ray on this machine.")
 @click.option("--output", type=click.Path(path_type=Path), help="Default: runs/sweep-METHOD-DIGEST, the same for the same "
               "search.")
-@options_of(RecipeOptions, SetOptions)
+@add_options(RecipeOptions, SetOptions)
 @click.option("--device")
 @click.option("--offline", is_flag=True)
 def sweep(
@@ -125,9 +125,9 @@ def sweep(
     from stsbench.extensions.jobs.plan_run import make_pool, refuse_missing
     from stsbench.extensions.jobs.sweep import BEST
     from stsbench.extensions.jobs.sweep import sweep as sweeping
-    from stsbench.extensions.jobs.trials import Trials, search_of
+    from stsbench.extensions.jobs.trials import Trials, plan_search
 
-    search = search_of(method, space, grid, sampler, trials, seeds, seed, prune, options)
+    search = plan_search(method, space, grid, sampler, trials, seeds, seed, prune, options)
     folder = output or Path("runs") / f"sweep-{search.name}"
     search = replace(search, output=folder)
     refuse_missing(search.samples(), "sweep", {}, search.defaults)

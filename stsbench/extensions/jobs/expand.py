@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from stsbench.config import parse_yaml, shown
+from stsbench.config import parse_yaml, shorten
 from stsbench.errors import StsbenchError
 from stsbench.extensions.jobs.plan_file import DATA_DIR, JOB, EvalGroup, Plan, TrainGroup
 from stsbench.registry import did_you_mean, is_file_class
@@ -125,7 +125,8 @@ def _refuse_code(plan: Plan, where: str, allowed: Iterable[str]) -> None:
     for group, name in code:
         if canonical(name) not in known:
             raise StsbenchError(
-                f"{where}: {group} names code, {shown(name)}: it is run only where the command names it, too: --allow {name}"
+                f"{where}: {group} names code, {shorten(name)}: it is run only where the command names it, too: "
+                f"--allow {name}"
             )
 
 
@@ -154,7 +155,7 @@ def job_count(plan: Plan, where: str) -> int:
     return sum(of_group(f"{JOB}{name}") for name in plan.train) + sum(tests)
 
 
-def words_of(options: Mapping[str, Any]) -> list[str]:
+def command_words(options: Mapping[str, Any]) -> list[str]:
     """Return options of a command as words: None is left out, False is --no-NAME, a mapping is --set KEY=VALUE each."""
     words: list[str] = []
     for key, value in options.items():
@@ -240,7 +241,7 @@ class _Expansion:
         data, labelled = self._path(group.data), self._path(group.labelled)
         sets, read = self._settings(name, {**(shared.set if group.default_set else {}), **group.set}, seed)
         dtype = group.dtype or shared.dtype
-        words = ["train", method, *words_of({
+        words = ["train", method, *command_words({
             "recipe": self._path(recipe), "backbone": backbone, "data": data, "labelled": labelled, "stage": group.stage,
             "from": start_from, "max_steps": group.max_steps, "set": sets, "seed": seed,
             "device": group.device or shared.device, "dtype": dtype, **self._everywhere(),
@@ -249,7 +250,7 @@ class _Expansion:
             "backbone.model": backbone, "data.file": data, "labelled.file": labelled, "seed": seed, "precision": dtype,
             "training.max_steps": group.max_steps,
         }
-        overrides = words_of({"set": sets})[1::2]
+        overrides = command_words({"set": sets})[1::2]
         start = backbone or sets.get("backbone.model")
         files = [file for file in (data, labelled, *(sets.get(key) for key in FILES)) if isinstance(file, str)]
         try:
@@ -291,7 +292,7 @@ class _Expansion:
             tested = self._referred(f"eval.{name}.model", model) if model.startswith(JOB) else [None]
             for job, protocols in product(tested, group.protocols):
                 tested_model = self._path(model) if job is None else f"{JOB}{job.id}"
-                words = ["eval", *words_of({
+                words = ["eval", *command_words({
                     "model": tested_model, "protocol": protocols, **group.options, "set": group.set,
                     "device": group.device or shared.device, **self._everywhere(),
                 })]

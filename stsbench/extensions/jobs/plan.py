@@ -10,7 +10,7 @@ from typing import Any, get_args
 from stsbench.display.table import Document, Table
 from stsbench.display.tabular import RowsInFolder
 from stsbench.errors import StsbenchError, warning_log
-from stsbench.experiments.train import FilePath, check_counts, listed, path_word
+from stsbench.experiments.train import FilePath, as_tuple, check_counts, path_word
 from stsbench.extensions.jobs.expand import Job
 from stsbench.extensions.jobs.plan_file import Dtype
 from stsbench.extensions.jobs.plan_run import plan_jobs
@@ -53,7 +53,8 @@ class Jobs(RowsInFolder):
     def document(self) -> Document:
         """Return a row a job: where it stands, and what came out or went wrong."""
         cells = [[row[key] for key in ("job", "state", "result")] for row in self.rows]
-        return Document([Table.of(f"{self._counts}; run folders in {self.folder}", ["job", "state", "result"], cells)])
+        title = f"{self._counts}; run folders in {self.folder}"
+        return Document([Table.from_rows(title, ["job", "state", "result"], cells)])
 
 
 def run_plan(
@@ -90,7 +91,7 @@ def run_plan(
                  "offline": offline or None}
     wanted = plan_jobs(
         plan if isinstance(plan, Mapping) else Path(path_word(plan, "plan")), overrides=overrides,
-        output=None if output is None else str(output), only=listed(only, "only"), allow=listed(allow, "allow"),
+        output=None if output is None else str(output), only=as_tuple(only, "only"), allow=as_tuple(allow, "allow"),
     )
     if status or dry_run:
         return Jobs(wanted.folder, wanted.jobs if status else wanted.undone(), wanted.standings())

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import BeforeValidator, Field, create_model, model_validator
 
-from stsbench.config import read_yaml, shown, validate
+from stsbench.config import read_yaml, shorten, validate
 from stsbench.encoders.options import CoreArguments, EncoderOptions
 from stsbench.errors import StsbenchError, UsageError
 from stsbench.evaluation.options import DataOptions, MeasureOptions
@@ -167,7 +167,7 @@ class Plan(Settings):
     def _names_are_of_folders(self) -> Plan:
         for name in (*self.train, *self.eval):
             if not re.fullmatch(r"\w[\w.-]{0,79}", name):
-                raise ValueError(f"a group's name, {shown(name)}, must be letters, digits, _ . -: run folders have it")
+                raise ValueError(f"a group's name, {shorten(name)}, must be letters, digits, _ . -: run folders have it")
         return self
 
 

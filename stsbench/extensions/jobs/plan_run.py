@@ -12,9 +12,9 @@ from stsbench.data.fetch.sources import NAMED, training_text
 from stsbench.data.sets.catalog import catalog
 from stsbench.errors import StsbenchError
 from stsbench.extensions.jobs.content import check_jobs
-from stsbench.extensions.jobs.expand import Job, expand, words_of
+from stsbench.extensions.jobs.expand import Job, command_words, expand
 from stsbench.extensions.jobs.plan_file import BoardEntry, Defaults, Plan, made_plan, read_plan
-from stsbench.extensions.jobs.pool import PROGRAM, LocalPool, Place, Pool, RayPool, threads_of
+from stsbench.extensions.jobs.pool import PROGRAM, LocalPool, Place, Pool, RayPool, worker_threads
 from stsbench.extensions.jobs.schedule import Log, run_jobs
 from stsbench.extensions.jobs.state import Standing, clock, is_done, locks_work, standings
 from stsbench.hub import downloads_are_off
@@ -62,7 +62,7 @@ def add_to_board(runs: Sequence[EntryRuns], output: Path, board: Path, log: Call
         flags = [word for flag in entry.flags for word in ("--flag", flag)]
         words = [
             "leaderboard", "add", *(str(job.folder(output)) for job in of_entry.jobs), "--entry", entry.name,
-            "--board", str(board), *words_of(described), *flags,
+            "--board", str(board), *command_words(described), *flags,
         ]
         ended = subprocess.run([*PROGRAM, *words], capture_output=True, encoding="utf-8", errors="backslashreplace")
         lines = [line for line in ended.stderr.splitlines() if line.strip()]
@@ -183,7 +183,7 @@ def make_pool(
     is."""
     if not locks_work(folder):
         log(f"warning: files cannot be locked in {folder}: run one `stsbench run` on it at a time")
-    where = Place(folder, Path.cwd(), threads_of(workers or 1), clock(folder))
+    where = Place(folder, Path.cwd(), worker_threads(workers or 1), clock(folder))
     if ray is None:
         return LocalPool(workers or 1, where)
     cuda = any(device is not None and device.startswith("cuda") for device in devices)

@@ -27,7 +27,7 @@ from stsbench.extensions.jobs.state import (
     is_pruned,
     job_lock,
     missing_records,
-    note_of,
+    note_path,
     write_failure,
 )
 from stsbench.processes import cores
@@ -99,13 +99,13 @@ def attempt(job: Job, workspace: Place, start: Start = start, started: Callable[
             return Outcome("pruned")
         if (line := failure(workspace.there, job, workspace.since)) is not None:
             return Outcome("failed", line)
-        note_of(workspace.there, job, "failed").unlink(missing_ok=True)
+        note_path(workspace.there, job, "failed").unlink(missing_ok=True)
         return _run(job, workspace, lock, start, started)
 
 
 def _run(job: Job, workspace: Place, lock: int, start: Start, started: Callable[[Process], None] | None) -> Outcome:
     words = job.command(workspace.output, *_going_on(job, job.folder(workspace.there)))
-    log = note_of(workspace.there, job, "log")
+    log = note_path(workspace.there, job, "log")
     with log.open("ab") as stream:
         stream.write(TRY + f"{' '.join(words)}\n".encode())
         before = stream.tell()
@@ -128,7 +128,7 @@ def _run(job: Job, workspace: Place, lock: int, start: Start, started: Callable[
         return Outcome("lost", f"killed by {signal.Signals(-code).name}" if code < 0 else "stopped", seconds)
     line = _last_line(log, before) if code else "the command ended without its result"
     if job.kind == "eval" and code in (0, 3) and (missing := missing_records(job, job.folder(workspace.there))):
-        line = f"{', '.join(missing)} not measured; see {note_of(workspace.output, job, 'log')}"
+        line = f"{', '.join(missing)} not measured; see {note_path(workspace.output, job, 'log')}"
     write_failure(workspace.there, job, line)
     return Outcome("failed", line, seconds)
 
@@ -231,7 +231,7 @@ def devices(listed: str) -> list[str]:
     return names if len(names) > 1 else []
 
 
-def threads_of(workers: int) -> int:
+def worker_threads(workers: int) -> int:
     """Return threads of each of so many processes: $OMP_NUM_THREADS, else an equal share of the processors."""
     configured = os.environ.get("OMP_NUM_THREADS", "")
     return int(configured) if configured.isdecimal() and int(configured) else max(1, cores() // workers)

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from stsbench.extensions.jobs.expand import Job
 from stsbench.extensions.jobs.pool import Outcome, Pool
-from stsbench.extensions.jobs.state import Standing, Where, checkpoints, is_done, note_of, short, tries
+from stsbench.extensions.jobs.state import Standing, Where, checkpoints, is_done, note_path, short, tries
 from stsbench.wording import counted
 
 TRIES = 5  # in a row of a job that is killed before it gets on, by one caller: what kills it may do so every time
@@ -98,7 +98,7 @@ class _Schedule:
             for job in self._next(self.pool.workers - len(self.running)):
                 self.running.add(job.id)
                 if job.id not in self.again and job.id not in self.losses:
-                    self.log(f"{self._name(job)}: started; what it prints is in {note_of(self.output, job, 'log')}")
+                    self.log(f"{self._name(job)}: started; what it prints is in {note_path(self.output, job, 'log')}")
                 self.pool.submit(job)
             for job in self.feed.given_up() if self.feed else ():
                 self.pool.cancel(job)

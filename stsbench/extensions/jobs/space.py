@@ -189,9 +189,9 @@ class Study:
             return False
         asked = self._live(trial)
         asked.report(score, step)
-        return self.falls_behind(trial)
+        return self.should_stop(trial)
 
-    def falls_behind(self, trial: Trial) -> bool:
+    def should_stop(self, trial: Trial) -> bool:
         """Return whether a trial is to be given up by what was last reported: others may have come to that step since."""
         return self._prune and bool(self._live(trial).should_prune())
 

@@ -37,7 +37,7 @@ def short(id: str) -> str:
     return id.rpartition("-")[0]
 
 
-def note_of(output: Path, job: Job, suffix: str) -> Path:
+def note_path(output: Path, job: Job, suffix: str) -> Path:
     """Return a file about a job that is no part of its result."""
     return output / BESIDE / f"{job.id}.{suffix}"
 
@@ -57,7 +57,7 @@ def checkpoints(job: Job, output: Path) -> frozenset[str]:
 
 def tries(job: Job, output: Path) -> int:
     """Return how many processes of this job were ever started, by its log."""
-    log = note_of(output, job, "log")
+    log = note_path(output, job, "log")
     return log.read_bytes().count(TRY) if log.is_file() else 0
 
 
@@ -142,7 +142,7 @@ def job_lock(output: Path, job: Job) -> Iterator[int | None]:
     nobody starts it a second time. The system lets go of it when both have ended. The file stays: to delete it would
     give two workers two files of one name.
     """
-    path = note_of(output, job, "lock")
+    path = note_path(output, job, "lock")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         stream = path.open("a")
@@ -171,13 +171,13 @@ def clock(output: Path) -> float:
 
 def write_failure(output: Path, job: Job, line: str) -> None:
     """Keep why a job failed, for the table and for workers elsewhere."""
-    with atomic_write(note_of(output, job, "failed")) as stream:
+    with atomic_write(note_path(output, job, "failed")) as stream:
         stream.write(line + "\n")
 
 
 def failure(output: Path, job: Job, since: float | None = None) -> str | None:
     """Return why the job failed at its last try, made after `since`; None where it did not."""
-    path = note_of(output, job, "failed")
+    path = note_path(output, job, "failed")
     try:
         if since is not None and path.stat().st_mtime < since:
             return None
@@ -188,13 +188,13 @@ def failure(output: Path, job: Job, since: float | None = None) -> str | None:
 
 def prune(output: Path, job: Job) -> None:
     """Say that the job is given up: nobody starts it any more."""
-    with atomic_write(note_of(output, job, "pruned")):
+    with atomic_write(note_path(output, job, "pruned")):
         pass
 
 
 def is_pruned(job: Job, output: Path) -> bool:
     """Return whether a sweep has given the job up."""
-    return note_of(output, job, "pruned").exists()
+    return note_path(output, job, "pruned").exists()
 
 
 def standings(jobs: Sequence[Job], output: Path) -> dict[str, Standing]:
@@ -208,7 +208,7 @@ def standings(jobs: Sequence[Job], output: Path) -> dict[str, Standing]:
 def _standing(job: Job, output: Path, before: dict[str, Standing]) -> Standing:
     if is_done(job, output):
         return Standing("done", _result(job, job.folder(output)))
-    if note_of(output, job, "lock").exists():
+    if note_path(output, job, "lock").exists():
         with job_lock(output, job) as lock:
             if lock is None:
                 return Standing("running")

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from stsbench.config import flatten, parse_yaml, shown
+from stsbench.config import flatten, parse_yaml, shorten
 from stsbench.errors import StsbenchError, one_line
 from stsbench.extensions.jobs.content import check_read, dev_digests, digests
 from stsbench.extensions.jobs.expand import FILES, MOST_JOBS, Job, as_text, expand
@@ -173,7 +173,7 @@ def _claim(search: Sweep) -> None:
             before, now = (flatten(content, lists=True) for content in (read_json_object(path), search.identity))
             for key in {**before, **now}:
                 if before.get(key) != now.get(key):
-                    was, now_is = shown(before.get(key)), shown(now.get(key))
+                    was, now_is = shorten(before.get(key)), shorten(now.get(key))
                     raise StsbenchError(
                         f"{search.output} holds another search: {key} was {was} there and is {now_is} here: choose another "
                         "--output"
@@ -255,7 +255,7 @@ class _Feed:
             new = False
             with suppress(OSError, StsbenchError):  # a log that is being replaced is read at the next look
                 new = any(self._bad(trial, *point) for point in self._curve(trial, jobs[0]))
-            if new or (trial.number in self.reported and self.study.falls_behind(trial)):
+            if new or (trial.number in self.reported and self.study.should_stop(trial)):
                 self.log(f"trial {trial.number}: given up after step {self.reported[trial.number]}")
                 unfinished = [job for job in jobs if not is_done(job, self.search.output)]
                 for job in unfinished:

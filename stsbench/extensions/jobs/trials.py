@@ -15,14 +15,14 @@ from typing import Annotated, Any, get_args
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
-from stsbench.config import parse_yaml, shown, validate
+from stsbench.config import parse_yaml, shorten, validate
 from stsbench.data.text.cache import built_folder
 from stsbench.display.style import COLOURS, COLUMN, GREY, PAGE, new_figure
 from stsbench.display.table import Document, Table
 from stsbench.display.tabular import RowsInFolder
 from stsbench.errors import StsbenchError, UsageError, warning_log
-from stsbench.experiments.train import FilePath, Rows, asked, check_counts, listed
-from stsbench.extensions.jobs.expand import words_of
+from stsbench.experiments.train import FilePath, Rows, as_tuple, check_counts, check_request
+from stsbench.extensions.jobs.expand import command_words
 from stsbench.extensions.jobs.plan_file import Defaults, TrainGroup
 from stsbench.extensions.jobs.plan_run import make_pool, refuse_missing
 from stsbench.extensions.jobs.space import LARGEST, Sampler, Space, read_space, space_of_grid
@@ -46,7 +46,7 @@ _MOST = 12  # values of a key in a grid that is drawn as one
 _DECADES = 30  # largest over least value from which an axis is logarithmic
 
 
-def search_of(
+def plan_search(
     method: str, space: str | Mapping[str, Any] | None, grid: Grid, sampler: str | None, trials: int | None, seeds: int,
     seed: int, prune: bool, options: Mapping[str, Any],
 ) -> Sweep:
@@ -61,7 +61,7 @@ def search_of(
     searched = _space(method, space, grid)
     kind: Any = sampler or ("grid" if searched.finite else "tpe")
     if kind not in get_args(Sampler):
-        raise UsageError(f"--sampler {shown(kind)}: it is one of {', '.join(get_args(Sampler))}")
+        raise UsageError(f"--sampler {shorten(kind)}: it is one of {', '.join(get_args(Sampler))}")
     if kind == "grid" and not searched.finite:
         raise UsageError("--sampler grid needs lists of values: the space has ranges")
     if (kind == "grid") == (trials is not None):
@@ -152,7 +152,7 @@ class Trials(RowsInFolder):
             state = ": ".join(filter(None, (row["state"], result.reason)))
             lines.append([row["trial"], *values, score, sd, row["seeds"], state])
         title = f"{self.method}: {counted(len(self.results), 'trial')}; the best as a recipe: {self.folder / BEST}"
-        return Document([Table.of(title, ["trial", *keys, by, "sd", "seeds", "state"], lines)])
+        return Document([Table.from_rows(title, ["trial", *keys, by, "sd", "seeds", "state"], lines)])
 
 
 def sweep(
@@ -187,17 +187,17 @@ def sweep(
     """
     log = warning_log()
     check_counts(seeds=seeds, trials=trials, workers=workers, max_steps=max_steps)
-    words = asked(method, recipe, settings, backbone=backbone, data=data, labelled=labelled, dev=dev)
+    words = check_request(method, recipe, settings, backbone=backbone, data=data, labelled=labelled, dev=dev)
     options = {
         "recipe": _recipe_file(words.recipe) if isinstance(words.recipe, Recipe) else words.recipe,
         "backbone": words.backbone, "data": words.data, "labelled": words.labelled, "max_steps": max_steps,
-        "sets": words_of({"set": {**words.values, **({"selection.by": words.dev} if words.dev else {})}})[1::2],
+        "sets": command_words({"set": {**words.values, **({"selection.by": words.dev} if words.dev else {})}})[1::2],
         "device": device, "dtype": dtype, "data_dir": None if data_dir is None else str(data_dir), "sample": sample,
         "offline": offline,
     }
-    search = search_of(
+    search = plan_search(
         words.method, fspath(space) if isinstance(space, PathLike) else space,
-        grid if isinstance(grid, Mapping) else listed(grid, "grid"), sampler, trials, seeds, seed, prune, options,
+        grid if isinstance(grid, Mapping) else as_tuple(grid, "grid"), sampler, trials, seeds, seed, prune, options,
     )
     folder = (Path("runs") / f"sweep-{search.name}").absolute() if output is None else Path(output)
     search = replace(search, output=folder)

@@ -98,7 +98,7 @@ def decides_by_prompt(wrapped: Any) -> bool:
     return type(wrapped) in (SentenceTransformerEncoderWrapper, InstructSentenceTransformerModel)
 
 
-def inputs_of(texts: Sequence[str], batch: int) -> Any:
+def as_batches(texts: Sequence[str], batch: int) -> Any:
     """Return n texts as mteb gives them to its models: a DataLoader of batches {"text": list of str}."""
     from datasets import Dataset
     from torch.utils.data import DataLoader
@@ -106,7 +106,7 @@ def inputs_of(texts: Sequence[str], batch: int) -> Any:
     return DataLoader(Dataset.from_dict({"text": list(texts)}), batch_size=batch)
 
 
-def call_of(wrapped: Any, metadata: Any, prompt_type: Any) -> Call | None:
+def find_call(wrapped: Any, metadata: Any, prompt_type: Any) -> Call | None:
     """Return what the SentenceTransformer in it is asked for texts of a task; None without such a model. Nothing is
     computed."""
     model = library_model(wrapped)
@@ -122,7 +122,7 @@ def call_of(wrapped: Any, metadata: Any, prompt_type: Any) -> Call | None:
         setattr(model, name, partial(record, name))
     try:
         about = {"task_metadata": metadata, "hf_split": "test", "hf_subset": "default"}
-        wrapped.encode(inputs_of(["a"], 1), prompt_type=prompt_type, **about)
+        wrapped.encode(as_batches(["a"], 1), prompt_type=prompt_type, **about)
     except _Called:
         pass
     finally:
@@ -166,7 +166,7 @@ def load_registered(registered: Registered, options: EncoderOptions) -> tuple[An
         raise _refused(error, registered, options) from error
     if not callable(getattr(model, "encode", None)):
         raise EncoderError(f"{name}: mteb's {type(model).__name__} has no encode: it is no encoder")
-    if options.dtype != EncoderOptions.dtype and (stands := dtype_of(model)) != options.dtype:
+    if options.dtype != EncoderOptions.dtype and (stands := weight_dtype(model)) != options.dtype:
         raise EncoderError(f"--dtype {options.dtype}: mteb's loader of {name} does not honour it (its weights: "
                            f"{stands or 'none'})")
     if options.max_length is not None:
@@ -174,7 +174,7 @@ def load_registered(registered: Registered, options: EncoderOptions) -> tuple[An
     return model, code
 
 
-def dtype_of(model: Any) -> str | None:
+def weight_dtype(model: Any) -> str | None:
     """Return the type of the first floating-point weight of what mteb has loaded, such as "float32"; None without
     weights."""
     parameters = getattr(getattr(model, "model", None), "parameters", None)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stsbench.data.fetch.mteb import undisturbed
-from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, EncoderSpec, Progress, Traits, parameters_of
+from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, EncoderSpec, Progress, Traits, count_parameters
 from stsbench.encoders.forward import batching
 from stsbench.encoders.forward.batching import NO_LIMIT, restore, sharing_limit
 from stsbench.encoders.forward.checkpoint import first_line, quiet
@@ -24,14 +24,14 @@ from stsbench.encoders.roles import TextTask
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.extensions.mteb_models.load import (
     Call,
-    call_of,
+    as_batches,
     decides_by_prompt,
-    dtype_of,
+    find_call,
     guarded,
-    inputs_of,
     library_model,
     load_registered,
     tells_roles_apart,
+    weight_dtype,
 )
 from stsbench.extensions.mteb_models.registered import Registered, find_registered
 from stsbench.metrics.similarity import SIMILARITIES
@@ -82,7 +82,7 @@ class MtebModel(Encoder):
         self.library, self.by_prompt = library_model(self.model), decides_by_prompt(self.model)
         self.engine = "" if self.library is None else f"mteb's {type(self.model).__name__}"
         self.traits = Traits(libraries=("stsbench", *_LIBRARIES, "tokenizers"), asks_task=True)
-        self._code, self._dtype = sorted(code), dtype_of(self.model) or EncoderOptions.dtype
+        self._code, self._dtype = sorted(code), weight_dtype(self.model) or EncoderOptions.dtype
         self._parts = [] if self.library is None else list(self.library.modules())
         self._read(_PLAIN)
         self._plain = self.spec
@@ -116,20 +116,20 @@ class MtebModel(Encoder):
 
     def for_task(self, task: TextTask) -> Encoder:
         """Return the same model as it reads texts of a task; of no known type as it reads any text."""
-        return self._other((task.type or _PLAIN[0], task.name, None), task.metadata)
+        return self._copy((task.type or _PLAIN[0], task.name, None), task.metadata)
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
         """Return the same model as it reads queries or documents of its task; what it puts before them is its own affair."""
         if prompt is not None or role == self._task[2]:
             return self
         if self._task == _PLAIN:
-            return self._other(("Retrieval", "", role))
-        return self._other((*self._task[:2], role), self.metadata)
+            return self._copy(("Retrieval", "", role))
+        return self._copy((*self._task[:2], role), self.metadata)
 
     def counts(self, texts: Sequence[str]) -> Counts:
         """Return the parameters of what mteb loaded."""
         loaded = self.library if self.library is not None else getattr(self.model, "model", None)
-        return Counts(parameters_of(loaded) if hasattr(loaded, "parameters") else None)
+        return Counts(count_parameters(loaded) if hasattr(loaded, "parameters") else None)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """Return float32 (n, d) vectors. EncoderError: whatever the model's own code raises, or what are no n vectors."""
@@ -158,7 +158,7 @@ class MtebModel(Encoder):
         for part in self._parts:
             restore(part)
         return self.encode_batches(
-            inputs_of(texts, batch), task_metadata=self.metadata, hf_split="test", hf_subset="default",
+            as_batches(texts, batch), task_metadata=self.metadata, hf_split="test", hf_subset="default",
             prompt_type=self._prompt_type, batch_size=batch, show_progress_bar=False,
         )
 
@@ -195,7 +195,7 @@ class MtebModel(Encoder):
         except Exception as error:  # several hundred models have errors of their own
             raise EncoderError(f"{name} cannot encode: {type(error).__name__}: {first_line(error)}") from error
 
-    def _other(self, task: tuple[str, str, str | None], metadata: Any = None) -> Encoder:
+    def _copy(self, task: tuple[str, str, str | None], metadata: Any = None) -> Encoder:
         other = copy.copy(self)
         other._read(task, metadata)
         return self if other.spec == self.spec else other
@@ -207,7 +207,7 @@ class MtebModel(Encoder):
 
             self._task, self.metadata = task, metadata or task_metadata(*task[:2])
             self._prompt_type = None if task[2] is None else PromptType(task[2])
-            self.spec = self._spec(call_of(self.model, self.metadata, self._prompt_type))
+            self.spec = self._spec(find_call(self.model, self.metadata, self._prompt_type))
 
     def _spec(self, call: Call | None) -> EncoderSpec:
         role = self._task[2]

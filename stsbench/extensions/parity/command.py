@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from stsbench.cli.options import Command, options_of
+from stsbench.cli.options import Command, add_options
 from stsbench.extensions.parity.options import ParityOptions
 
 DIFFERING = 3  # the exit code of a comparison that was made, and found a difference
@@ -21,7 +21,7 @@ DIFFERING = 3  # the exit code of a comparison that was made, and found a differ
               "names it, without the dashes, e.g. pooler=cls; repeatable.")
 @click.option("--b", "b_settings", multiple=True, metavar="OPTION=VALUE", help="The same of B, e.g. dtype=bfloat16.")
 @click.option("--texts", type=click.Path(path_type=Path), help="UTF-8, one text a line; default: those of the package.")
-@options_of(ParityOptions)
+@add_options(ParityOptions)
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the result as JSON; - makes stdout pure JSON.")
 @click.option("--page", type=click.Path(path_type=Path), metavar="FILE.html", help="Write a page to hand on, in one file.")
 def parity_(

@@ -118,7 +118,7 @@ class Search:
     def run(self, start: _State) -> Explanation:
         """From A as it is."""
         shares: dict[Hypothesis, float] = {}
-        end = self._one(start, shares) or self._two(start, shares)
+        end = self._step(start, shares) or self._two(start, shares)
         if end is None:
             best = max(shares, key=lambda known: shares[known], default=None)
             near = None if best is None or shares[best] < _NEAREST else (best.words, shares[best])
@@ -129,7 +129,7 @@ class Search:
         causes = (*end.causes, *([] if last is None else [last]))
         return Explanation(causes, float(end.fit.distance.max()), tuple(self.tried))
 
-    def _one(self, state: _State, shares: dict[Hypothesis, float]) -> _State | None:
+    def _step(self, state: _State, shares: dict[Hypothesis, float]) -> _State | None:
         """Return the state after one change more, which explains B; with `shares` filled by what each one takes away."""
         known = hypotheses(self.shop, state.b.shape[1])
         near = state.fit.distance <= self.tolerance
@@ -211,7 +211,7 @@ class Search:
         firsts = [_ordered(start, self.tolerance), *(self._after(start, one) for one in best)]
         for state in firsts:
             if state is not None and state.fit.share(start.fit) > _PART:
-                ended = self._one(state, {})
+                ended = self._step(state, {})
                 if ended is not None:
                     return ended
         return None

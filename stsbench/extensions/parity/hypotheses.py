@@ -142,7 +142,7 @@ def limits(
     """
     if isinstance(shop, Sealed) or bool((distance <= tolerance).all()):
         return []
-    lengths, now = np.array(shop.lengths(texts, variant)), variant.cut_from(shop.parts)
+    lengths, now = np.array(shop.lengths(texts, variant)), variant.cut_limit(shop.parts)
     most, off = shop.parts.positions or 1 << 30, np.flatnonzero(distance > tolerance)
     least = 2
     if now is not None and bool((lengths[off] > now).all()):  # it may read more than A

@@ -131,7 +131,7 @@ class Scores:
         return UNEQUAL if low > self.margin or high < -self.margin else OPEN
 
 
-def scores_of(encoders: Sequence[Encoder], options: ParityOptions) -> tuple[tuple[Scores, ...], tuple[str, ...]]:
+def measure_scores(encoders: Sequence[Encoder], options: ParityOptions) -> tuple[tuple[Scores, ...], tuple[str, ...]]:
     """Return a row for each task of each protocol, the average last; and what a user must know of the two runs.
     StsbenchError: nothing can be compared."""
     assert options.protocols is not None

@@ -18,11 +18,11 @@ from stsbench.encoders.load import load_encoder
 from stsbench.encoders.options import EncoderOptions
 from stsbench.errors import DegenerateError, EncoderError, StsbenchError
 from stsbench.evaluation.announce import described_encoder
-from stsbench.evaluation.options import words_of
+from stsbench.evaluation.options import split_names
 from stsbench.extensions.parity.explain import Cause, Explanation, explain, lengths_cause, reordered
-from stsbench.extensions.parity.measures import TOLERANCES, Floats, same_lengths, scores_of, stretched, turned
+from stsbench.extensions.parity.measures import TOLERANCES, Floats, measure_scores, same_lengths, stretched, turned
 from stsbench.extensions.parity.options import ParityOptions, encoder_options
-from stsbench.extensions.parity.parts import parts_of
+from stsbench.extensions.parity.parts import take_apart
 from stsbench.extensions.parity.result import DIFFERENT, EQUAL, SCALED, WIDTHS, Parity, Side
 from stsbench.extensions.parity.texts import ProbeTexts
 from stsbench.extensions.parity.variant import Sealed, Variant, Workshop, dense
@@ -55,12 +55,12 @@ def parity(
     <Parity: equal up to scale; vectors are 2 times as long>
     """
     options = checked_options(
-        ParityOptions, "parity", tolerance=tolerance, why=why, protocols=words_of(protocols), tasks=words_of(tasks),
+        ParityOptions, "parity", tolerance=tolerance, why=why, protocols=split_names(protocols), tasks=split_names(tasks),
         margin=margin, resamples=resamples, data_dir=data_dir, sample=sample,
     )
     if not margin > 0:
         raise StsbenchError(f"parity: margin={margin}: must be more than 0 points")
-    probe = ProbeTexts.of(texts)
+    probe = ProbeTexts.load(texts)
     asked = [_side_options(side, settings) for side, settings in ((a, a_options), (b, b_options))]
     encoders = [_loaded(side, how) for side, how in zip((a, b), asked, strict=True)]
     (of_a, lost_a), (of_b, lost_b) = (encoded(encoder, probe.texts) for encoder in encoders)
@@ -69,7 +69,7 @@ def parity(
     level = TOLERANCES[options.tolerance]
     verdict = _verdict(of_a, of_b, level)
     explanation, remarks = _explained(encoders, probe.texts, of_a, of_b, level) if options.why else (None, ())
-    scores, heard = scores_of(encoders, options) if options.protocols is not None else ((), ())
+    scores, heard = measure_scores(encoders, options) if options.protocols is not None else ((), ())
     notes = tuple(filter(None, [*remarks, lost_b, *heard]))
     return Parity(
         (_side(encoders[0]), _side(encoders[1])), probe, options.tolerance, level, verdict, of_a, of_b, explanation, scores,
@@ -195,10 +195,10 @@ def workshop(
 ) -> tuple[Workshop | Sealed, str]:
     """Return where variants of `a` are made, which has these vectors itself; and a remark where its parts are not known,
     or do not give them."""
-    parts = parts_of(a)
+    parts = take_apart(a)
     if parts is None:
         return Sealed(a), f"the parts of A ({a.spec.name}) are not known: little could be tried"
-    shop = Workshop(parts, parts_of(b))
+    shop = Workshop(parts, take_apart(b))
     again = shop.vectors(texts, Variant())
     level = TOLERANCES[a.spec.dtype if a.spec.dtype in TOLERANCES else "float32"]
     if again is None or again.shape != vectors.shape or (turned(again, vectors) > level).any():

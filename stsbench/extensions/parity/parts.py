@@ -46,10 +46,10 @@ class Parts:
     post: Any = None  # a fitted post-processing
 
 
-def parts_of(encoder: Encoder) -> Parts | None:
+def take_apart(encoder: Encoder) -> Parts | None:
     """Return the parts of an encoder; None for a kind, or for modules, that cannot be taken apart here."""
     if isinstance(encoder, PostProcessed):
-        inner = parts_of(encoder.base)
+        inner = take_apart(encoder.base)
         return None if inner is None or encoder.spec.fitted_on is None else replace(inner, post=encoder.chain)
     if isinstance(encoder, LazyEncoder):
         return _native(encoder)
@@ -112,7 +112,7 @@ def _through(module: Any) -> Step:
     return step
 
 
-def states_of(poolers: tuple[str, ...], layer: int | None) -> list[tuple[int, ...]]:
+def pooled_states(poolers: tuple[str, ...], layer: int | None) -> list[tuple[int, ...]]:
     """Return the hidden states that each pooler reads."""
     return [(layer,) if layer is not None else STATES.get(name, (-1,)) for name in poolers]
 

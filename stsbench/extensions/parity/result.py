@@ -14,7 +14,7 @@ import numpy as np
 
 from stsbench.display.table import Column, Document, Estimate, Table, html_lines
 from stsbench.display.tabular import Tabular, arrow_table
-from stsbench.encoders.base import EncoderSpec, fingerprint_of
+from stsbench.encoders.base import EncoderSpec, mapping_fingerprint
 from stsbench.extensions.parity.explain import Explanation
 from stsbench.extensions.parity.measures import EQUIVALENT, QUANTILES, Floats, Scores, cosines, lengths, turned
 from stsbench.extensions.parity.texts import ProbeTexts
@@ -146,10 +146,10 @@ class Parity(Tabular):
         rows = [(kind, kinds == kind) for kind in dict.fromkeys(self.probe.kinds)]
         worst = self._rows(self.worst())
         return [
-            Table.of("by kind of text", ["kind of text", "texts", "beyond the tolerance", "smallest cosine"], [
+            Table.from_rows("by kind of text", ["kind of text", "texts", "beyond the tolerance", "smallest cosine"], [
                 [kind, int(its.sum()), int(off[its].sum()), _least(self.cosines[its])] for kind, its in rows
             ]),
-            Table.of("the texts that are farthest apart", ["text", "kind", "cosine", "length in A", "length in B"], [
+            Table.from_rows("the texts that are farthest apart", ["text", "kind", "cosine", "length in A", "length in B"], [
                 [repr(text) if len(text := row["text"]) <= 60 else f"{text[:57]!r}...", row["kind"],
                  "not finite" if row["cosine"] is None else _cosine(row["cosine"]),
                  f"{row['length_a']:.4g}", f"{row['length_b']:.4g}"] for row in worst
@@ -273,14 +273,14 @@ def _histogram(result: Parity) -> str:
 def _sides(a: Side, b: Side) -> Table:
     """Return every field of the two specs, and the libraries."""
     fields = [asdict(side.spec) for side in (a, b)]
-    specs = [{**spec, **spec["options"], "fingerprint": fingerprint_of(spec)} for spec in fields]
+    specs = [{**spec, **spec["options"], "fingerprint": mapping_fingerprint(spec)} for spec in fields]
     for spec, side in zip(specs, (a, b), strict=True):
         spec.pop("options")
         spec |= {"dimension": side.dimension, "run by": side.engine, **side.libraries}
     keys = dict.fromkeys([*specs[0], *specs[1]])
     cells = [[key, *(_value(spec.get(key)) for spec in specs)] for key in keys
              if any(spec.get(key) not in (None, "", []) for spec in specs)]
-    return Table.of("all that decides their vectors", ["", "A", "B"], cells)
+    return Table.from_rows("all that decides their vectors", ["", "A", "B"], cells)
 
 
 def _value(value: object) -> str:

@@ -120,7 +120,7 @@ class ProbeTexts:
         return hashlib.sha256("\0".join(self.texts).encode()).hexdigest()
 
     @classmethod
-    def of(cls, texts: str | Path | Iterable[str] | None) -> ProbeTexts:
+    def load(cls, texts: str | Path | Iterable[str] | None) -> ProbeTexts:
         """texts: a file, one text a line, or a table with a column of texts; a program's; None: those of the package.
         StsbenchError: none, or not readable."""
         if texts is None:

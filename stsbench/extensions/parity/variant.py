@@ -18,7 +18,7 @@ from stsbench.encoders.prompt.template import Template, Tokeniser
 from stsbench.encoders.prompt.tokenizer import table_size
 from stsbench.errors import EncoderError
 from stsbench.extensions.parity.measures import Floats
-from stsbench.extensions.parity.parts import Parts, changed, states_of
+from stsbench.extensions.parity.parts import Parts, changed, pooled_states
 from stsbench.torch_state import fresh_torch
 
 INSIDE = "mean of the tokens that are not special"  # a pooler of other programs
@@ -47,7 +47,7 @@ class Variant:
     width: int | None = None  # numbers that are kept
     stored: str = ""  # the type that the finished numbers were rounded to
 
-    def cut_from(self, parts: Parts) -> int | None:
+    def cut_limit(self, parts: Parts) -> int | None:
         """Return the limit that holds."""
         return parts.limit if self.limit is None else self.limit
 
@@ -80,7 +80,7 @@ class Workshop:
 
     def rows(self, texts: Sequence[str], variant: Variant) -> list[list[int]]:
         """Return token ids of each text."""
-        limit, tokenizer = variant.cut_from(self.parts), self._tokenizer(variant.tokens)
+        limit, tokenizer = variant.cut_limit(self.parts), self._tokenizer(variant.tokens)
         around = self.parts.template
         prompt = self.parts.prompt if variant.prompt is None else variant.prompt
         inner = None if limit is None or not variant.keeps_end else limit - variant.first - variant.last
@@ -168,7 +168,7 @@ class Workshop:
         if not row:
             return torch.zeros(len(poolers) * int(self.parts.model.config.hidden_size))
         parts = []
-        for name, numbers in zip(poolers, states_of(poolers, layer), strict=True):
+        for name, numbers in zip(poolers, pooled_states(poolers, layer), strict=True):
             if name == INSIDE:
                 head, tail = self.special(variant.tokens)
                 inner = states[-1][head: len(row) - tail]
@@ -197,7 +197,7 @@ class Sealed:
 
     def vectors(self, texts: Sequence[str], variant: Variant) -> Floats | None:
         """As `Workshop.vectors`, for another case, another prompt, a cut and rounded numbers."""
-        reader = self.encoder if variant.prompt is None else self.encoder.behind(variant.prompt)
+        reader = self.encoder if variant.prompt is None else self.encoder.with_prompt(variant.prompt)
         listed = list(dict.fromkeys(text.lower() for text in texts)) if variant.lower else list(texts)
         try:
             made = dense(reader.run(listed).vectors)[:, : variant.width]

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from stsbench.cli.output.messages import echo
-from stsbench.extensions.plots.draw import PICTURES, drawn
+from stsbench.extensions.plots.draw import PICTURES, draw_figure
 
 
 @click.command(short_help="Draw similarity, geometry, spectrum or training of runs, as PNG or SVG.")
@@ -38,6 +38,6 @@ def plot(picture: str, runs: tuple[Path, ...], output: Path | None, texts: tuple
 
     output = output or Path(picture)
     with style():
-        for path in save(drawn(picture, runs, texts, method, output), output):
+        for path in save(draw_figure(picture, runs, texts, method, output), output):
             echo(str(path))
     return 0

@@ -41,20 +41,20 @@ def plot(
     """
     from stsbench.data.own.texts import checked_texts
     from stsbench.display.style import save, style
-    from stsbench.evaluation.run_file import folder_of
+    from stsbench.evaluation.run_file import run_folder
 
     listed = [runs] if isinstance(runs, str) or not isinstance(runs, Sequence) else runs
-    folders = [folder_of(run) for run in listed]
+    folders = [run_folder(run) for run in listed]
     target = None if output is None else as_path(output, "output")
     words = [texts] if isinstance(texts, str) else list(checked_texts(texts, "text"))
     with style():
-        figure = drawn(picture, folders, words, method, target)
+        figure = draw_figure(picture, folders, words, method, target)
         if target is not None:
             save(figure, target)
     return figure
 
 
-def drawn(picture: str, runs: Sequence[Path], texts: Sequence[str], method: str | None, output: Path | None) -> Figure:
+def draw_figure(picture: str, runs: Sequence[Path], texts: Sequence[str], method: str | None, output: Path | None) -> Figure:
     """Return the figure, in the style that is set. UsageError: runs and texts are not what the picture is of; StsbenchError:
     `output` has a wrong suffix, which is found before anything is drawn, and as the picture's own `figure` raises it."""
     from stsbench.display.style import targets

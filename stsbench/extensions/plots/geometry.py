@@ -17,7 +17,7 @@ from stsbench.display.style import COLOURS, COLUMN, DASHES, GREY, PAGE, new_figu
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import Observations, kinds, load_protocol
 from stsbench.evaluation.records import Record
-from stsbench.evaluation.run_file import load_records, observations_of
+from stsbench.evaluation.run_file import load_records, read_observations
 from stsbench.metrics.geometry import RATINGS, by_rating, relative
 from stsbench.registry import DEFAULT_PROTOCOL
 
@@ -42,7 +42,7 @@ class Drawn:
         return next(row.value for row in self.record.scores if row.metric == metric and row.subset is None)
 
 
-def drawn(folders: Sequence[Path], arrays: Sequence[str]) -> list[Drawn]:
+def load_folders(folders: Sequence[Path], arrays: Sequence[str]) -> list[Drawn]:
     """Return each folder's STS-B record by a protocol that observes the first of `arrays` that it has, with observations.
 
     Raises StsbenchError when a folder has none, when a file is missing or damaged, or when runs were measured on
@@ -52,7 +52,7 @@ def drawn(folders: Sequence[Path], arrays: Sequence[str]) -> list[Drawn]:
     _comparable(records)
     labels = _labels(records)
     return [
-        Drawn(label, folder, record, observations_of(folder, record))
+        Drawn(label, folder, record, read_observations(folder, record))
         for label, (folder, record) in zip(labels, records, strict=True)
     ]
 
@@ -137,7 +137,7 @@ def _short(name: str) -> str:
 
 def plane_figure(folders: Sequence[Path]) -> Any:
     """Return a matplotlib figure. Raises StsbenchError where a run has no geometry record."""
-    runs = drawn(folders, ("uniformity",))
+    runs = load_folders(folders, ("uniformity",))
     points = [(run.value("uniformity"), run.value("alignment")) for run in runs]
     averages = [sts_average(run.folder) for run in runs]
     drawing = new_figure(COLUMN, 2.6)
@@ -168,7 +168,7 @@ def plane_figure(folders: Sequence[Path]) -> Any:
 
 def spectrum_figure(folders: Sequence[Path]) -> Any:
     """Return a matplotlib figure. Raises StsbenchError where a run has no geometry record."""
-    runs = drawn(folders, ("spectrum",))
+    runs = load_folders(folders, ("spectrum",))
     drawing = new_figure(COLUMN, 2.4)
     axes = drawing.subplots()
     for number, run in enumerate(runs):
@@ -191,7 +191,7 @@ def spectrum_figure(folders: Sequence[Path]) -> Any:
 
 def similarity_figure(folders: Sequence[Path]) -> Any:
     """Return a matplotlib figure. Raises StsbenchError where a run has no cosines of STS-B."""
-    runs = drawn(folders, _COSINES)
+    runs = load_folders(folders, _COSINES)
     groups = [by_rating(_cosine(run), run.observations.arrays["gold"]) for run in runs]
     columns = {1: 1, 2: 2, 4: 2}.get(len(runs), 3)
     rows = -(-len(runs) // columns)

@@ -134,7 +134,7 @@ class PromptScores(Tabular):
         """Return (protocol, task), averages among them, in their order."""
         return tuple(dict.fromkeys((score.protocol, score.task) for score in self.scores))
 
-    def of(self, task: tuple[str, str], kind: str) -> list[PromptScore]:
+    def task_scores(self, task: tuple[str, str], kind: str) -> list[PromptScore]:
         """Return the scores of one kind on one task."""
         return [score for score in self.scores if (score.protocol, score.task) == task and score.kind == kind]
 
@@ -153,10 +153,10 @@ class PromptScores(Tabular):
             scores, _ = self._values(task)
             over = mean_over_prompts(scores)
             low, high = (float(value) for value in np.quantile(scores, [0.025, 0.975]))
-            [default] = self.of(task, DEFAULT)
+            [default] = self.task_scores(task, DEFAULT)
             yield {
                 "protocol": task[0], "task": task[1], "metric": default.metric, **asdict(self.spread(task)),
-                "no_prompt": self._one(task, NONE), "neutral": self._one(task, CONTROL), "error": over.error,
+                "no_prompt": self._score(task, NONE), "neutral": self._score(task, CONTROL), "error": over.error,
                 "prompts_low": low, "prompts_high": high, "items_low": default.low, "items_high": default.high,
             }
 
@@ -180,9 +180,9 @@ class PromptScores(Tabular):
         """Return each task's scores over prompts as points, with the default, its interval over items, and the controls."""
 
         strips = [
-            Strip(task[1], tuple(score.value for score in self.of(task, PROMPT)), default.value, (default.low, default.high),
-                  self._one(task, NONE), self._one(task, CONTROL))
-            for task in self.tasks for default in self.of(task, DEFAULT)
+            Strip(task[1], tuple(score.value for score in self.task_scores(task, PROMPT)), default.value,
+                  (default.low, default.high), self._score(task, NONE), self._score(task, CONTROL))
+            for task in self.tasks for default in self.task_scores(task, DEFAULT)
         ]
         title = f"{self.name}, {counted(self.prompts, 'prompt')}"
         drawn: Figure = figure(strips, title, self.scores[0].metric, self.neutral)
@@ -210,21 +210,21 @@ class PromptScores(Tabular):
     def _remarks(self) -> list[str]:
         lines = []
         for task in self.tasks:
-            ordered = sorted(self.of(task, PROMPT), key=lambda score: score.value, reverse=not self._lower(task))
+            ordered = sorted(self.task_scores(task, PROMPT), key=lambda score: score.value, reverse=not self._lower(task))
             best, worst = ordered[0], ordered[-1]
             lines.append(f"{task[1]}: best {best.value:.2f} behind {best.prompt!r}, worst {worst.value:.2f} behind "
                          f"{worst.prompt!r}")
         return [*lines, FOOT.format(neutral=self.neutral)]
 
     def _values(self, task: tuple[str, str]) -> tuple[Any, float]:
-        [default] = self.of(task, DEFAULT)
-        return np.array([score.value for score in self.of(task, PROMPT)]), default.value
+        [default] = self.task_scores(task, DEFAULT)
+        return np.array([score.value for score in self.task_scores(task, PROMPT)]), default.value
 
-    def _one(self, task: tuple[str, str], kind: str) -> float | None:
-        return next((score.value for score in self.of(task, kind)), None)
+    def _score(self, task: tuple[str, str], kind: str) -> float | None:
+        return next((score.value for score in self.task_scores(task, kind)), None)
 
     def _lower(self, task: tuple[str, str]) -> bool:
-        return metric_under(task[0], self.of(task, DEFAULT)[0].metric).lower
+        return metric_under(task[0], self.task_scores(task, DEFAULT)[0].metric).lower
 
 
 @takes(MeasureOptions, DataOptions, CacheOptions)
@@ -263,7 +263,8 @@ its training decides what stands around a text
     failures: list[str] = []
     errors: list[StsbenchError] = []
     scores: list[PromptScore] = []
-    readers = {prompt: behind(encoder, prompt) for kind, prompt, _, _ in runs if kind != DEFAULT}  # refused before any run
+    # A prompt that the encoder cannot read is refused before any run.
+    readers = {prompt: with_prompt(encoder, prompt) for kind, prompt, _, _ in runs if kind != DEFAULT}
     for number, (kind, prompt, as_it_is, of_tasks) in enumerate(runs):
         reader = as_it_is or readers[prompt]
         known = None if kind == PROMPT else made.get(reader.identity.fingerprint())  # the default may be without a prompt
@@ -300,10 +301,10 @@ its training decides what stands around a text
     return PromptScores(encoder.spec.name, tuple(scores), neutral, tuple(failures))
 
 
-def behind(encoder: Encoder, prompt: str) -> Encoder:
+def with_prompt(encoder: Encoder, prompt: str) -> Encoder:
     """Return the same encoder with `prompt` before every text; "": with none. EncoderError: it reads no prompts, or none
     here."""
-    other = encoder.behind(prompt).anew()
+    other = encoder.with_prompt(prompt).anew()
     if (other.spec.prefix or "") != prompt:
         raise EncoderError(f"{encoder.spec.name} cannot be read behind {prompt!r}: it knows no prompts, or a template or "
                            "its training decides what stands around a text")

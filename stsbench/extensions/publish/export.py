@@ -33,10 +33,10 @@ def export(run: str | Path | InFolder, to: str, output: str | Path | None = None
     >>> [path.name for path in stsbench.export(run, to="json", output="exported")]
     ['records.json']
     """
-    from stsbench.evaluation.run_file import folder_of
+    from stsbench.evaluation.run_file import run_folder
 
     log = warning_log()
-    files, left_out = exported(folder_of(run), to, None if output is None else as_path(output, "output"))
+    files, left_out = exported(run_folder(run), to, None if output is None else as_path(output, "output"))
     for task, reason in left_out.items():
         log(f"warning: {task} left out: {reason}")
     return files

@@ -16,8 +16,8 @@ from stsbench.display.markup import card_text
 from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.encoders.prompt.prompt import described
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.plan import metric_of
-from stsbench.evaluation.provenance import overlap_of
+from stsbench.evaluation.plan import declared_metric
+from stsbench.evaluation.provenance import merge_overlap
 from stsbench.evaluation.records import Record, ScoreRow, Scores
 from stsbench.evaluation.rescore import score_again
 from stsbench.evaluation.tables import interval, repeated_in_record
@@ -27,9 +27,9 @@ from stsbench.extensions.publish.model_index import (
     Group,
     card_data,
     encoder_name,
-    groups_of,
-    parts_of,
-    shown,
+    format_score,
+    group_records,
+    record_words,
     without_paths,
 )
 from stsbench.files import atomic_write, new_folder
@@ -64,7 +64,7 @@ def card(result: Scores) -> str:
 
 def body(result: Scores) -> str:
     """Return the card's Markdown. Whatever a user named is escaped: it shows as text."""
-    groups = groups_of(result)
+    groups = group_records(result)
     versions = {str(record.provenance.get("versions", {}).get("stsbench", "")) for record in result.records}
     day = max(record.created for record in result.records).date()
     sample = {group.text_version == "sample" for group in groups}
@@ -127,16 +127,16 @@ def _section(group: Group) -> str:
     if group.changed:
         changed = json.dumps(group.changed, ensure_ascii=False)[1:-1]
         lines.append(f"Settings that are not the usual ones: {card_text(changed)}.")
-    by_task = {record.scores[0].task: "; ".join(parts_of(record)) for record in group.records}
+    by_task = {record.scores[0].task: "; ".join(record_words(record)) for record in group.records}
     if len(set(by_task.values())) == 1:
         lines.append(f"Data: {card_text(*set(by_task.values()))}.")
     else:
         lines += [f"Data of {card_text(task)}: {card_text(on)}." for task, on in by_task.items()]
     lines += dict.fromkeys(f"{card_text(line)}." for record in group.records if (line := repeated_in_record(record)))
     rows = [row for record in group.records for row in record.scores] + group.summaries
-    if bare := list(dict.fromkeys(row.metric for row in rows if metric_of(row).scale == 1)):
+    if bare := list(dict.fromkeys(row.metric for row in rows if declared_metric(row).scale == 1)):
         lines.append(f"Not x 100: {card_text(', '.join(bare))}.")
-    if errors := list(dict.fromkeys(row.metric for row in rows if metric_of(row).lower)):
+    if errors := list(dict.fromkeys(row.metric for row in rows if declared_metric(row).lower)):
         lines.append(f"Lower is better: {card_text(', '.join(errors))}.")
     sample = f" ({SAMPLE})" if group.text_version == "sample" else ""
     return f"### {card_text(group.identity.label)}{sample}\n\n{' '.join(filter(None, lines))}\n\n{_scores(rows)}"
@@ -150,14 +150,14 @@ def _scores(rows: Sequence[ScoreRow]) -> str:
     tasks = list(dict.fromkeys(row.task for row in kept))
     tasks = [task for task in tasks if task not in AVERAGES] + [task for task in tasks if task in AVERAGES]
     if len(tasks) == 1:
-        lines = [(_row_name(row), shown(row), interval(row), row.n) for row in kept]
+        lines = [(_row_name(row), format_score(row), interval(row), row.n) for row in kept]
         return _table([(tasks[0], "score", "interval", "items"), *lines])
     cells = {(row.task, _row_name(row)): row for row in kept}
     names = list(dict.fromkeys(_row_name(row) for row in kept))
     grid: list[list[str]] = [["", *tasks]]
     for name in names:
         of_metric = [cells.get((task, name)) for task in tasks]
-        grid.append([name, *(shown(row) if row else "" for row in of_metric)])
+        grid.append([name, *(format_score(row) if row else "" for row in of_metric)])
         if name == names[0]:
             if any(row and row.low is not None for row in of_metric):
                 grid.append(["its interval", *(interval(row) if row else "" for row in of_metric)])
@@ -198,7 +198,7 @@ def _limits(result: Scores, groups: Sequence[Group]) -> Iterable[str]:
         yield "Encoders that never saw the test sets: this one was fitted on the very texts it is tested on (transductive)."
     if any(was_trained_on(record.provenance.get("trained_on", ()), record.data.id) for record in records):
         yield "Encoders that never saw the test sets: this one was trained on sentences of them (transductive)."
-    overlap = overlap_of(records)
+    overlap = merge_overlap(records)
     for line in map(card_text, replace(overlap, unknown={}).sentences()):
         yield f"Encoders that never saw the test texts: this one was {line}."
     for line in map(card_text, replace(overlap, shared={}).sentences()):

@@ -14,11 +14,11 @@ from typing import Any
 from stsbench.data.sets.catalog import BY_ID, entries, entry, hub_revision
 from stsbench.data.sets.sets import FROM_MTEB
 from stsbench.encoders.fitted import is_transductive, was_trained_on
-from stsbench.evaluation.plan import metric_of
+from stsbench.evaluation.plan import declared_metric
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import ProtocolIdentity, Record, ScoreRow, Scores, record_name
-from stsbench.evaluation.rescore import averages_of, protocol_of_record
-from stsbench.evaluation.run_file import observations_of
+from stsbench.evaluation.rescore import protocol_of_record, rescored_averages
+from stsbench.evaluation.run_file import read_observations
 from stsbench.wording import visible
 
 SAMPLE = "sample data: not comparable with published numbers"
@@ -48,7 +48,7 @@ class Group:
     @cached_property
     def summaries(self) -> list[ScoreRow]:
         """Return the averages, where the protocol has any."""
-        return averages_of(self.folder, self.protocol, self.records)
+        return rescored_averages(self.folder, self.protocol, self.records)
 
     @property
     def changed(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class Group:
         return {key: chosen[key] for key in chosen if key not in unsaid and (key not in usual or usual[key] != chosen[key])}
 
 
-def groups_of(result: Scores) -> list[Group]:
+def group_records(result: Scores) -> list[Group]:
     """Return the records of a result by protocol, settings and text version, so that no table or average mixes two
     measurements."""
     groups: dict[tuple[str, str, int], Group] = {}
@@ -97,7 +97,7 @@ def _eval_results(result: Scores) -> Iterable[Any]:
     from huggingface_hub import EvalResult
 
     taken: set[tuple[Any, ...]] = set()
-    for group in groups_of(result):
+    for group in group_records(result):
         settings = {"settings": group.changed} if group.changed else {}
         common = {"protocol": group.identity.name, "protocol_version": group.identity.version, **settings}
         measured = [_measured(result, group, record) for record in group.records]
@@ -109,7 +109,7 @@ def _eval_results(result: Scores) -> Iterable[Any]:
             where["dataset_args"] = {**common, **where["dataset_args"]}
             taken.add(key)
             for row in rows:
-                yield EvalResult(**where, **_metric(group, row), metric_value=float(shown(row)))
+                yield EvalResult(**where, **_metric(group, row), metric_value=float(format_score(row)))
 
 
 def _measured(result: Scores, group: Group, record: Record) -> tuple[list[ScoreRow], str, dict[str, Any]]:
@@ -120,13 +120,13 @@ def _measured(result: Scores, group: Group, record: Record) -> tuple[list[ScoreR
     args = {"text_view": data.text_version, "items": items, "known": data.known, "digest": data.digest, "record": name,
             "encoder": record.encoder.fingerprint}
     where: dict[str, Any] = {
-        "task_type": group.protocol.hub_task_of(record.scores), "dataset_type": _slug(f"{data.text_version}-{data.shown}"),
+        "task_type": group.protocol.hub_task_name(record.scores), "dataset_type": _slug(f"{data.text_version}-{data.shown}"),
         "dataset_split": _split(group.protocol, record),
-        "dataset_name": f"{visible(record.scores[0].task)} ({visible('; '.join(parts_of(record)))})",
+        "dataset_name": f"{visible(record.scores[0].task)} ({visible('; '.join(record_words(record)))})",
         "dataset_args": {**args, **({"encoder_fitted_on": fitted} if fitted else {})},
     }
     if data.id.startswith(FROM_MTEB):
-        where |= _of_mteb(observations_of(result.folder, record).names)
+        where |= _of_mteb(read_observations(result.folder, record).names)
     elif revision := hub_revision(data.id, data.text_version, data.known, data.n):
         hub = entry(data.id, "raw").hub
         assert hub is not None  # it has that revision
@@ -142,7 +142,7 @@ def _averaged(group: Group) -> tuple[list[ScoreRow], str, dict[str, Any]]:
     """Return the same of a group's averages: they are on several sets, so no data set of the Hub."""
     digest = hashlib.sha256(group.identity.model_dump_json().encode()).hexdigest()
     names = ", ".join(group.protocol.averaged or group.protocol.tasks())
-    on = "; ".join(dict.fromkeys(part for record in group.records for part in parts_of(record)))
+    on = "; ".join(dict.fromkeys(part for record in group.records for part in record_words(record)))
     where = {
         "task_type": group.protocol.hub_task, "dataset_type": _slug(f"{group.text_version}-{group.identity.name}-average"),
         "dataset_name": f"Average of {visible(names)} ({visible(on)})",
@@ -194,7 +194,7 @@ def _is_part(record: Record) -> bool:
     return totals.get((record.data.id, record.data.text_version), record.data.n) != record.data.n
 
 
-def parts_of(record: Record) -> list[str]:
+def record_words(record: Record) -> list[str]:
     """Return what a record was measured on, with all that makes its scores incomparable."""
     data, fitted = record.data, record.encoder.spec.get("fitted_on")
     parts = ["as mteb defines it"] if data.id in BY_ID else [TEXT[data.text_version]]
@@ -213,9 +213,9 @@ def parts_of(record: Record) -> list[str]:
     return parts
 
 
-def shown(row: ScoreRow) -> str:
+def format_score(row: ScoreRow) -> str:
     """Return a score with the decimals of its metric."""
-    return f"{row.value:.{metric_of(row).digits}f}"
+    return f"{row.value:.{declared_metric(row).digits}f}"
 
 
 def encoder_name(result: Scores) -> str:

@@ -15,7 +15,7 @@ from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import score_again
-from stsbench.evaluation.run_file import observations_of
+from stsbench.evaluation.run_file import read_observations
 from stsbench.files import new_folder
 
 
@@ -57,7 +57,7 @@ def export_mteb(run: Path, output: Path) -> tuple[list[Path], dict[str, str]]:
     for record in score_again(run).records:  # which refuses records and observations that were edited
         if record.protocol.name != "mteb":
             continue
-        text = observations_of(run, record).names["task_result"][0]
+        text = read_observations(run, record).names["task_result"][0]
         result = json.loads(text)
         task = record.scores[0].task
         key = (record.encoder.fingerprint, result["task_name"])

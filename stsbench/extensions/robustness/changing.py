@@ -18,9 +18,9 @@ from stsbench.extensions.robustness.tokens import (
     listed_phrases,
     numbers,
     pick,
+    split_words,
     with_spans,
     with_words,
-    words_of,
 )
 from stsbench.extensions.robustness.words import (
     ANTONYMS,
@@ -59,7 +59,7 @@ def negation(text: str, rng: Rng) -> str | None:
     >>> negation("A dog is running.", rng), negation("It doesn't rain.", rng), negation("Nobody is here.", rng)
     ('A dog is not running.', 'It does rain.', None)
     """
-    words = words_of(text)
+    words = split_words(text)
     lower = [word.lower for word in words]
     spans: list[tuple[int, int, str]] = []
     for i, word in enumerate(words):
@@ -92,7 +92,7 @@ def entity(text: str, rng: Rng) -> str | None:
     >>> entity("A man sees the man's wife.", np.random.default_rng(1))
     "A woman sees the woman's wife."
     """
-    words = words_of(text)
+    words = split_words(text)
     present = {word.stem.lower() for word in words}
     options = sorted((noun, other) for noun in present & NOUNS.keys() for other in NOUNS[noun] if other not in present)
     if not options:
@@ -107,7 +107,7 @@ def name(text: str, rng: Rng) -> str | None:
     >>> name("Floods in Italy", np.random.default_rng(0)) is not None, name("South China Sea", np.random.default_rng(0))
     (True, None)
     """
-    words, table = words_of(text), _names_of(text)
+    words, table = split_words(text), _cased_names(text)
     present = {word.stem for word in words}
     known = sorted({words[i].stem for i in _names(words, table)})
     options = {one: [other for other in table[one] if other not in present] for one in known}
@@ -118,7 +118,7 @@ def name(text: str, rng: Rng) -> str | None:
     return _replaced(text, words, chosen, pick(options[chosen], rng), True)
 
 
-def _names_of(text: str) -> Groups:
+def _cased_names(text: str) -> Groups:
     """Return the names as a text writes them: one without any capital has them in lower case."""
     return _LOWER_NAMES if text == text.lower() else NAMES
 
@@ -145,7 +145,7 @@ def number(text: str, rng: Rng) -> str | None:
     >>> number("In 5 days", np.random.default_rng(0)) != "In 5 days", number("Boeing B52", np.random.default_rng(0))
     (True, None)
     """
-    words = words_of(text)
+    words = split_words(text)
     positions = list(numbers(text, words))
     if not positions:
         return None
@@ -170,7 +170,7 @@ def word_order(text: str, rng: Rng) -> str | None:
     >>> word_order("A boy is chasing the dog.", rng), word_order("A dog and a cat sleep.", rng)
     ('The dog is chasing a boy.', None)
     """
-    words = words_of(text)
+    words = split_words(text)
     if (roles := _roles(text, words)) is not None:
         (a, b), (c, d) = roles
         one, other = text[words[a].start : words[b].end], text[words[c].start : words[d].end]
@@ -180,7 +180,7 @@ def word_order(text: str, rng: Rng) -> str | None:
                 (words[a].start, words[b].end): cased_like(other, one[:1]), (words[c].start, words[d].end): plain,
             })
     nouns = [i for i, word in enumerate(words) if word.stem.lower() in NOUNS]
-    names = _names_of(text)
+    names = _cased_names(text)
     named = list(_names(words, names))
     figures = [i for i in numbers(text, words) if NUMBER.fullmatch(words[i].text)]
     pairs = [(i, j) for kind in (nouns, named, figures) for i in kind for j in kind
@@ -235,7 +235,7 @@ def time(text: str, rng: Rng) -> str | None:
     >>> time("He left before noon.", np.random.default_rng(0))
     'He left after noon.'
     """
-    words = words_of(text)
+    words = split_words(text)
     lower = text == text.lower()  # a capital tells May from may
     calendar = _LOWER_CALENDAR if lower else CALENDAR
     dates = [(first, last, others) for first, last, others in listed_phrases(text, words, calendar, exact=True)

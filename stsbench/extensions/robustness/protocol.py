@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from stsbench.data.own.sets import ALL, SUBSET, read_scored_pairs
-from stsbench.data.own.source import source_of
+from stsbench.data.own.source import open_source
 from stsbench.data.own.table import Form, read_columns, table_rows
 from stsbench.data.sets.sets import DataSet, PairSet, TripletSet, named_by_content, numbered, path_name
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import DataError, ScoreError
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol, items_of
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol, item_numbers
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import (
     CORRELATION,
@@ -37,7 +37,7 @@ from stsbench.evaluation.schema import (
     Whole,
     setting,
 )
-from stsbench.extensions.robustness.rules import RULES, RuleName, edits_of
+from stsbench.extensions.robustness.rules import RULES, RuleName, apply_rule
 from stsbench.metrics.bootstrap import BootstrapCorrelation, block_rows, distinct, interval, resample_blocks
 from stsbench.metrics.correlation import correlation
 from stsbench.metrics.matching import Cuts, roc_auc
@@ -63,7 +63,7 @@ def read_paraphrases(path: Path, columns: str = "") -> TripletSet:
     columns: as `read_columns` takes them. Its text version is "own", its task the file's name, never a path, its id a digest
     of the texts. Raises DataError naming file and line.
     """
-    source, warnings = source_of(path), list[str]()
+    source, warnings = open_source(path), list[str]()
     rows = list(table_rows(source, PARAPHRASES, warnings, read_columns(columns, PARAPHRASES)))
     for location, row in rows:
         for one, other in (("kept", "text"), ("changed", "text"), ("kept", "changed")):
@@ -183,7 +183,7 @@ class RobustnessProtocol(Protocol):
         """Return rule -> the first sentences after it, None where it does not apply."""
         settings = self.settings
         seed, share = settings["edit_seed"], settings["share"]
-        return {rule: edits_of(data.first, rule, seed, share) for rule in settings["rules"]}
+        return {rule: apply_rule(data.first, rule, seed, share) for rule in settings["rules"]}
 
     def observe(self, embed: Embed, data: PairSet | TripletSet) -> Observations:
         """Return r rules, n pairs: edited bool (r, n), whether a rule edits a pair's first sentence; near float64 (k,), the
@@ -267,7 +267,7 @@ class _Parts:
     def __init__(self, observations: Observations, cosine: bool) -> None:
         arrays, rules = observations.arrays, observations.names["rules"]
         self.n = arrays["edited"].shape[1]
-        self.item = items_of(observations, self.n)
+        self.item = item_numbers(observations, self.n)
         self.items = {rule: np.flatnonzero(row) for rule, row in zip(rules, arrays["edited"], strict=True)}
         sizes = [len(items) for items in self.items.values()]
         self.near = dict(zip(rules, np.split(arrays["near"], np.cumsum(sizes)[:-1]), strict=True))

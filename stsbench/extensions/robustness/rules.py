@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from stsbench.extensions.robustness import changing
-from stsbench.extensions.robustness.tokens import NUMBER, joined, numbers, pick, with_spans, with_words, words_of
+from stsbench.extensions.robustness.tokens import NUMBER, joined, numbers, pick, split_words, with_spans, with_words
 from stsbench.extensions.robustness.words import (
     CONTRACTED_NOT,
     ENDINGS,
@@ -47,7 +47,7 @@ def typo(text: str, rng: Rng) -> str | None:
     >>> typo(text, np.random.default_rng(0)) != text, typo("A dog ran.", np.random.default_rng(0))
     (True, None)
     """
-    words = words_of(text)
+    words = split_words(text)
     plain = [word for word in words if len(word.text) >= SHORTEST and re.fullmatch("[a-z]+", word.text)]
     if not plain:
         return None
@@ -78,7 +78,7 @@ def case(text: str, rng: Rng) -> str | None:
     >>> case("a", np.random.default_rng(0)), case("12", np.random.default_rng(0))
     ('A', None)
     """
-    titled = with_spans(text, {(word.start, word.start + 1): word.text[0].upper() for word in words_of(text)})
+    titled = with_spans(text, {(word.start, word.start + 1): word.text[0].upper() for word in split_words(text)})
     # "ß" and "ŉ" become two letters: not the same text in capitals
     options = [new for new in dict.fromkeys((text.lower(), text.upper(), titled)) if new != text and len(new) == len(text)]
     return pick(options, rng) if options else None
@@ -111,7 +111,7 @@ def number_word(text: str, rng: Rng) -> str | None:
     >>> number_word("Two dogs", rng), number_word("In 12 days", rng), number_word("For $5", rng)
     ('2 dogs', 'In twelve days', None)
     """
-    words = words_of(text)
+    words = split_words(text)
     options = {}
     for i in numbers(text, words):
         word = words[i]
@@ -136,7 +136,7 @@ def contraction(text: str, rng: Rng) -> str | None:
     >>> contraction("It is raining.", rng), contraction("They can't swim.", rng), contraction("What it is.", rng)
     ("It's raining.", 'They cannot swim.', None)
     """
-    words = words_of(text)
+    words = split_words(text)
     lower = [word.lower for word in words]
     options: list[tuple[int, int, str]] = []
     for i in range(len(words)):
@@ -189,12 +189,12 @@ def edited(text: str, rule: str, seed: int) -> str | None:
 
 
 @lru_cache(maxsize=8)  # a protocol asks for the texts to encode, and again when it observes their vectors
-def edits_of(texts: tuple[str, ...], rule: str, seed: int, share: float) -> tuple[str | None, ...]:
+def apply_rule(texts: tuple[str, ...], rule: str, seed: int, share: float) -> tuple[str | None, ...]:
     """Return each text after a rule, None for those that it does not apply to, and for all but `share` of the others.
 
     The share, at least one text, is drawn by the seed.
 
-    >>> edits_of(("A big dog.", "Rain.", "A big cat."), "antonym", 0, 1.0)
+    >>> apply_rule(("A big dog.", "Rain.", "A big cat."), "antonym", 0, 1.0)
     ('A small dog.', None, 'A small cat.')
     """
     edits = [edited(text, rule, seed) for text in texts]

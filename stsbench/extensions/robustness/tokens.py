@@ -39,10 +39,10 @@ class Word:
         return _POSSESSIVE.sub("", self.text)
 
 
-def words_of(text: str) -> list[Word]:
+def split_words(text: str) -> list[Word]:
     """Return the words of a text, in order.
 
-    >>> [word.text for word in words_of("A man's 1,200 well-known dogs.")]
+    >>> [word.text for word in split_words("A man's 1,200 well-known dogs.")]
     ['A', "man's", '1,200', 'well-known', 'dogs']
     """
     return [Word(match[0], match.start(), match.end()) for match in _WORD.finditer(text)]
@@ -86,7 +86,7 @@ def with_words(text: str, words: Sequence[Word], changes: Mapping[tuple[int, int
 
     An article "a" or "an" before them becomes the one that fits.
 
-    >>> with_words("A dog runs", words_of("A dog runs"), {(1, 1): "elephant"})
+    >>> with_words("A dog runs", split_words("A dog runs"), {(1, 1): "elephant"})
     'An elephant runs'
     """
     spans = {}
@@ -125,7 +125,7 @@ def listed_phrases(
 
 def change_phrase(text: str, table: Phrases, rng: np.random.Generator) -> str | None:
     """Return the text with one of its listed phrases replaced, both drawn; None where it has none."""
-    words = words_of(text)
+    words = split_words(text)
     options = [(first, last, new) for first, last, others in listed_phrases(text, words, table)
                if (new := absent(others, words))]
     if not options:

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from stsbench.encoders.forward.model import position_limit
-from stsbench.encoders.forward.passes import padded_to
+from stsbench.encoders.forward.passes import pad_right
 from stsbench.encoders.forward.pooling import padded_length
 from stsbench.encoders.forward.token_pooler import TokenPooler
 from stsbench.encoders.transformer.declared import POOLING_MODES
@@ -19,14 +19,14 @@ from stsbench.encoders.transformer.find import resolve
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.training.api.batch import Batch
 from stsbench.training.api.method import Method
-from stsbench.training.modules.backbone import Backbone, backbones_of
+from stsbench.training.modules.backbone import Backbone, method_backbones
 
 _LONGEST = 512  # tokens, of a model that states no limit
 _MODULES, _WRAPPERS = ("sentence_transformers", "stsbench"), ("accelerate", "torch")
 _QUANTISED = ("bitsandbytes", "torch.ao", "torchao")
 
 
-def backbone_of(model: Any, log: Callable[[str], None]) -> Backbone:
+def shared_backbone(model: Any, log: Callable[[str], None]) -> Backbone:
     """Return the backbone that shares the weights of a SentenceTransformer of the modules Transformer and a pooling.
 
     A Normalize behind them is left out, and `log` is told. Raises StsbenchError, one line, for other modules, a pooler that
@@ -143,7 +143,7 @@ class SurroundedBatch:
                 raise refused("changes embeddings or attention heads, which it does not see")
             if (number := next(calls)) == len(self.features):
                 if (length := padded_length(backbone.pooler)) is not None:
-                    ids, mask = padded_to(ids, mask, length, backbone.tokenizer.pad_token_id or 0)
+                    ids, mask = pad_right(ids, mask, length, backbone.tokenizer.pad_token_id or 0)
                 self.features.append({"input_ids": ids, "attention_mask": mask})
             try:
                 vectors: Tensor = model(self.features[number])["sentence_embedding"]
@@ -158,7 +158,7 @@ class SurroundedBatch:
         def hidden(*arguments: Any, **more: Any) -> Any:
             raise refused("reads hidden states, which it does not change")
 
-        if len(backbones_of(method)) > 1:
+        if len(method_backbones(method)) > 1:
             raise refused("has a second encoder, which it does not reach")
         vars(backbone).update(pooled=pooled, forward=hidden, at=hidden)
         try:

@@ -17,8 +17,8 @@ from stsbench.encoders.forward.model import dropout_rates
 from stsbench.errors import StsbenchError, warning_log
 from stsbench.extensions.sentence_transformers_loss.backbone import (
     SurroundedBatch,
-    backbone_of,
     check_precision,
+    shared_backbone,
     surroundings,
 )
 from stsbench.extensions.sentence_transformers_loss.columns import Columns, unpadded, whole_groups
@@ -35,7 +35,7 @@ from stsbench.training.engine.selection import fixed_randomness
 from stsbench.training.engine.stage import stage_views
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.recipes.method_plan import MethodPlan
-from stsbench.training.recipes.methods import load_method, method_of
+from stsbench.training.recipes.methods import load_method, method_name
 from stsbench.training.rows.batches import stream, to_batch
 
 if TYPE_CHECKING:
@@ -78,12 +78,12 @@ def as_sentence_transformers_loss(
     for what, number in (("classes", classes), ("seed", seed)):
         if not isinstance(number, Integral) or isinstance(number, bool) or number < 0:
             raise StsbenchError(f"{what}={number!r}: give a whole number that is not negative")
-    name, options = (method, None) if isinstance(method, str) else (method_of(method), method)
+    name, options = (method, None) if isinstance(method, str) else (method_name(method), method)
     kind = load_method(name)
     plan = MethodPlan(kind, validate(kind.Options, {}, name, "options.") if options is None else options)
     _check_plan(plan)
     with fresh_torch(gradients=True), drawing(Generators(seed)):
-        backbone = backbone_of(model, log)
+        backbone = shared_backbone(model, log)
         made = _build(plan, backbone, classes)
         loss = MethodLoss(model, made, plan, classes, seed)
     for line in _otherwise(made):
@@ -200,7 +200,7 @@ class MethodLoss(nn.Module):
         self._check_labels(labels)
         size = whole_groups(len(tokens[0]), plan.needs.group_size, method.name)
         rows = Columns(names, [column[:size] for column in tokens], method.backbone.tokenizer, labels)
-        key = plan.stream_of(self.stage)
+        key = plan.stream_number(self.stage)
         training = self.model.training
         step = int(self.steps)
         rng = stream(self.seed, "views", key, step) if training else stream(self.seed, "held-out views", key)

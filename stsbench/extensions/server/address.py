@@ -59,7 +59,7 @@ class Proxy:
     secrets: tuple[str, ...]
 
 
-def address_of(address: str | None, key: str) -> Address:
+def choose_address(address: str | None, key: str) -> Address:
     """Return what --base-url says, else the variable OPENAI_BASE_URL, else OpenAI's own.
 
     EncoderError, one line, which never repeats what may hold a key: a user name, a password, a query or the key stands in
@@ -90,7 +90,7 @@ def key_of_environment() -> str:
     return key
 
 
-def proxy_of(address: Address) -> Proxy | None:
+def choose_proxy(address: Address) -> Proxy | None:
     """Return the proxy that the environment names for an address; None for this machine, and where NO_PROXY names the host.
 
     EncoderError, one line, which does not repeat it: it is no address of a proxy.
@@ -167,7 +167,7 @@ class Deadline(threading.local):
     until = float("inf")
 
 
-def client_of(name: str, library: Any, address: Address, proxy: Proxy | None, deadline: Deadline, **hooks: Any) -> Any:
+def make_client(name: str, library: Any, address: Address, proxy: Proxy | None, deadline: Deadline, **hooks: Any) -> Any:
     """Return the HTTP client (httpx or httpx2) in which `library`, openai, sends requests. hooks: its event hooks.
 
     EncoderError: the proxy is of a kind that needs another package.

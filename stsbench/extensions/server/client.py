@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.errors import EncoderError
-from stsbench.extensions.server.address import KEY, Address, Deadline, client_of, proxy_of, without_secrets
+from stsbench.extensions.server.address import KEY, Address, Deadline, choose_proxy, make_client, without_secrets
 from stsbench.wording import printable
 
 MOST_NUMBERS = 65_536  # the widest vector
@@ -161,8 +161,8 @@ class Client:
             import openai
         except ImportError:
             raise EncoderError(f"{name} needs the package openai: pip install 'stsbench[server]'") from None
-        self.proxy, self._deadline = proxy_of(address), Deadline()
-        http = client_of(name, openai, address, self.proxy, self._deadline,
+        self.proxy, self._deadline = choose_proxy(address), Deadline()
+        http = make_client(name, openai, address, self.proxy, self._deadline,
                          response=[_refuse],
                          request=[] if key else [lambda request: request.headers.pop("Authorization", None)])
         self._transport = importlib.import_module(type(http).__mro__[1].__module__.partition(".")[0])  # httpx or httpx2

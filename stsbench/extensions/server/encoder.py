@@ -21,10 +21,10 @@ from stsbench.encoders.probe import IDENTITY, NONE
 from stsbench.encoders.prompt.task_prompts import Prompts, served_card
 from stsbench.encoders.roles import ROLES
 from stsbench.errors import EncoderError
-from stsbench.extensions.server.address import KEY, address_of, key_of_environment
+from stsbench.extensions.server.address import KEY, choose_address, key_of_environment
 from stsbench.extensions.server.client import QUICK, TRIES, Client, TextsError
-from stsbench.extensions.server.identity import AGAIN, BY_SERVER_PROBE, FLOOR, TEXTS, Identity, identity_of
-from stsbench.extensions.server.options import WIDTH, by_role, fields_in_words, fields_of, read_fields
+from stsbench.extensions.server.identity import AGAIN, BY_SERVER_PROBE, FLOOR, TEXTS, Identity, make_identity
+from stsbench.extensions.server.options import WIDTH, by_role, fields_in_words, read_fields, role_fields
 from stsbench.wording import counted
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class ServerEncoder(Encoder):
         self.name = options.model or f"openai:{model}"
         _check(self.name, options)
         key = key_of_environment()
-        address = address_of(options.base_url, key)
+        address = choose_address(options.base_url, key)
         if options.offline and not address.local:
             raise EncoderError(f"{self.name} is computed by {address.host}, on the network: leave --offline out")
         self.options, self.address, self.model = options, address, model
@@ -115,7 +115,7 @@ class ServerEncoder(Encoder):
         if len(key) > 7 and key in json.dumps(self._extra):  # a shorter one is a word that only stands for a key
             raise EncoderError(f"--extra-body holds the key of {KEY}, and records keep the fields: leave it out")
         self._width = self._extra.pop(WIDTH, None)  # apart, as it is in fingerprints
-        self._fields: Mapping[str, Any] = fields_of(self._extra, None)
+        self._fields: Mapping[str, Any] = role_fields(self._extra, None)
         self._client = Client(self.name, model, address, key, self._width)
         self._identities: dict[str, Identity] = {}  # by the fields that go with the texts
         self._identity = self._identified()
@@ -137,9 +137,9 @@ class ServerEncoder(Encoder):
         fields."""
         if prompt is None and self.prompts:
             prompt = self.prompts.get(role or "", "" if role in ROLES else None)
-        return self._reading(self._prompt if prompt is None else prompt, fields_of(self._extra, role))
+        return self._reading(self._prompt if prompt is None else prompt, role_fields(self._extra, role))
 
-    def behind(self, prompt: str) -> Encoder:
+    def with_prompt(self, prompt: str) -> Encoder:
         """Return the same model behind one prompt for all texts; fields still go by role."""
         other = copy.copy(self._reading(prompt, self._fields))
         other.traits = Traits()
@@ -210,19 +210,19 @@ class ServerEncoder(Encoder):
         number = self._identity.next_text()
         batch, vectors = [*texts, TEXTS[number]], None
         try:
-            vectors = self._asked(batch, stopped, tries) if self._client.most_texts else None
+            vectors = self._request(batch, stopped, tries) if self._client.most_texts else None
         except TextsError as error:
             if len(texts) > 1 or error.again:
                 raise
         if vectors is None:  # a request may hold one text alone
-            vectors = self._joined([self._asked([text], stopped, tries) for text in batch])
+            vectors = self._joined([self._request([text], stopped, tries) for text in batch])
             self._client.most_texts = 0
         if wrong := self._identity.check(number, vectors[-1]):
             raise EncoderError(f"{self.name}: {self.address.url} gives {wrong}: it is not the model that it was; the "
                                "vectors that came with it are dropped")
         return vectors[:-1]
 
-    def _asked(self, texts: Sequence[str], stopped: threading.Event, tries: int) -> NDArray[np.float32]:
+    def _request(self, texts: Sequence[str], stopped: threading.Event, tries: int) -> NDArray[np.float32]:
         again = tries != QUICK  # only what has failed is asked for with other numbers of tries
         width = next((identity.vectors.shape[1] for identity in self._identities.values()), None)
         return self._client.ask(texts, width, stopped, fields=self._fields, tries=tries, again=again).vectors
@@ -266,7 +266,7 @@ class ServerEncoder(Encoder):
     def _answers(self, stopped: threading.Event) -> bool:
         """Return whether the server gives a vector of a text that none can refuse."""
         try:
-            made = self._asked(TEXTS[:1], stopped, 1)
+            made = self._request(TEXTS[:1], stopped, 1)
         except EncoderError:
             return False
         return all(identity.vectors.shape[1] == made.shape[1] for identity in self._identities.values())
@@ -293,7 +293,7 @@ class ServerEncoder(Encoder):
     def _probed(self) -> Identity:
         """Return asked for its vectors of the texts of the probe, and once more in other batches."""
         stopped = threading.Event()
-        whole = self._halved([*TEXTS], stopped, self._asked)
+        whole = self._halved([*TEXTS], stopped, self._request)
         width, asked = whole.shape[1], self._width
         if asked is not None and width != asked:
             raise EncoderError(f"--extra-body: dimensions {asked}: {self.name} gives vectors of {width} numbers; "
@@ -301,8 +301,8 @@ class ServerEncoder(Encoder):
         if self.options.truncate_dim is not None and self.options.truncate_dim >= width:
             raise EncoderError(f"--truncate-dim {self.options.truncate_dim} cuts nothing: the vectors of {self.name} have "
                                f"{width} numbers; leave it out")
-        again = [self._halved([*texts], stopped, self._asked) for texts, _ in AGAIN]
-        return identity_of(self.name, json.dumps([self.model, asked, *([self._fields] if self._fields else [])],
+        again = [self._halved([*texts], stopped, self._request) for texts, _ in AGAIN]
+        return make_identity(self.name, json.dumps([self.model, asked, *([self._fields] if self._fields else [])],
                                                  sort_keys=True), whole, again)
 
     def _spec(self) -> EncoderSpec:

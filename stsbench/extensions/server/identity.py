@@ -77,7 +77,7 @@ class Identity:
                 f"allowed {self.tolerance:.1e})")
 
 
-def identity_of(name: str, model: str, first: NDArray[np.float32], again: Sequence[NDArray[np.float32]]) -> Identity:
+def make_identity(name: str, model: str, first: NDArray[np.float32], again: Sequence[NDArray[np.float32]]) -> Identity:
     """first: the vectors (12, d) of TEXTS; again: those of the batches AGAIN. model: by which name, and with which settings,
     the server was asked. EncoderError: they are not finite, or the same for texts that differ."""
     if any(vectors.shape[1] != first.shape[1] for vectors in again):
@@ -90,14 +90,14 @@ def identity_of(name: str, model: str, first: NDArray[np.float32], again: Sequen
                            "different vectors")
     noise = max(difference(vectors[-len(rows):], first[list(rows)])
                 for vectors, (_, rows) in zip(again, AGAIN, strict=True))
-    made = Identity(sketched(first), first, noise, tolerance_of(noise))
+    made = Identity(sketched(first), first, noise, drift_tolerance(noise))
     if made.known:
         made.weights = _adopted(
         cache_root() / "servers" / hashlib.sha256(f"{BY_SERVER_PROBE} {model}".encode()).hexdigest()[:32], made)
     return made
 
 
-def tolerance_of(noise: float) -> float:
+def drift_tolerance(noise: float) -> float:
     """Return how far vectors may be from the first ones of a server with this noise."""
     tolerance = max(FLOOR, TIMES * noise)
     return tolerance if noise > TOO_NOISY else min(tolerance, CEILING)
@@ -157,4 +157,4 @@ def _distance(path: Path, identity: Identity) -> float:
             distance, noise = difference(identity.vectors, np.asarray(kept["vectors"], np.float32)), float(kept["noise"])
     except Exception:  # zipfile, zlib and numpy have a dozen kinds of errors for a damaged file
         return float("inf")
-    return distance if distance <= min(identity.tolerance, tolerance_of(noise)) else float("inf")
+    return distance if distance <= min(identity.tolerance, drift_tolerance(noise)) else float("inf")

@@ -103,7 +103,7 @@ def by_role(value: Any) -> bool:
     return isinstance(value, Mapping) and bool(_CHOICE & value.keys())
 
 
-def fields_of(fields: Mapping[str, Any], role: str | None) -> dict[str, Any]:
+def role_fields(fields: Mapping[str, Any], role: str | None) -> dict[str, Any]:
     """Return the fields of a request with texts of a role, "query", "document" or None; without those that this role has
     null for."""
     chosen = {name: value[role if role in ROLES else _OTHER] if by_role(value) else value for name, value in fields.items()}
@@ -112,4 +112,4 @@ def fields_of(fields: Mapping[str, Any], role: str | None) -> dict[str, Any]:
 
 def fields_in_words(fields: Mapping[str, Any]) -> str:
     """Return what is sent with which texts, for people."""
-    return ", ".join(f"{role} {json.dumps(fields_of(fields, role), ensure_ascii=False)}" for role in (*ROLES, _OTHER))
+    return ", ".join(f"{role} {json.dumps(role_fields(fields, role), ensure_ascii=False)}" for role in (*ROLES, _OTHER))

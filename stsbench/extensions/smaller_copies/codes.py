@@ -38,7 +38,7 @@ class Ranges:
     high: Floats
 
     @classmethod
-    def of(cls, vectors: Floats, clip: tuple[float, float] | None = None) -> Ranges:
+    def from_vectors(cls, vectors: Floats, clip: tuple[float, float] | None = None) -> Ranges:
         """Return those of (n, d) vectors; clip: the shares of them, of each dimension, that lie below low and below high."""
         if clip is None:
             return cls(vectors.min(axis=0), vectors.max(axis=0))

@@ -33,22 +33,22 @@ class Vectors:
         self._cache = cache
         self._of: dict[str, Embed] = {}
 
-    def of(self, encoder: Encoder) -> Embed:
+    def embed(self, encoder: Encoder) -> Embed:
         """Return what holds the vectors of an encoder as it reads its texts."""
         key = encoder.spec.fingerprint()
         if key not in self._of:
             self._of[key] = Embed(encoder, self._cache)
         return self._of[key]
 
-    def of_length_one(self, base: Encoder) -> bool:
+    def all_normalized(self, base: Encoder) -> bool:
         """Return whether all vectors of `base` that were computed, in whatever role, have length 1; where none was, those
         of the probe's texts. Whoever made the model need not have said so: a function or a server cannot."""
         identity = base.identity.fingerprint()
         embeds = [embed for embed in self._of.values() if embed.encoder.identity.fingerprint() == identity and embed.encoded]
         if not embeds:
-            embeds = [self.of(base)]
+            embeds = [self.embed(base)]
             embeds[0].add(TEXTS)
-        return all(embed.of_length_one() for embed in embeds)
+        return all(embed.all_normalized() for embed in embeds)
 
 
 class Held(Wrapper):
@@ -64,7 +64,7 @@ class Held(Wrapper):
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """Return float32 (n, d) vectors of the base, computed once each; a text whose vector is not finite keeps one of
         NaN."""
-        embed = self._vectors.of(self.base)
+        embed = self._vectors.embed(self.base)
         embed.progress = progress
         try:
             encoded = Encoded(embed(texts), embed.truncated(texts))
@@ -158,7 +158,7 @@ class Variant(Held):
         """rescaled: whether cut vectors get length 1 again; None: where those of the base that are in `vectors` have it."""
         super().__init__(base, vectors)
         self.form, self.ranges = form, ranges
-        self.rescaled = form.dims is not None and (vectors.of_length_one(base) if rescaled is None else rescaled)
+        self.rescaled = form.dims is not None and (vectors.all_normalized(base) if rescaled is None else rescaled)
         self._fitted_on = fitted_on
         self.spec = self._described(base.spec)
         self.fitted_per_set = self._waits
@@ -202,7 +202,7 @@ class Variant(Held):
         form = self.form
         if not (form.calibrated and form.calibration == CALL) or not len(vectors) or not np.isfinite(vectors).all():
             return vectors
-        ranges = Ranges.of(vectors, form.clip)
+        ranges = Ranges.from_vectors(vectors, form.clip)
         if len(ranges.constant):
             raise EncoderError(
                 f"--calibration {CALL}: dimension {ranges.constant[0]} is the same in all {len(vectors)} vectors of a call, "
@@ -231,8 +231,8 @@ class Variant(Held):
         vectors = np.concatenate(parts)
         if not np.isfinite(vectors).all():
             raise EncoderError(f"{self.spec.name}: a text of {source.partition('@')[0]} has no finite vector")
-        return Variant(self.base, self.form, self._vectors, Ranges.of(vectors, self.form.clip), named_source(texts, source),
-                       self.rescaled)
+        ranges = Ranges.from_vectors(vectors, self.form.clip)
+        return Variant(self.base, self.form, self._vectors, ranges, named_source(texts, source), self.rescaled)
 
     def on(self, base: Encoder, call: Call) -> Variant:
         """Return another base in the same form."""

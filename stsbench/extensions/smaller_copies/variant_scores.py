@@ -102,7 +102,7 @@ class VariantScores(Tabular):
         averaged = {protocol for protocol, task in self.tasks if task == AVERAGE}
         return tuple(key for key in self.tasks if key[0] not in averaged or key[1] == AVERAGE)
 
-    def of(self, task: tuple[str, str]) -> list[VariantScore]:
+    def task_scores(self, task: tuple[str, str]) -> list[VariantScore]:
         """Return the scores of one task, the full vectors' first."""
         return [score for score in self.scores if (score.protocol, score.task) == task]
 
@@ -111,7 +111,7 @@ class VariantScores(Tabular):
         a high nor a low score is better."""
         from stsbench.display.pareto import front
 
-        scores = self.of(task) if self._metric(task).better != "neither" else []
+        scores = self.task_scores(task) if self._metric(task).better != "neither" else []
         return [score for score, on in zip(scores, front([score.point for score in scores]), strict=True) if on]
 
     def to_arrow(self) -> ArrowTable:
@@ -138,7 +138,7 @@ class VariantScores(Tabular):
 
         if table not in range(len(self.shown)):
             raise StsbenchError(f"table={table}: there are {counted(len(self.shown), 'table')}, from 0 on")
-        scores = self.of(self.shown[table])
+        scores = self.task_scores(self.shown[table])
         drawn: Figure = figure([score.point for score in scores], self._title(self.shown[table]), "bytes a vector",
                                f"points against the full vectors ({scores[0].metric})")
         return drawn
@@ -148,11 +148,11 @@ class VariantScores(Tabular):
         return Document(list(map(self._table, self.shown)), below=self._remarks())
 
     def _title(self, task: tuple[str, str]) -> str:
-        full = self.of(task)[0]
+        full = self.task_scores(task)[0]
         return f"{self.name}: {task[0]} {task[1]}, {full.metric} of {full.n:,} items"
 
     def _table(self, task: tuple[str, str]) -> Table:
-        scores, digits = self.of(task), self._metric(task).digits
+        scores, digits = self.task_scores(task), self._metric(task).digits
         front = {score.name for score in self.front(task)}
         lost = [None, *(Estimate(score.loss, score.loss_low, score.loss_high) for score in scores[1:])]
         return Table(self._title(task), [
@@ -164,7 +164,7 @@ class VariantScores(Tabular):
         ])
 
     def _metric(self, task: tuple[str, str]) -> Metric:
-        return metric_under(task[0], self.of(task)[0].metric)
+        return metric_under(task[0], self.task_scores(task)[0].metric)
 
     def _remarks(self) -> list[str]:
         precisions = {score.precision for score in self.scores}

@@ -18,7 +18,7 @@ from stsbench.encoders.options import CacheOptions
 from stsbench.encoders.post.source import read_texts
 from stsbench.errors import EncoderError, StsbenchError, StsbenchWarning, check_log, warning_log
 from stsbench.evaluation.api import evaluate
-from stsbench.evaluation.options import DataOptions, MeasureArguments, MeasureOptions, words_of
+from stsbench.evaluation.options import DataOptions, MeasureArguments, MeasureOptions, split_names
 from stsbench.evaluation.plan import metric_under, plan
 from stsbench.evaluation.protocol import Drawn
 from stsbench.evaluation.records import ScoreRow
@@ -74,7 +74,7 @@ def measure_variants(
         raise StsbenchError(f"{output} is already there: choose another output")
     texts = _calibration_texts(calibration, log)
     cache = {name: value for name, value in how.items() if name in CacheOptions.__dataclass_fields__}
-    vectors = Vectors(EmbeddingCache.of(checked_options(CacheOptions, "measure_variants", **cache)))
+    vectors = Vectors(EmbeddingCache.from_options(checked_options(CacheOptions, "measure_variants", **cache)))
     told: set[str] = set()
 
     def run(form: Form, number: int) -> Run:
@@ -104,7 +104,7 @@ def measure_variants(
         raise errors[0]
     failures += [f"{form}: {what}: {why}" for form, _, result in runs for what, why in result.failures.items()]
     return VariantScores(
-        base.spec.name, tuple(_scores(runs)), full.calibration, full.clip, vectors.of_length_one(base), tuple(left_out),
+        base.spec.name, tuple(_scores(runs)), full.calibration, full.clip, vectors.all_normalized(base), tuple(left_out),
         tuple(failures),
     )
 
@@ -124,8 +124,8 @@ def _forms(
     clip: str | Sequence[float] | None,
 ) -> list[Form]:
     """Return the full vectors, then every copy. EncoderError, one line: a wrong value, or nothing smaller."""
-    widths = [_whole(width) for width in words_of(truncate_dims)]
-    kinds = list(dict.fromkeys(words_of(quantise)))
+    widths = [_whole(width) for width in split_names(truncate_dims)]
+    kinds = list(dict.fromkeys(split_names(quantise)))
     if not widths and not kinds:
         raise EncoderError("give quantise (--quantise int8,binary), truncate_dims (--truncate-dims 256,128), or both")
     ranges = Form(calibration=FILE if _is_file(calibration) else str(calibration), clip=_shares(clip))
@@ -152,7 +152,7 @@ def _shares(clip: str | Sequence[float] | None) -> tuple[float, float] | None:
     if clip is None:
         return None
     try:
-        low, high = map(float, words_of(clip))
+        low, high = map(float, split_names(clip))
     except ValueError:
         raise EncoderError(f"--clip {clip}: give two shares, as 0.01,0.99") from None
     return low, high
@@ -160,7 +160,7 @@ def _shares(clip: str | Sequence[float] | None) -> tuple[float, float] | None:
 
 def _comparing(protocols: str | Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the names of those protocols that compare vectors, and a line for each that does not."""
-    named = list(words_of(protocols))
+    named = list(split_names(protocols))
     if "all" in named:
         every, _ = plan(["all"], None, {})
         named = list(dict.fromkeys(name for word in named for name in (

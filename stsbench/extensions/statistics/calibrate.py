@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from stsbench.display.style import COLOURS, GREY, PAGE, new_figure, style
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.evaluation.protocol import items_of, load_protocol
+from stsbench.evaluation.protocol import item_numbers, load_protocol
 from stsbench.evaluation.records import Record
-from stsbench.evaluation.run_file import folder_of, load_records, observations_of
+from stsbench.evaluation.run_file import load_records, read_observations, run_folder
 from stsbench.evaluation.tables import encoder_in_words, repeated_in_record
 from stsbench.files import atomic_write
 from stsbench.metrics.bootstrap import Ints, distinct, share_interval, stratified_folds
@@ -158,7 +158,7 @@ def calibrate(
     >>> stsbench.calibrate(run, precision=[0.9]).thresholds[0.9].recall
     1.0
     """
-    folder = folder_of(run)
+    folder = run_folder(run)
     stored = [(path, record) for path, record in load_records(folder)
               if {"similarity", "label"} <= load_protocol(record.protocol.name).arrays.keys()]
     if not stored:
@@ -169,9 +169,9 @@ def calibrate(
     if task is not None and task not in tasks:
         raise StsbenchError(f"{folder} has no task {task!r}{did_you_mean(task, tasks)}")
     _, record = tasks[task or next(iter(tasks))]
-    observations = observations_of(folder, record)
+    observations = read_observations(folder, record)
     similarity, label = observations.arrays["similarity"], observations.arrays["label"]
-    item = items_of(observations, len(label))
+    item = item_numbers(observations, len(label))
     fitted = cross_fitted(similarity, label, method, folds, seed, item)
     return Calibration(
         encoder_in_words(record), record, similarity, label, item, fit_curve(similarity, label, method), fitted,

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stsbench.comparison.comparability import Setting, bytes_a_vector, setting_in_words, settings_of
+from stsbench.comparison.comparability import Setting, bytes_a_vector, setting_in_words, timing_settings
 from stsbench.comparison.comparison import reasons_json, reasons_lines
 from stsbench.comparison.shared import Reasons
-from stsbench.config import shown
+from stsbench.config import shorten
 from stsbench.display.pareto import Point
 from stsbench.display.table import Column, Document, Estimate, Table
 from stsbench.display.tabular import Tabular, arrow_table
@@ -124,7 +124,7 @@ def machine_in_words(setting: Sequence[Any]) -> str:
 def compared_within(costs: Sequence[Cost | None]) -> tuple[list[bool], tuple[Any, ...] | None]:
     """Return which times may be compared, and the setting they have in common: that of most costs, of the first of these
     in a tie. None: no cost holds any."""
-    settings = [None if cost is None else settings_of(cost) for cost in costs]
+    settings = [None if cost is None else timing_settings(cost) for cost in costs]
     known = [setting for setting in settings if setting is not None]
     if not known:
         return [False] * len(costs), None
@@ -208,7 +208,7 @@ class Choice(Tabular):
         if self.different is None:
             return f"No test: {self.no_test}. {best} has the best score; whether by chance is not known."
         if len(equals) == 1:
-            return f"{self._named(0)} is better than every other {SURE}.{self._cheaper()}"
+            return f"{self._name(0)} is better than every other {SURE}.{self._cheaper()}"
         names = _join([self.candidates[i].name for i in equals])
         count = _WORDS[len(equals)] if len(equals) < len(_WORDS) else str(len(equals))
         alone = not any(self.different[i][k] for i in equals for k in equals)
@@ -223,11 +223,11 @@ class Choice(Tabular):
         among = f"of those whose {self.by.name} is known here, " if lacking else ""
         first, *others = cheapest
         if not others:
-            return f"{among}the cheapest is {self._named(first)}"
+            return f"{among}the cheapest is {self._name(first)}"
         why = f"which do not differ in {self.by.name}"
         if any(self._spent(i) != self._spent(first) for i in others):
             why += " by more than its rounds do"
-        return f"{among}the cheapest are {_join([self._named(i) for i in cheapest])}, {why}"
+        return f"{among}the cheapest are {_join([self._name(i) for i in cheapest])}, {why}"
 
     def _cheaper(self) -> str:
         """Return which of the front cost less than the best one, where that is on it."""
@@ -235,7 +235,7 @@ class Choice(Tabular):
         if not less or self._spent(0) is None:
             return ""
         gaps = (abs(self.candidates[i].score - self.candidates[0].score) for i in less)
-        named = [f"{self._named(i)}, {gap:.{self.metric.digits}f} worse" for i, gap in zip(less, gaps, strict=True)]
+        named = [f"{self._name(i)}, {gap:.{self.metric.digits}f} worse" for i, gap in zip(less, gaps, strict=True)]
         return f" {'Faster' if self.by.more_is_cheaper else 'Cheaper'}: {'; '.join(named)}."
 
     def _spent(self, number: int) -> Spent | None:
@@ -245,7 +245,7 @@ class Choice(Tabular):
         spent = self._spent(number)
         return "" if spent is None else f"{self.by.shown(spent.value)} {self.by.unit}".strip()
 
-    def _named(self, number: int) -> str:
+    def _name(self, number: int) -> str:
         spelled = self._spelled(number)
         return self.candidates[number].name + (f" ({spelled})" if spelled else "")
 
@@ -291,7 +291,7 @@ class Choice(Tabular):
 
         axis = self.by if by is None else AXES.get(by)
         if axis is None:
-            raise StsbenchError(f"by={shown(by)}: costs are {', '.join(AXES)}")
+            raise StsbenchError(f"by={shorten(by)}: costs are {', '.join(AXES)}")
         metric = self.metric
         points = [point(one.name, spent, one.score, one.low, one.high)
                   for one in self.candidates if (spent := one.costs[axis.name]) is not None]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.comparison.comparability import Measured, SeedPairs, Setting, cost_of, settings_of
+from stsbench.comparison.comparability import Measured, SeedPairs, Setting, recorded_cost, timing_settings
 from stsbench.comparison.shared import (
     RESAMPLES,
     Floats,
@@ -27,16 +27,16 @@ from stsbench.comparison.shared import (
     narrowed,
     of_all,
     same_row,
+    side_scores,
     undrawn_in_words,
-    values_of,
     verified,
 )
-from stsbench.config import shown
+from stsbench.config import shorten
 from stsbench.display.pareto import front
 from stsbench.encoders.probe import has_identity
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.measure import averages_within, bounded
-from stsbench.evaluation.plan import changed_settings, words_of
+from stsbench.evaluation.plan import changed_settings, split_names
 from stsbench.evaluation.protocol import Protocol, load_protocol
 from stsbench.evaluation.records import Cost, Record, ScoreRow
 from stsbench.evaluation.run_file import run_folders
@@ -84,7 +84,7 @@ def choose(
     These two do not differ significantly (joint test at 5 %): lexical:tfidf and lexical:token-set; the cheapest ...
     """
     if by is not None and by not in AXES:
-        raise StsbenchError(f"by={shown(by)}: no such cost{did_you_mean(str(by), AXES)}")
+        raise StsbenchError(f"by={shorten(by)}: no such cost{did_you_mean(str(by), AXES)}")
     axis = None if by is None else AXES[by]
     folders = [run_folders(run) for run in _several(runs)]
     every = [[loaded(folder) for folder in side] for side in folders]
@@ -94,14 +94,14 @@ def choose(
     _refuse_twice(folders, encoders)
     names, notes = _names([records[0] for records in encoders], folders), _Notes()
     pairs = SeedPairs([[[record for _, record in stored] for stored in side] for side in every])
-    asked = words_of(protocol)
+    asked = split_names(protocol)
     chosen = chooser(asked)
     measured = [
         of_all([verified(name, side[k], chosen, notes) for k in pairs.order(i)], name, notes)
         for i, (name, side) in enumerate(zip(names, every, strict=True))
     ]
     rows = _of_task(_in_one_setting(_shared(measured, notes), chosen, metric, notes), task)
-    costs = [next((cost for record in records if (cost := cost_of(record))), None) for records in encoders]
+    costs = [next((cost for record in records if (cost := recorded_cost(record))), None) for records in encoders]
     return _choice(rows, names, folders, [records[0] for records in encoders], costs, pairs, axis, notes, resamples, seed)
 
 
@@ -209,7 +209,7 @@ def _choice(
     sides, row = rows[0]
     setting = sides[0][0].setting(row)
     metric = load_protocol(setting.protocol).metric(setting.metric)
-    scores = [np.mean([values_of(of_task[i], score) for of_task, score in rows], axis=0) for i in range(len(names))]
+    scores = [np.mean([side_scores(of_task[i], score) for of_task, score in rows], axis=0) for i in range(len(names))]
     drawn = average_draws(rows, resamples, seed) if len(rows) > 1 else draws(sides, row, resamples, seed)
     values = np.array([of_seeds.mean() for of_seeds in scores])
     no_test, different, ties = "", None, [""] * len(names)
@@ -288,8 +288,8 @@ def _default(read: Sequence[dict[str, Spent | None]], notes: _Notes) -> Axis:
 def _of_costs(names: Sequence[str], costs: Sequence[Cost | None], able: Sequence[bool]) -> list[str]:
     """Return a line for each kind of doubt about costs."""
     without = [name for name, cost in zip(names, costs, strict=True) if cost is None]
-    elsewhere = [f"{name} ({machine_in_words(settings_of(cost))})" for name, cost, ok in zip(names, costs, able, strict=True)
-                 if cost is not None and not ok]
+    elsewhere = [f"{name} ({machine_in_words(timing_settings(cost))})"
+                 for name, cost, ok in zip(names, costs, able, strict=True) if cost is not None and not ok]
     busy = [name for name, cost in zip(names, costs, strict=True) if cost is not None and cost.busy]
     lines = [
         (without, "No cost is recorded of {}: `stsbench eval --cost` measures it."),

@@ -8,7 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from stsbench.cli.output.messages import echo
-from stsbench.cli.runs import RESAMPLES, bootstrap, nothing_in_common, runs_of, two_sides
+from stsbench.cli.runs import RESAMPLES, bootstrap, find_runs, nothing_in_common, two_sides
 
 COSTS = "sentences/s, tokens/s, latency, cpu, first, memory, cuda-memory, parameters or bytes"  # AXES of choice.py
 
@@ -70,7 +70,7 @@ def seeds_(
     from stsbench.errors import StsbenchError
     from stsbench.extensions.statistics.seeds_needed import seeds_needed
 
-    runs, names = runs_of(a, b, protocol)
+    runs, names = find_runs(a, b, protocol)
     made = seeds_needed(*runs, protocols=names, metric=metric, resamples=resamples, seed=seed, by_seed=by_seed, power=power)
     print_omissions(made)
     if not made.rows:

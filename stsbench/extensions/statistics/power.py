@@ -12,11 +12,11 @@ import numpy as np
 
 from stsbench.comparison.compare import compare
 from stsbench.comparison.shared import RESAMPLES, Reasons, chooser, common_rows, draws, loaded, verified
-from stsbench.config import shown
+from stsbench.config import shorten
 from stsbench.display.table import Column, Document, Table
 from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.plan import words_of
+from stsbench.evaluation.plan import split_names
 from stsbench.evaluation.run_file import run_folders
 from stsbench.metrics.power import ALL, METRICS, POWER, detectable_difference, field_noise, provenance
 from stsbench.registry import did_you_mean
@@ -89,20 +89,21 @@ class Power(Tabular):
         return f"{self.metric}: the pairs that detect a difference of {self.difference:g} {points} in 80 % of experiments"
 
     def _columns(self) -> list[Column]:
-        columns = [Column("noise of", [self._of(task) for task in self.tasks]), Column("n", [task.n for task in self.tasks])]
+        names = [self._task_name(task) for task in self.tasks]
+        columns = [Column("noise of", names), Column("n", [task.n for task in self.tasks])]
         answers: dict[str, list[float | None]] = {
             "close encoders": [task.low_answer for task in self.tasks],
             "median": [task.value for task in self.tasks], "unlike encoders": [task.high_answer for task in self.tasks],
         }
         if all(task.low is None for task in self.tasks):
             answers = {"difference" if self.pairs is not None else "pairs": answers["median"]}
-        return [*columns, *(Column(name, list(map(self._shown, values))) for name, values in answers.items())]
+        return [*columns, *(Column(name, list(map(self._answer_text, values))) for name, values in answers.items())]
 
-    def _of(self, task: TaskPower) -> str:
+    def _task_name(self, task: TaskPower) -> str:
         """Return the task, behind its protocol where there are several."""
         return f"{task.protocol} {task.task}" if len({one.protocol for one in self.tasks}) > 1 else task.task
 
-    def _shown(self, answer: float | None) -> str:
+    def _answer_text(self, answer: float | None) -> str:
         if answer is None:
             return ""
         return f"{answer:,.0f}" if self.pairs is None else f"{answer:.1f}"
@@ -148,13 +149,13 @@ def power(
     if (pairs is None) == (difference is None):
         raise StsbenchError("power: name either pairs (--pairs N) or a difference (--difference D)")
     if pairs is not None and not (isinstance(pairs, Integral) and pairs >= _FEWEST):
-        raise StsbenchError(f"pairs={shown(pairs)}: must be a whole number, {_FEWEST} or more: fewer show no difference")
+        raise StsbenchError(f"pairs={shorten(pairs)}: must be a whole number, {_FEWEST} or more: fewer show no difference")
     if difference is not None and not (isinstance(difference, Real) and 0 < difference <= _LARGEST):
-        raise StsbenchError(f"difference={shown(difference)}: must be above 0 and at most {_LARGEST:g} points")
+        raise StsbenchError(f"difference={shorten(difference)}: must be above 0 and at most {_LARGEST:g} points")
     if not isinstance(resamples, Integral) or resamples < 2:
-        raise StsbenchError(f"resamples={shown(resamples)}: must be a whole number, 2 or more")
+        raise StsbenchError(f"resamples={shorten(resamples)}: must be a whole number, 2 or more")
     if metric not in METRICS:
-        raise StsbenchError(f"metric={shown(metric)}: must be {' or '.join(METRICS)}{did_you_mean(str(metric), METRICS)}")
+        raise StsbenchError(f"metric={shorten(metric)}: must be {' or '.join(METRICS)}{did_you_mean(str(metric), METRICS)}")
     sides = [] if runs is None else list(runs) if isinstance(runs, list | tuple) else [runs]
     if len(sides) > 2:
         raise StsbenchError(f"power: {len(sides)} runs: name two, one or none")
@@ -192,7 +193,7 @@ def _answered(noise: _Noise, pairs: int | None, difference: float | None) -> Tas
         if unit_error is None:
             return None
         if pairs is not None:
-            return detectable_difference(error_of(unit_error, 1, pairs))
+            return detectable_difference(scale_error(unit_error, 1, pairs))
         return max(items_needed(difference or 0.0, unit_error, 1), _FEWEST)
 
     protocol, task, n, unit_error, low, high = noise
@@ -213,14 +214,15 @@ def _of_two(
                 reason = table.no_test or "the difference is the same in every resample"
                 left_out.append((table.setting.protocol, row.name, reason))
             else:
-                noise.append((table.setting.protocol, row.name, row.n, error_of(row.difference.error, row.n, 1), None, None))
+                error = scale_error(row.difference.error, row.n, 1)
+                noise.append((table.setting.protocol, row.name, row.n, error, None, None))
     return _some(noise, sides, metric, left_out)
 
 
 def _side_noise(
     side: Any, protocol: str | Sequence[str] | None, metric: str, resamples: int, seed: int, left_out: Reasons
 ) -> list[_Noise]:
-    chosen, notes = chooser(words_of(protocol)), _Notes()
+    chosen, notes = chooser(split_names(protocol)), _Notes()
     noise: list[_Noise] = []
     for item in verified("the run", loaded(_single(side)), chosen, notes).values():
         form = chosen(item)
@@ -234,7 +236,7 @@ def _side_noise(
             of_field, name_of = field_noise(metric), item.record.protocol.name
             of_set = name_of == provenance()["protocol"] and item.record.data.known and item.task in of_field
             ratio = of_field[item.task if of_set else ALL].ratio
-            unit = error_of(error, row.n, 1)
+            unit = scale_error(error, row.n, 1)
             noise.append((name_of, name, row.n, unit * ratio.median, unit * ratio.low, unit * ratio.high))
     left_out += [*notes.left_out, *notes.failures]
     return _some(noise, [side], metric, left_out)
@@ -262,11 +264,11 @@ def _some(noise: list[_Noise], sides: Sequence[Any], metric: str, left_out: Reas
     return noise
 
 
-def error_of(error: float, n: int, items: int) -> float:
+def scale_error(error: float, n: int, items: int) -> float:
     """Return the standard error that `items` items have, where n of them have `error`.
 
-    >>> from stsbench.extensions.statistics.power import error_of
-    >>> error_of(1.5, n=400, items=100)
+    >>> from stsbench.extensions.statistics.power import scale_error
+    >>> scale_error(1.5, n=400, items=100)
     3.0
     """
     if min(n, items) < 1:

@@ -130,7 +130,7 @@ class _Building:
         if not self.texts.count:
             raise DataError(f"{self.texts.name} contains no text")
         if (shard_folder(self.folder, len(self.notes)) / NOTE).exists():  # texts that the input has not
-            raise self._other(f"it ends after {counted(self.texts.count, 'line')}")
+            raise self._mismatch(f"it ends after {counted(self.texts.count, 'line')}")
         self._finish()
 
     def _encode(self, runner: Runner, jobs: Iterator[ShardJob]) -> None:
@@ -169,12 +169,12 @@ class _Building:
         stored, digests = np.load(folder / DIGESTS, allow_pickle=False), text_digests(chunk)
         size = min(len(stored), len(digests))
         if len(differ := np.flatnonzero((stored[:size] != digests[:size]).any(axis=1))):
-            raise self._other(f"line {line + int(differ[0]):,} is another text")
+            raise self._mismatch(f"line {line + int(differ[0]):,} is another text")
         if len(stored) != len(digests):
-            raise self._other(f"it has {'more' if len(digests) > size else 'fewer'} than {line - 1 + size:,} lines")
+            raise self._mismatch(f"it has {'more' if len(digests) > size else 'fewer'} than {line - 1 + size:,} lines")
         return note
 
-    def _other(self, why: str) -> DataError:
+    def _mismatch(self, why: str) -> DataError:
         return DataError(f"{self.folder} was made of another input than {self.texts.name}: {why}; choose another --output")
 
     def _add(self, number: int, note: ShardNote) -> None:

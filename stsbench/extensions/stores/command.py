@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stsbench.cli.options import Command, options_of
+from stsbench.cli.options import Command, add_options
 from stsbench.cli.output.messages import echo, is_quiet, log, tell
-from stsbench.cli.output.progress import drawn
+from stsbench.cli.output.progress import draw_progress
 from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
 from stsbench.extensions.stores.options import NearestOptions, StoreOptions
 
@@ -24,7 +24,7 @@ EVERY = 30.0  # seconds between two lines
 
 
 @contextmanager
-def pace_shown() -> Iterator[Callable[[Pace], None]]:
+def show_pace() -> Iterator[Callable[[Pace], None]]:
     """Yield a function that shows a pace."""
     if is_quiet():
         yield lambda pace: None
@@ -35,7 +35,7 @@ def pace_shown() -> Iterator[Callable[[Pace], None]]:
     from rich.progress import BarColumn, TextColumn
 
     columns = (TextColumn("encoding"), BarColumn(), TextColumn("{task.fields[count]}"), TextColumn("{task.fields[left]}"))
-    with drawn(*columns) as bar:
+    with draw_progress(*columns) as bar:
         task, clock = bar.add_task("encoding", total=None, count="", left=""), Clock()
         yield lambda pace: bar.update(task, completed=pace.texts, total=pace.total, count=_count(pace), left=clock(pace))
 
@@ -83,14 +83,14 @@ def _count(pace: Pace) -> str:
 
 
 @click.command("encode", cls=Command, short_help="Encode any number of texts into a folder of vectors.")
-@options_of(EncoderOptions)
+@add_options(EncoderOptions)
 @click.option("--input", "source", required=True, metavar="FILE|-", help="UTF-8, one text a line, or a table: "
               ".csv, .tsv, .jsonl, .parquet, a folder that datasets saved; - is standard input.")
 @click.option("--column", metavar="NAME|N", help="Which column of a table holds the text, by its name, or from 1 in a file "
               "without header; of lines, from 1, the one between tabs; 0: lines may hold tabs.")
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="The folder; an unfinished one is "
               "continued.")
-@options_of(StoreOptions, ProcessOptions)
+@add_options(StoreOptions, ProcessOptions)
 def encode(model: str, source: str, column: str | None, output: Path, **options: Any) -> None:
     """Encode any number of texts into a folder of vectors, in memory that does not grow.
 
@@ -110,7 +110,7 @@ def encode(model: str, source: str, column: str | None, output: Path, **options:
             encoder.ready()
         for line in (described_encoder(encoder), *encoder.notes):
             log(line)
-        with pace_shown() as progress:
+        with show_pace() as progress:
             store = build_store(
                 encoder, texts, output, dtype=how.store_dtype, shard_rows=how.shard_size, runner=runner, log=log,
                 progress=progress,
@@ -124,13 +124,13 @@ def encode(model: str, source: str, column: str | None, output: Path, **options:
 
 
 @click.command("neighbours", cls=Command, short_help="Find the lines of a text file nearest to a query.")
-@options_of(EncoderOptions, CacheOptions)
+@add_options(EncoderOptions, CacheOptions)
 @click.option("--corpus", required=True, metavar="FILE|SET|DIR", help="UTF-8, one text per line, blank lines skipped, or "
               "a table (.csv, .tsv, .jsonl, .parquet); a "
               "data set whose sentences are searched, e.g. stsb/test (`stsbench list data`); or a folder that `stsbench "
               "encode` wrote, whose vectors are read.")
 @click.option("--query", "queries", multiple=True, metavar="TEXT", help="Repeat for several queries.")
-@options_of(NearestOptions)
+@add_options(NearestOptions)
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
 def neighbours(
     model: str, corpus: str, queries: Sequence[str], json_target: str | None, **options: Any,
@@ -143,11 +143,11 @@ def neighbours(
     from stsbench.cli.output.progress import progress_bar
     from stsbench.cli.output.report import print_result
     from stsbench.encoders.load import load_encoder
-    from stsbench.extensions.stores.neighbours import NeighboursOptions, corpus_of, distinct, nearest_texts
+    from stsbench.extensions.stores.neighbours import NeighboursOptions, distinct, nearest_texts, open_corpus
 
     how = NeighboursOptions(model=model, **options)
     asked = distinct(queries, how.query_file)
-    searched = corpus_of(corpus, how, how.offline, _tell)
+    searched = open_corpus(corpus, how, how.offline, _tell)
     encoder = load_encoder(model, how)
     for note in encoder.notes:
         _tell(note)

@@ -129,7 +129,7 @@ def neighbours(
     )
     texts = [queries] if isinstance(queries, str) else list(checked_texts(queries, "query"))
     asked = distinct(texts, options.query_file)
-    searched = corpus_of(corpus, options, options.offline, log)
+    searched = open_corpus(corpus, options, options.offline, log)
     return nearest_texts(
         loaded_encoder(model, options), searched, asked, options, options, lambda line: log(f"warning: {line}"),
         lambda: nullcontext(start_bar if in_notebook() else None),
@@ -147,7 +147,7 @@ def distinct(queries: Sequence[str], query_file: Path | None) -> list[str]:
     return list(dict.fromkeys(asked))
 
 
-def corpus_of(
+def open_corpus(
     corpus: str | Path | VectorStore | Iterable[str], how: NearestOptions, offline: bool, log: Log
 ) -> Corpus:
     """Return what `corpus` stands for. UsageError: options that do not apply to it; DataError: not readable, no text."""
@@ -182,7 +182,7 @@ def nearest_texts(
         check_same_encoder(store, encoder)
     everything = list(dict.fromkeys([*texts, *queries]))
     with bar() as progress:
-        embed = Embed(encoder, EmbeddingCache.of(keeping), progress(len(everything)) if progress else None)
+        embed = Embed(encoder, EmbeddingCache.from_options(keeping), progress(len(everything)) if progress else None)
         embed = embed.for_set(texts, corpus.fitted_on)
         embed.add(everything)
     if problem := embed.unusable(everything):

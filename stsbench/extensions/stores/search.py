@@ -55,10 +55,10 @@ def nearest(
         raise ValueError("k and block must be at least 1")
     excluded = np.full(queries.shape[0], -1, np.int64) if exclude is None else np.asarray(exclude, np.int64)
     search = _faiss if backend == "faiss" else _exact
-    return search(queries, blocks_of(corpus, block), k, cosine, excluded, progress or (lambda rows: None))
+    return search(queries, split_blocks(corpus, block), k, cosine, excluded, progress or (lambda rows: None))
 
 
-def blocks_of(corpus: Any, block: int) -> Iterator[Any]:
+def split_blocks(corpus: Any, block: int) -> Iterator[Any]:
     """Yield blocks of at most `block` rows of an array, a CSR matrix, or an iterable of either."""
     parts: Iterable[Any] = [corpus] if hasattr(corpus, "shape") else corpus
     for part in parts:
@@ -154,10 +154,10 @@ def _rescored(queries: Any, rows: Any, queries_at: Positions, column: Positions,
     return out
 
 
-def _merge(scores: Floats, positions: Positions, at: Positions, exact: Floats, where: Positions) -> None:
+def _merge(scores: Floats, positions: Positions, queries: Positions, exact: Floats, where: Positions) -> None:
     """Put m candidates (query, score, position) among the k kept, in place."""
     k = scores.shape[1]
-    touched, group = np.unique(at, return_inverse=True)
+    touched, group = np.unique(queries, return_inverse=True)
     group = np.concatenate([group, np.repeat(np.arange(len(touched)), k)])
     score = np.concatenate([exact, scores[touched].ravel()])
     position = np.concatenate([where, positions[touched].ravel()])

@@ -234,7 +234,7 @@ def encode_shard(encoder: Encoder, job: ShardJob, progress: Progress) -> ShardDo
     )
     arrays = {VECTORS: rows, TRUNCATED: encoded.truncated, DIGESTS: text_digests(job.texts)}
     note = _write(shard_folder(job.store, job.number), arrays, job.texts, note)
-    give_back()
+    release_memory()
     return ShardDone(job.number, note, encoder.notes)
 
 
@@ -309,7 +309,7 @@ def fault(folder: Path, note: ShardNote, *, digests: bool) -> str | None:
     return None
 
 
-def give_back() -> None:
+def release_memory() -> None:
     """Return freed memory to the system, where the C library is glibc.
 
     A forward pass allocates and frees blocks of a thousand sizes, and oneDNN keeps a kernel for each shape in between. What

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from stsbench.settings import setting
     from stsbench.training.api.batch import IGNORED, Batch, Examples, Gathering, Ragged, Shares, Term, Views, gather
     from stsbench.training.api.contrasting import NegativeQueue, contrast, contrast_labelled, rank_pairs
-    from stsbench.training.api.labelled import LabelScores, NLIClassifier, classes_of, nli_roles, nli_views, unordered
+    from stsbench.training.api.labelled import LabelScores, NLIClassifier, count_classes, nli_roles, nli_views, unordered
     from stsbench.training.api.method import Inference, LabelledUse, Method, Needs, RoleChoice, sentence_role
     from stsbench.training.api.options import Options, Queue, Repetition
     from stsbench.training.api.views import Repeater, pairs_or_sentence, role_views, scored_pairs
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "batch": "IGNORED Batch Examples Gathering Ragged Shares Term Views gather",
     "contrasting": "NegativeQueue contrast contrast_labelled rank_pairs",
-    "labelled": "LabelScores NLIClassifier classes_of nli_roles nli_views unordered",
+    "labelled": "LabelScores NLIClassifier count_classes nli_roles nli_views unordered",
     "method": "Inference LabelledUse Method Needs RoleChoice sentence_role",
     "options": "Options Queue Repetition",
     "views": "Repeater pairs_or_sentence role_views scored_pairs",
@@ -31,11 +31,43 @@ _MODULES = {name: f"stsbench.training.api.{module}" for module, names in _PUBLIC
 _MODULES |= {"Backbone": "stsbench.training.modules.backbone", "setting": "stsbench.settings",
              **dict.fromkeys(("GIVEN", "POSITIVE", "Where"), "stsbench.options")}
 __all__ = [
-    "GIVEN", "IGNORED", "POSITIVE", "Backbone", "Batch", "Examples", "Gathering", "Inference", "LabelScores",
-    "LabelledUse", "Method", "NLIClassifier", "Needs", "NegativeQueue", "Options", "Queue", "Ragged", "Repeater",
-    "Repetition", "RoleChoice", "Shares", "Term", "Views", "Where", "classes_of", "contrast", "contrast_labelled",
-    "gather", "nli_roles", "nli_views", "pairs_or_sentence", "rank_pairs", "role_views", "scored_pairs", "sentence_role",
-    "setting", "unordered",
+    "GIVEN",
+    "IGNORED",
+    "POSITIVE",
+    "Backbone",
+    "Batch",
+    "Examples",
+    "Gathering",
+    "Inference",
+    "LabelScores",
+    "LabelledUse",
+    "Method",
+    "NLIClassifier",
+    "Needs",
+    "NegativeQueue",
+    "Options",
+    "Queue",
+    "Ragged",
+    "Repeater",
+    "Repetition",
+    "RoleChoice",
+    "Shares",
+    "Term",
+    "Views",
+    "Where",
+    "contrast",
+    "contrast_labelled",
+    "count_classes",
+    "gather",
+    "nli_roles",
+    "nli_views",
+    "pairs_or_sentence",
+    "rank_pairs",
+    "role_views",
+    "scored_pairs",
+    "sentence_role",
+    "setting",
+    "unordered",
 ]
 
 

@@ -51,7 +51,7 @@ def check_class(kind: Any, label: str) -> type[Method]:
 def check_needs(kind: type[Method], needs: Any) -> Needs:
     """Return what `Method.needs` gave, if it is a Needs whose labelled rows are of the class's stages."""
     if not isinstance(needs, Needs):
-        raise StsbenchError(f"{where(kind, 'needs')} must give a Needs, not {kind_of(needs)}")
+        raise StsbenchError(f"{where(kind, 'needs')} must give a Needs, not {type_words(needs)}")
     uses = {} if isinstance(needs.labelled, str) else needs.labelled
     if stray := [stage for stage in uses if stage not in kind.Options.stages]:
         stages = ", ".join(kind.Options.stages)
@@ -93,7 +93,7 @@ def check_inference(method: Method) -> None:
         inference = calling(type(method), name, getattr(method, name))
         if not isinstance(inference, Inference):
             must = "must give an Inference(model, tokenizer, pooler)"
-            raise StsbenchError(f"{where(type(method), name)} {must}, not {kind_of(inference)}")
+            raise StsbenchError(f"{where(type(method), name)} {must}, not {type_words(inference)}")
 
 
 def check_candidates(method: Method, selected_by: str, absent: bool = False) -> None:
@@ -129,14 +129,15 @@ def check_terms(method: Method, terms: Any) -> dict[str, Term]:
     gradient."""
     who = where(type(method), "forward")
     if not isinstance(terms, dict):
-        raise StsbenchError(f"{who} must give a dict of terms, name -> Term(value, count), not {kind_of(terms)}")
+        raise StsbenchError(f"{who} must give a dict of terms, name -> Term(value, count), not {type_words(terms)}")
     if not terms:
         raise StsbenchError(f"{who} gave no term: it must give a dict of terms, name -> Term(value, count)")
     for name, term in terms.items():
         if not isinstance(term, Term):
-            raise StsbenchError(f"{who}: the term '{name}' must be a Term(value, count), not {kind_of(term)}")
+            raise StsbenchError(f"{who}: the term '{name}' must be a Term(value, count), not {type_words(term)}")
         if not isinstance(term.value, torch.Tensor) or term.value.ndim:
-            raise StsbenchError(f"{who}: the value of the term '{name}' must be a scalar tensor, not {kind_of(term.value)}")
+            kind = type_words(term.value)
+            raise StsbenchError(f"{who}: the value of the term '{name}' must be a scalar tensor, not {kind}")
         if term.count < 0 or (term.count == 0 and float(term.value.detach()) != 0):
             raise StsbenchError(
                 f"{who}: the term '{name}' has count {term.count} and a value that is not 0: count is how many items the "
@@ -147,7 +148,7 @@ def check_terms(method: Method, terms: Any) -> dict[str, Term]:
     return terms
 
 
-def kind_of(value: Any) -> str:
+def type_words(value: Any) -> str:
     """Return what a wrong value is, for messages."""
     return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
 
@@ -160,7 +161,7 @@ def check_views(method: Method, views: Any, rows: Sequence[int], name: str) -> V
     """
     who = where(type(method), name)
     if not isinstance(views, Views):
-        raise StsbenchError(f"{who} must return Views, not {kind_of(views)}")
+        raise StsbenchError(f"{who} must return Views, not {type_words(views)}")
     if not views.tokens:
         raise StsbenchError(f"{who} gave no view")
     lengths, count = [], len(rows)
@@ -196,7 +197,7 @@ def _problem(view: Ragged, backbone: Backbone) -> str | None:
     arrays = [np.asarray(row) for row in view]
     for row, ids in zip(view, arrays, strict=True):
         if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            kind = "an empty list" if np.shape(row) == (0,) else kind_of(row)
+            kind = "an empty list" if np.shape(row) == (0,) else type_words(row)
             return f"has a text that is not a list of token ids but {kind}"
     lengths = np.array([len(ids) for ids in arrays])
     if not lengths.all():

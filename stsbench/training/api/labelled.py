@@ -122,7 +122,7 @@ class NLIClassifier(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *more)
 
 
-def classes_of(rows: Any) -> int:
+def count_classes(rows: Any) -> int:
     """Return how many classes labelled rows (a data.examples.Rows) have: of triplets two, of pairs as many as label
     names."""
     return _OF_TRIPLETS if tuple(rows.roles) == TRIPLET else len(rows.store.label_names)

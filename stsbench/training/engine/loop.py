@@ -27,9 +27,9 @@ from stsbench.training.engine.optimiser import Overflow, learning_rate, set_step
 from stsbench.training.engine.passes import ROWS, CountCheck, check_two_views, part_counts, part_shares
 from stsbench.training.engine.selection import UNDEFINED, Selection, diagnosed
 from stsbench.training.engine.stage import Stage, stage_views
-from stsbench.training.modules.backbone import backbones_of
+from stsbench.training.modules.backbone import method_backbones
 from stsbench.training.recipes.recipe import Recipe
-from stsbench.training.rows.batches import shares_of, stream, to_batch
+from stsbench.training.rows.batches import split_shares, stream, to_batch
 
 LOG_EVERY = 10  # steps a line of the log: their losses are averaged, so that no step waits for the device
 
@@ -226,7 +226,8 @@ class Loop:
 
     def _check_chunk(self) -> None:
         """Raise StsbenchError where training.chunk cuts no pass of any process."""
-        chunked = torch.tensor(float(any(one.chunked for one in backbones_of(self.method))), device=self.accelerator.device)
+        cuts = any(backbone.chunked for backbone in method_backbones(self.method))
+        chunked = torch.tensor(float(cuts), device=self.accelerator.device)
         if not bool(self.accelerator.reduce(chunked, "sum")):
             raise StsbenchError(
                 f"training.chunk {self.settings.chunk} has no effect in stage {self.stage.name}: no pass of the encoder "
@@ -246,16 +247,16 @@ class Loop:
     def _batch(self, rows: Any, step: int, number: int) -> Batch:
         stage, seed = self.stage, self.recipe.seed
         rng = stream(seed, "views", stage.key, step, number)
-        batch = self._share_of(stage_views(self.objective, self.method, stage.rows(rows), rng, stage.labelled_only))
+        batch = self._share(stage_views(self.objective, self.method, stage.rows(rows), rng, stage.labelled_only))
         batch.labelled_only = stage.labelled_only
         if stage.labelled:
             (rows,) = stage.labelled.batches.step(stage.batches.forward_pass(step, number))
             rng = stream(seed, "labelled views", stage.key, step, number)
             views = stage_views(self.objective, self.method, stage.labelled.rows(rows), rng, labelled=True)
-            batch.labelled = self._share_of(views)
+            batch.labelled = self._share(views)
         return batch
 
-    def _share_of(self, views: Views) -> Batch:
+    def _share(self, views: Views) -> Batch:
         """Return this process's share of a batch."""
         accelerator, count = self.accelerator, len(views.tokens[0])
         if count < accelerator.num_processes:
@@ -263,7 +264,7 @@ class Loop:
                 f"a batch has {count} examples for {accelerator.num_processes} processes: set training.drop_last, or fewer "
                 "processes"
             )
-        shares = shares_of(count, accelerator.num_processes, accelerator.process_index)
+        shares = split_shares(count, accelerator.num_processes, accelerator.process_index)
         return to_batch(views, shares, self.stage.tokens_pad, accelerator.device)
 
     def _scaled(self, terms: dict[str, Term]) -> tuple[dict[str, torch.Tensor], dict[str, int | torch.Tensor]]:

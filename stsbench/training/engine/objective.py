@@ -20,7 +20,7 @@ from stsbench.losses.guided import GuideRule
 from stsbench.torch_random import forked
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import Wrapping, watched, wrapped
-from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_views
+from stsbench.training.api.labelled import NLIClassifier, count_classes, nli_views
 from stsbench.training.api.method import Method
 from stsbench.training.api.ranking_options import RankingOptions
 from stsbench.training.api.teachers import Ranking, Teachers
@@ -86,7 +86,7 @@ class SemiSupervised(Around):
         with borrowed(self.method):
             batch = self._probe_batch()
             width = self.method.vectors(batch.ids, batch.mask).shape[1]
-        self.classifier.set_shape(width, classes_of(rows))
+        self.classifier.set_shape(width, count_classes(rows))
 
     def start_stage(self, stage: str) -> None:
         """In stage sup, freeze whatever the cross-entropy does not reach: DDP stops at a weight without gradient. In the

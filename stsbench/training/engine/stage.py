@@ -41,8 +41,8 @@ class LabelledBatches:
 class Stage:
     """One stage, ready to run.
 
-    key: in the place of its number wherever random numbers are drawn (MethodPlan.stream_of); labelled_only: its rows are the
-    labelled ones; labelled: batches of labelled rows that go with its own.
+    key: in the place of its number wherever random numbers are drawn (MethodPlan.stream_number); labelled_only: its rows are
+    the labelled ones; labelled: batches of labelled rows that go with its own.
     """
 
     number: int
@@ -160,7 +160,7 @@ def make_stage(
 
     Raises StsbenchError where a batch would hold nothing to contrast with, or a process nothing at all.
     """
-    settings, use, key = recipe.stage_training(name), plan.labelled(name), plan.stream_of(name)
+    settings, use, key = recipe.stage_training(name), plan.labelled(name), plan.stream_number(name)
     rows = data[LABELLED if use == "only" else name]
     group = 1 if use == "only" else _group(plan, settings)
     contrasts = plan.needs.contrasts(labelled_only=use == "only")

@@ -216,7 +216,7 @@ _MODES = {
 _BOTH = "cls_avg"  # Pooling puts [CLS] and mean side by side, and a Dense without bias takes half of each
 
 
-def layers_of(pooler: str, layers: int) -> Tensor | None:
+def layer_weights(pooler: str, layers: int) -> Tensor | None:
     """Return the weights (layers + 1,) over the embeddings and all layers whose average `pooler` takes the mean over tokens
     of.
 
@@ -246,7 +246,7 @@ def write_layout(
     learned = "Pooling" if token_pooler is None else token_pooler.kind.title
     pooling = "MeanPadded" if padded is not None else learned
     kinds = ["Prompt"] if pooler == "mask" else ["Transformer", pooling]
-    weights = layers_of(pooler, layers)
+    weights = layer_weights(pooler, layers)
     if weights is not None:
         kinds.insert(1, "WeightedLayerPooling")
     if pooler == _BOTH:

@@ -71,8 +71,8 @@ def fit(
     words = [f"{key}={json.dumps(value, default=str)}" for key, value in (options.settings or {}).items()]
     source = Path(data) if isinstance(data, str | os.PathLike) else data
     fit_model(
-        model, options, chain_with(options.post, words), source, options.output, cache=EmbeddingCache.of(options), log=log,
-        progress=start_bar if in_notebook() else None,
+        model, options, chain_with(options.post, words), source, options.output,
+        cache=EmbeddingCache.from_options(options), log=log, progress=start_bar if in_notebook() else None,
     )
     return load_encoder(
         options.output, device=options.device, batch_tokens=options.batch_tokens, attention=options.attention

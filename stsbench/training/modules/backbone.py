@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from stsbench.data.text.tokens import cutting
 from stsbench.encoders.forward.checkpoint import load_model
 from stsbench.encoders.forward.model import keep_layers, position_limit
-from stsbench.encoders.forward.passes import padded_to
+from stsbench.encoders.forward.passes import pad_right
 from stsbench.encoders.forward.pooling import KINDS, STATES, padded_length, token_pooler_folder
 from stsbench.encoders.forward.token_pooler import CLASSES, TokenPooler
 from stsbench.encoders.prompt.tokenizer import load_tokenizer
@@ -143,7 +143,7 @@ class Backbone(nn.Module):
             pad = self.tokenizer.pad_token_id or 0
             if self.engine == "packed":
                 raise EncoderError(f"no packed training pass has the states of padding that {self.pooler} reads: use padded")
-            return self._padded(*padded_to(ids, mask, length, pad), (-1,), None, heads)[0].mean(1)
+            return self._padded(*pad_right(ids, mask, length, pad), (-1,), None, heads)[0].mean(1)
         return self.pool(self(ids, mask, STATES[self.pooler], soft, heads), mask)
 
     def pool(self, states: list[Tensor], mask: Tensor) -> Tensor:
@@ -202,7 +202,7 @@ class Backbone(nn.Module):
 
 def set_chunk(method: nn.Module, size: int | None) -> None:
     """Give every backbone of `method` this `chunk`."""
-    for backbone in backbones_of(method):
+    for backbone in method_backbones(method):
         backbone.chunk, backbone.chunked = size, False
 
 
@@ -213,7 +213,7 @@ def draw_repeatedly(method: nn.Module) -> None:
             part._gradient_checkpointing_func = checkpointed  # type: ignore[assignment]  # no weight, and no module
 
 
-def backbones_of(method: nn.Module) -> list[Backbone]:
+def method_backbones(method: nn.Module) -> list[Backbone]:
     """Return those that `method` trains or asks, the one under training first."""
     return [module for module in method.modules() if isinstance(module, Backbone)]
 

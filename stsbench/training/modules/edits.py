@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.text.augment import share_of
+from stsbench.data.text.augment import round_share
 
 Row = NDArray[np.int64]
 Rows = list[Row]
@@ -124,7 +124,7 @@ class _Flat:
 
     def shares(self, ratio: float) -> NDArray[np.int64]:
         """Return that share of each row's ordinary tokens, as whole numbers."""
-        return np.array([share_of(int(n), ratio) for n in self.count(self.ordinary)], np.int64)
+        return np.array([round_share(int(n), ratio) for n in self.count(self.ordinary)], np.int64)
 
     def drawn(self, candidates: NDArray[np.bool_], counts: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:
         """So many of each row's candidates, every set of that size as likely as any other."""

@@ -222,15 +222,15 @@ def padded_inputs(model: Any, ids: Tensor, mask: Tensor, soft: SoftPrompt | None
     )
 
 
-def head_factors(kept: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return what the output of each head is multiplied by: H / k where it is kept, k of H heads being kept, and 0 where
+def head_factors(keep: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return what the output of each head is multiplied by: H / k where it is keep, k of H heads being keep, and 0 where
     not.
 
-    kept: (n, layers, H) bool, for each row and layer; so are the factors. A layer of a row that keeps no head has 0
+    keep: (n, layers, H) bool, for each row and layer; so are the factors. A layer of a row that keeps no head has 0
     everywhere. Source: Zhou et al. (2020), "Scheduled DropHead", as Mirror-BERT has it.
     """
-    count = kept.sum(-1, keepdim=True).clamp(min=1)
-    return kept * (kept.shape[-1] / count.to(dtype))
+    count = keep.sum(-1, keepdim=True).clamp(min=1)
+    return keep * (keep.shape[-1] / count.to(dtype))
 
 
 def check_factors(factors: Tensor, rows: int, model: Any) -> None:

@@ -58,7 +58,7 @@ class MethodPlan:
         stages = calling(self.kind, "stages_for", lambda: self.kind.stages_for(self.options))
         return check_stages_for(self.kind, stages)
 
-    def stream_of(self, stage: str) -> int:
+    def stream_number(self, stage: str) -> int:
         """Return the number by which a stage draws its batches; for the method's own stages the same with recipe.semi and
         without."""
         known = self.kind.Options.stages
@@ -85,7 +85,7 @@ class MethodPlan:
         return nli_roles(roles, f"semi.procedure {self.semi.procedure}")
 
 
-def plan_of(recipe: Recipe) -> MethodPlan:
+def load_plan(recipe: Recipe) -> MethodPlan:
     """Return the recipe's method, loaded.
 
     Raises StsbenchError, one line, for an unknown or unfinished method, and for semi where the method uses labelled rows

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
-from stsbench.registry import cause_of, did_you_mean, file_module, is_file_class, names
-from stsbench.settings import Described, defaults_of, described
+from stsbench.registry import did_you_mean, error_line, file_module, is_file_class, names
+from stsbench.settings import Described, described, setting_defaults
 from stsbench.training.api.options import Options
 
 if TYPE_CHECKING:
@@ -106,13 +106,13 @@ def load_method(method: str) -> type[Method]:
     return kind
 
 
-def options_of(method: str) -> type[Options]:
+def options_class(method: str) -> type[Options]:
     """Return the method's Options, without torch where they stand in a module of their own (`_options_class`)."""
     source = find_method(method)
     return _options_class(source) or load_method(method).Options
 
 
-def method_of(options: Options) -> str:
+def method_name(options: Options) -> str:
     """Return the name by which recipes know the installed method of these options: of methods.SimCSE(temperature=0.07)
     simcse.
 
@@ -122,7 +122,7 @@ def method_of(options: Options) -> str:
     for name in names(GROUP):
         module = find_method(name).module or ""
         near = kind.__module__ in (module, f"{module.rpartition('.')[0]}.options")
-        if near and options_of(name) is kind:
+        if near and options_class(name) is kind:
             return name
     raise StsbenchError(
         f"{kind.__name__} of {kind.__module__} is not the options of an installed method: name the method itself, "
@@ -147,8 +147,8 @@ def title(method: str) -> str:
 
 def options(method: str) -> list[Described]:
     """Return the method's options, in the order of its source."""
-    model = options_of(method)
-    return described(model, defaults_of(model))
+    model = options_class(method)
+    return described(model, setting_defaults(model))
 
 
 def _options_class(source: MethodSource) -> type[Options] | None:
@@ -172,7 +172,7 @@ def _module(source: MethodSource) -> Any:
     try:
         return import_module(source.module)
     except Exception as error:
-        raise StsbenchError(f"{source.label} failed to load: {cause_of(error)}") from error
+        raise StsbenchError(f"{source.label} failed to load: {error_line(error)}") from error
 
 
 def _is_method(value: Any) -> bool:

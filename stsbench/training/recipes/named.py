@@ -6,7 +6,7 @@ from itertools import chain
 from os import PathLike, fspath
 from pathlib import Path
 
-from stsbench.config import parent_of, read_yaml, shown
+from stsbench.config import find_parent, read_yaml, shorten
 from stsbench.errors import StsbenchError
 from stsbench.registry import did_you_mean, is_file_class, names
 from stsbench.training.recipes import recipes
@@ -65,7 +65,7 @@ def _method(path: Path) -> str:
                 f"{path}: says neither 'method: NAME' nor 'extends: RECIPE' (see stsbench list recipes): add one, or "
                 "--method NAME, for a method of your own --method FILE.py:CLASS"
             )
-        parent = parent_of(path, data["extends"], tuple(shipped))
+        parent = find_parent(path, data["extends"], tuple(shipped))
         holders = [shipped[folder] for folder in shipped if (folder / parent.name).is_file()]
         if parent.parent in shipped and len(holders) > 1:
             several = f"several methods have a recipe '{parent.stem}' ({', '.join(holders)})"
@@ -95,7 +95,7 @@ def load_recipe(recipe: str | PathLike[str], *, method: str | None = None) -> Re
         return recipes.load_recipe(named, name)
     if not Path(name).expanduser().is_file():
         words = chain(_shipped(), (f"{holder}/{one}" for holder, listed in _shipped().items() for one in listed))
-        raise StsbenchError(f"there is no recipe {shown(name)}{did_you_mean(name, words)}, and no such file")
+        raise StsbenchError(f"there is no recipe {shorten(name)}{did_you_mean(name, words)}, and no such file")
     stored = read_yaml(Path(name).expanduser()).get("method")
     if not isinstance(stored, str):
         raise StsbenchError(f"{name} does not name its method: method=... here, or a line 'method: ...' in it")

@@ -9,13 +9,13 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, model_validator
 
-from stsbench.config import apply_sets, dump_yaml, flatten, parse, put, shown, validate
+from stsbench.config import apply_sets, dump_yaml, flatten, parse, put, shorten, validate
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
 from stsbench.registry import did_you_mean
-from stsbench.settings import Described, Settings, defaults_of, described, sections, setting
+from stsbench.settings import Described, Settings, described, sections, setting, setting_defaults
 from stsbench.training.api.ranking_options import RankingOptions
-from stsbench.training.recipes.methods import options_of, short_name
+from stsbench.training.recipes.methods import options_class, short_name
 from stsbench.training.recipes.sections import (
     BackboneSettings,
     DataSettings,
@@ -78,7 +78,7 @@ class Recipe(Settings):
                 if part not in parts:
                     raise ValueError(f"unknown key '{key}'{did_you_mean(part, parts)}")
                 if not isinstance(values, Mapping):
-                    raise ValueError(f"{key} must be a mapping, not {shown(values)}")
+                    raise ValueError(f"{key} must be a mapping, not {shorten(values)}")
                 parse(type(parts[part]), {**parts[part].model_dump(mode="json"), **values}, f"{key}.")
         return self
 
@@ -122,11 +122,11 @@ class Recipe(Settings):
 SECTIONS: dict[str, type[BaseModel]] = {"recipe": Recipe, **sections(Recipe)}  # by dotted key, the recipe's own keys first
 
 
-def keys_of(section: str) -> list[Described]:
+def describe_keys(section: str) -> list[Described]:
     """Return the keys of one of SECTIONS, without those that are sections themselves. Raises StsbenchError, one line."""
     if section not in SECTIONS:
         raise StsbenchError(f"a recipe has no section '{section}'{did_you_mean(section, SECTIONS)}")
-    rows = described(SECTIONS[section], defaults_of(SECTIONS[section]))
+    rows = described(SECTIONS[section], setting_defaults(SECTIONS[section]))
     return [row for row in rows if (row.name if section == "recipe" else f"{section}.{row.name}") not in SECTIONS]
 
 
@@ -134,7 +134,7 @@ def checked(raw: Mapping[str, Any], where: str) -> Recipe:
     """Return `raw` as a Recipe, the method's options checked and complete too. Raises StsbenchError beginning with
     `where`."""
     recipe = validate(Recipe, raw, where)
-    options = validate(options_of(recipe.method), recipe.options, where, "options.")
+    options = validate(options_class(recipe.method), recipe.options, where, "options.")
     return recipe.model_copy(update={"options": options.model_dump(mode="json")})
 
 
@@ -162,7 +162,7 @@ def changed_recipe(
     for key, value in (overrides or {}).items():
         put(changed, key, value, where)
     if changed["method"] != recipe.method:
-        raise StsbenchError(f"{where}: method must be '{recipe.method}', not {shown(changed['method'])}")
+        raise StsbenchError(f"{where}: method must be '{recipe.method}', not {shorten(changed['method'])}")
     return _noted(recipe, note_shortened(recipe, checked(changed, where)))
 
 

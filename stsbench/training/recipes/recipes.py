@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stsbench.config import load_config, read_yaml, shown, validate
+from stsbench.config import load_config, read_yaml, shorten, validate
 from stsbench.errors import StsbenchError
 from stsbench.registry import did_you_mean, names, namesakes
-from stsbench.training.recipes.methods import GROUP, canonical, find_method, options_of
+from stsbench.training.recipes.methods import GROUP, canonical, find_method, options_class
 from stsbench.training.recipes.recipe import OWN, Recipe, changed_recipe, checked
 
 
@@ -27,7 +27,7 @@ def recipe_names(method: str) -> list[str]:
 
 def default_recipe(method: str) -> str:
     """Return the name of the recipe that is taken where none is given: the options' `default_recipe`."""
-    label, name = find_method(method).label, options_of(method).default_recipe
+    label, name = find_method(method).label, options_class(method).default_recipe
     if name is None:
         raise StsbenchError(
             f"{label} has no default recipe: give one by --recipe NAME|FILE.yaml, or name it in its default_recipe"
@@ -58,7 +58,7 @@ def find_recipe(method: str, name_or_path: str) -> tuple[Recipe, dict[str, Any]]
     raw = load_config(path, not_inherited=OWN, folders=recipe_folders(method))
     raw = {"name": path.stem, "method": method, **raw}
     if raw["method"] != method and canonical(str(raw["method"]), path.parent) != method:
-        raise StsbenchError(f"{path} is a recipe of method {shown(raw['method'])}, not of '{method}'")
+        raise StsbenchError(f"{path} is a recipe of method {shorten(raw['method'])}, not of '{method}'")
     raw["method"] = method
     return checked(raw, str(path)), raw
 
@@ -71,7 +71,7 @@ def shipped_recipe(name: str) -> Recipe:
     """
     method, _, short = name.partition("/")
     if method not in names(GROUP) or _shipped(method, short) is None:
-        raise StsbenchError(f"no installed method brings a recipe {shown(name)}")
+        raise StsbenchError(f"no installed method brings a recipe {shorten(name)}")
     return find_recipe(method, short)[0]
 
 
@@ -79,7 +79,7 @@ def check_whole(path: Path) -> Path:
     """Return the recipe file of a run folder. Raises StsbenchError for one that extends another file, as no training
     writes it."""
     if (other := read_yaml(path).get("extends")) is not None:
-        raise StsbenchError(f"{path}: the recipe of a run is whole, and this one extends {shown(other)}")
+        raise StsbenchError(f"{path}: the recipe of a run is whole, and this one extends {shorten(other)}")
     return path
 
 
@@ -143,12 +143,12 @@ def load_for_device(
 def _at_hand(method: str, recipe: Recipe) -> tuple[Recipe, dict[str, Any]]:
     """Return a Recipe, checked and as a mapping. StsbenchError where it is another method's."""
     if canonical(recipe.method) != method:
-        raise StsbenchError(f"the recipe {recipe.name} is of method {shown(recipe.method)}, not of '{method}'")
+        raise StsbenchError(f"the recipe {recipe.name} is of method {shorten(recipe.method)}, not of '{method}'")
     raw = {**recipe.model_dump(mode="json"), "method": method}
     return checked(raw, f"the recipe {recipe.name}"), raw
 
 
-def namesakes_of(method: str, name: str) -> tuple[str, ...]:
+def shadowed_recipes(method: str, name: str) -> tuple[str, ...]:
     """Return a line where a file of the working folder is called as the shipped recipe that is taken."""
     return namesakes(name, f"a recipe of {method}") if _shipped(canonical(method), name) else ()
 

@@ -9,7 +9,7 @@ from typing import Any
 from stsbench.data.fetch.sources import NAMED
 from stsbench.data.sets.catalog import entries
 from stsbench.errors import StsbenchError
-from stsbench.training.recipes.method_plan import plan_of
+from stsbench.training.recipes.method_plan import load_plan
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.wording import counted
 
@@ -34,7 +34,7 @@ def sample_settings(recipe: Recipe, chosen: Collection[str], log: Callable[[str]
     (stsb/train, sts-texts) stay: they are read from the sample by themselves. Raises StsbenchError for texts of a form that
     the sample has none of.
     """
-    plan = plan_of(recipe)
+    plan = load_plan(recipe)
     settings: dict[str, Any] = {"backbone.model": BACKBONE}
     uses = {plan.labelled(stage) for stage in plan.stages}
     if uses != {"only"}:

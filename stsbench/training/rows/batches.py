@@ -125,20 +125,20 @@ class TokenBatches(Batches):
 
     def epoch(self, step: int) -> float:
         """Return epochs done before step `step` (from 0), as a fraction."""
-        epoch, within = self._epoch_of(step)
+        epoch, within = self._locate(step)
         return epoch + within / math.ceil(len(self._batches(epoch)) / self.accumulate)
 
     def step(self, step: int) -> list[RowNumbers]:
         """Return the rows of each forward pass of a step: `accumulate` of them, fewer at an epoch's end."""
-        epoch, within = self._epoch_of(step)
+        epoch, within = self._locate(step)
         return self._batches(epoch)[within * self.accumulate : (within + 1) * self.accumulate]
 
     def forward_pass(self, step: int, number: int) -> int:
         """Return the place, from 0, of a step's `number`-th forward pass among all of the stage."""
-        epoch, within = self._epoch_of(step)
+        epoch, within = self._locate(step)
         return self._before(epoch)[1] + within * self.accumulate + number
 
-    def _epoch_of(self, step: int) -> tuple[int, int]:
+    def _locate(self, step: int) -> tuple[int, int]:
         """Return the epoch of a step, and the step's place in it."""
         while self._known[-1][0] <= step:
             self._before(len(self._known))
@@ -187,7 +187,7 @@ def _sorted_nearby(order: RowNumbers, lengths: NDArray[np.int64], size: int) -> 
     return np.concatenate([part[np.argsort(lengths[part], kind="stable")] for part in parts])
 
 
-def shares_of(count: int, processes: int, rank: int) -> Shares:
+def split_shares(count: int, processes: int, rank: int) -> Shares:
     """Return `count` examples over `processes`: sizes that differ by one at most."""
     size, more = divmod(count, processes)
     return Shares(tuple(size + (1 if r < more else 0) for r in range(processes)), rank)

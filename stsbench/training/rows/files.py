@@ -71,7 +71,7 @@ def trainable_sets() -> list[str]:
     return [item.id for item in entries("senteval") if _trainable(item)]
 
 
-def scale_of(name: str | None) -> tuple[float, float] | None:
+def score_scale(name: str | None) -> tuple[float, float] | None:
     """Return the least and the greatest score of a set's scale; None: not a set's name."""
     kinds = {item.id: item.kind for item in entries("senteval") if _trainable(item)}
     return None if name is None or name not in kinds else _SCALES[kinds[name]]

@@ -33,7 +33,7 @@ from stsbench.training.recipes.sample import TEXTS
 from stsbench.training.recipes.sections import DataSettings
 from stsbench.training.rows.batches import stream
 from stsbench.training.rows.files import LABELLED as LABELLED
-from stsbench.training.rows.files import SetPlace, scale_of, training_file
+from stsbench.training.rows.files import SetPlace, score_scale, training_file
 from stsbench.wording import counted
 
 LABELS = "labels"  # the key of their classes among what a run reads
@@ -134,7 +134,7 @@ def open_data(
     if text is not None and path.parent != TEXTS and store.meta.rows != text.rows:
         log(f"warning: {path.name} has {store.meta.rows:,} rows, the published file {text.rows:,}: another training set")
     if SCORE in roles:
-        _check_scores(store, plan, log, scale_of(settings.file))
+        _check_scores(store, plan, log, score_scale(settings.file))
     tokens = _tokens(store, backbone, text_roles(roles), plan.needs.whole_texts and not labelled, log)
     usable = _usable(store, tokens, plan, log, labelled)
     numbers = _sampled(settings, recipe.seed, store, usable, log, section)

@@ -15,7 +15,7 @@ from accelerate import Accelerator
 
 from stsbench.config import flatten
 from stsbench.data.sets.catalog import entries
-from stsbench.encoders.transformer.exported import trained_on_of, training_overlap_of
+from stsbench.encoders.transformer.exported import read_trained_on, read_training_overlap
 from stsbench.encoders.transformer.find import resolve_base, trained_model
 from stsbench.encoders.transformer.parts import choose_device
 from stsbench.errors import DataError, StsbenchError
@@ -27,7 +27,7 @@ from stsbench.training.api.method import Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position, newest_whole
 from stsbench.training.engine.objective import make_objective
 from stsbench.training.export.export import export_model
-from stsbench.training.recipes.method_plan import MethodPlan, plan_of
+from stsbench.training.recipes.method_plan import MethodPlan, load_plan
 from stsbench.training.recipes.methods import GROUP, short_name
 from stsbench.training.recipes.recipe import OPERATIONAL, Recipe
 from stsbench.training.recipes.recipes import load_recipe, stored_recipe
@@ -136,7 +136,7 @@ def _trained_on(summary: Mapping[str, Any], backbone: Path) -> tuple[str, ...]:
     """Return the test data whose sentences were among the training text: in any stage, or of the model it started from."""
     here = [name for _, data in _data(summary) for name in data.get("texts_of", ())]
     base = resolve_base(backbone, offline=True)  # an adapter's base
-    return tuple(dict.fromkeys([*trained_on_of(backbone), *(trained_on_of(base) if base else ()), *here]))
+    return tuple(dict.fromkeys([*read_trained_on(backbone), *(read_trained_on(base) if base else ()), *here]))
 
 
 def _training_overlap(run: PreparedRun, summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -146,13 +146,13 @@ def _training_overlap(run: PreparedRun, summary: Mapping[str, Any]) -> list[Mapp
     if run.manifest.start_from is not None:  # what the earlier run trained on, if it was finished
         with suppress(StsbenchError):  # a folder that is gone by now costs no training
             earlier = earlier_run(Path(run.manifest.start_from), run.recipe.seed) / "best"
-            known = {text["digest"]: text for text in training_overlap_of(earlier)}
+            known = {text["digest"]: text for text in read_training_overlap(earlier)}
     earlier_data = [data for name, data in _data(summary) if summary["data"].get(name) != data]
     here = [*(known.get(data["digest"]) or not_looked_for(data["file"], data["digest"]) for data in earlier_data),
             *summary["overlap"].values()]
     backbone = run.method.backbone.folder
     base = resolve_base(backbone, offline=True)  # an adapter's base
-    every = [*training_overlap_of(backbone), *(training_overlap_of(base) if base else ()), *here]
+    every = [*read_training_overlap(backbone), *(read_training_overlap(base) if base else ()), *here]
     return [text for at, text in enumerate(every) if text not in every[:at]]
 
 
@@ -251,7 +251,7 @@ def load_trained(run: Path, device: str | None = None, method: str | None = None
         raise StsbenchError(f"{run} is not a run folder of `stsbench train`: it has no recipe.yaml")
     recipe = _recipe(run, method)
     position, weights = _kept_position(run)
-    plan = plan_of(recipe)
+    plan = load_plan(recipe)
     with forked():  # what starts at random is read below
         trained = plan.kind(make_backbone(recipe), plan.options)
     make_objective(plan, trained)  # recipe.semi gives the method a classifier

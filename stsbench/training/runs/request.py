@@ -53,7 +53,7 @@ def resolve(request: TrainRequest, log: Callable[[str], None]) -> tuple[TrainOpt
     and UsageError for options that exclude or need one another.
     """
     from stsbench.training.recipes.methods import canonical
-    from stsbench.training.recipes.recipes import load_for_device, load_recipe, namesakes_of
+    from stsbench.training.recipes.recipes import load_for_device, load_recipe, shadowed_recipes
     from stsbench.training.recipes.sample import is_of_sample, of_the_users_own, sample_settings
     from stsbench.training.rows.files import backbone_at_hand
     from stsbench.training.runs.warm_start import earlier_recipe
@@ -83,7 +83,7 @@ def resolve(request: TrainRequest, log: Callable[[str], None]) -> tuple[TrainOpt
         settings |= {key: steps for key, most in longest.items() if most > steps and key not in set_keys}
     kept = resumed or "precision" in set_keys  # that precision is to be kept, or an error
     chosen = load(settings) if kept else load_for_device(load, settings, request.device, log)
-    for line in namesakes_of(method, recipe) if isinstance(recipe, str) else ():
+    for line in shadowed_recipes(method, recipe) if isinstance(recipe, str) else ():
         log(line)
     how = {entry.name: getattr(request, entry.name) for entry in fields(RunOptions)}
     folder = request.output or _unused(f"{method.rpartition(':')[2].lower()}-{chosen.name}")
@@ -131,11 +131,11 @@ def _started_recipe(folder: Path) -> str | None:
 
 def _refuse_overridden(recipe: Recipe, keys: Sequence[str]) -> None:
     """Raise StsbenchError for a --set of training.X or data.X that every stage overrides."""
-    from stsbench.training.recipes.method_plan import plan_of
+    from stsbench.training.recipes.method_plan import load_plan
 
     if not keys:
         return
-    names = plan_of(recipe).stages
+    names = load_plan(recipe).stages
     for part, _, key in (dotted.partition(".") for dotted in keys):
         setting = [name for name in names if key in recipe.stages.get(name, {}).get(part, {})]
         if part in ("training", "data") and key and len(setting) == len(names):

@@ -30,7 +30,7 @@ from stsbench.training.engine.loop import Loop
 from stsbench.training.engine.optimiser import make_optimiser
 from stsbench.training.engine.stage import Stage, dropped, scheduled, stage_name
 from stsbench.training.modules.backbone import draw_repeatedly, set_chunk
-from stsbench.training.recipes.method_plan import plan_of
+from stsbench.training.recipes.method_plan import load_plan
 from stsbench.training.recipes.methods import method_file
 from stsbench.training.recipes.recipes import lacks_fp16
 from stsbench.training.rows.files import LABELLED
@@ -63,7 +63,7 @@ def _trained(
     recipe, folder = options.recipe, options.output
     if options.evaluate:
         plan(options.evaluate, None, {})  # a misspelt protocol is not to be noticed after the training
-    method_plan = plan_of(recipe)
+    method_plan = load_plan(recipe)
     stage = stage_name(method_plan, options.stage)
     accelerator = make_accelerator(recipe.precision, options.device, trackers(options.trackers), folder)
     main = accelerator.is_main_process

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from hubserver import SAMPLE, Server, raw, sample_files, tar_of
 
 from stsbench.cli.data import data as data_command
-from stsbench.data.fetch.download import fetch_file, wanted
+from stsbench.data.fetch.download import fetch_file, select_sources
 from stsbench.data.fetch.install import install_bundle, read_lock, write_bundle
 from stsbench.data.fetch.sources import load
 from stsbench.data.sets.catalog import Catalog, entries, entry
@@ -73,7 +73,7 @@ def test_training_texts_by_the_command(server: Server) -> None:
     ({"sets": ["nli_for_simcse.csv"], "raw": True}, (False, 0, 1)),
 ])
 def test_what_is_wanted(options: dict[str, Any], expected: tuple[bool, int, int]) -> None:
-    what = wanted(**options)
+    what = select_sources(**options)
     assert (what.archive, len(what.raw), len(what.training)) == expected
 
 

@@ -15,7 +15,7 @@ from mteb_folders import ITEMS, write
 
 from stsbench.cli.main import cli
 from stsbench.data.fetch.download import fetch_repository
-from stsbench.data.fetch.mteb import load_pairs, revision_of
+from stsbench.data.fetch.mteb import load_pairs, pinned_revision
 from stsbench.data.sets.catalog import LANGUAGES, copied_files
 from stsbench.errors import DataError
 from stsbench.files import data_root
@@ -32,7 +32,7 @@ def hub(tmp_path, monkeypatch):
     served = tmp_path / "hub"
     for task in ("STS17", "JSTS"):
         item = ITEMS[task]
-        revision = revision_of(item)
+        revision = pinned_revision(item)
         write(tmp_path / "made", item)
         files = served / "datasets" / item.repository / "resolve" / revision
         files.parent.mkdir(parents=True)
@@ -71,19 +71,19 @@ def test_what_was_fetched_is_measured_offline(hub, tmp_path, monkeypatch):
 
 def test_all_files_come_or_none_and_the_next_call_goes_on(hub):
     item = ITEMS["STS17"]
-    folder = hub / "datasets" / item.repository / "resolve" / revision_of(item)
+    folder = hub / "datasets" / item.repository / "resolve" / pinned_revision(item)
     lost = (folder / "ko-ko/test.jsonl").read_bytes()
     (folder / "ko-ko/test.jsonl").unlink()
     with pytest.raises(DataError, match="HTTP 404"):
-        fetch_repository(item.repository, revision_of(item), data_root(), pause=0)
+        fetch_repository(item.repository, pinned_revision(item), data_root(), pause=0)
     assert not (data_root() / item.repository).exists()
     (folder / "ko-ko/test.jsonl").write_bytes(lost)
     (folder / "ar-ar/test.jsonl").write_text("{}")  # was received, and is not asked for again
-    report = fetch_repository(item.repository, revision_of(item), data_root(), pause=0)
+    report = fetch_repository(item.repository, pinned_revision(item), data_root(), pause=0)
     assert len(report.installed) == 12 and len(load_pairs("sts17/test", offline=True)) == 11 * 14
     assert not list(data_root().glob(".fetch-*"))
     with pytest.raises(DataError, match="changed since its first fetch"):
-        fetch_repository(item.repository, revision_of(item), data_root(), pause=0, force=True, strict=True)
+        fetch_repository(item.repository, pinned_revision(item), data_root(), pause=0, force=True, strict=True)
 
 
 @pytest.mark.parametrize(("listing", "says"), [
@@ -92,13 +92,13 @@ def test_all_files_come_or_none_and_the_next_call_goes_on(hub):
 ])
 def test_a_wrong_listing_is_refused(hub, listing, says):
     item = ITEMS["JSTS"]
-    (hub / "api/datasets" / item.repository / "revision" / revision_of(item)).write_text(listing)
+    (hub / "api/datasets" / item.repository / "revision" / pinned_revision(item)).write_text(listing)
     with pytest.raises(DataError, match=says) as error:
-        fetch_repository(item.repository, revision_of(item), data_root(), pause=0)
+        fetch_repository(item.repository, pinned_revision(item), data_root(), pause=0)
     assert "\n" not in str(error.value) and not (data_root() / item.repository).exists()
 
 
 def test_revisions_are_mtebs_and_full():
-    assert all(len(revision_of(item)) == 40 for item in LANGUAGES)
+    assert all(len(pinned_revision(item)) == 40 for item in LANGUAGES)
     with pytest.raises(DataError, match="not a full commit"):
         fetch_repository("mteb/JSTS", "main", data_root())

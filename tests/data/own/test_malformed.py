@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from stsbench.data.own.sets import label_of, read_labelled_pairs, read_labelled_texts, read_scored_pairs, read_triplets
+from stsbench.data.own.sets import label_text, read_labelled_pairs, read_labelled_texts, read_scored_pairs, read_triplets
 from stsbench.errors import DataError
 
 
@@ -50,4 +50,4 @@ def test_what_the_system_does_not_let_us_read_is_a_data_error(tmp_path, monkeypa
     ((1000001, "1000001"), "1000001"), ((1000002, 1000002.0), "1000002"), ((2**63 + 1, str(2**63 + 1)), str(2**63 + 1)),
 ])
 def test_equal_labels_are_one_and_no_others(values, label):
-    assert {label_of(value, "a:1") for value in values} == {label}
+    assert {label_text(value, "a:1") for value in values} == {label}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stsbench.data.text.augment import crop, delete_one_word, delete_words, read_thesaurus, share_of, synonym
+from stsbench.data.text.augment import crop, delete_one_word, delete_words, read_thesaurus, round_share, synonym
 
 NUMBERED = [f"w{i}" for i in range(40)]
 RATES = st.integers(1, 99).map(lambda percent: Fraction(percent, 100))
@@ -67,7 +67,7 @@ def test_delete_one_word(count, seed):
 
 @pytest.mark.parametrize(("count", "rate", "wanted"), [(0, 0.5, 0), (3, 0.15, 0), (10, 0.15, 2), (100, 0.29, 29)])
 def test_shares_are_rounded_halves_up(count, rate, wanted):
-    assert share_of(count, rate) == wanted
+    assert round_share(count, rate) == wanted
 
 
 def test_synonym_replaces_one_word_that_has_one():

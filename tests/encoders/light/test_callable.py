@@ -97,7 +97,7 @@ class _Loaded:
 
 
 def test_two_models_of_one_class_have_two_names_without_a_path_of_this_machine():
-    names = [CallableEncoder.of(_Loaded(path))._name for path in ("org/one", "/home/me/models/two", "./three", "")]
+    names = [CallableEncoder.wrap(_Loaded(path))._name for path in ("org/one", "/home/me/models/two", "./three", "")]
     assert [name.rpartition(":")[2] for name in names] == [
         "_Loaded.encode of org/one", "_Loaded.encode of two", "_Loaded.encode of three", "_Loaded.encode"]
     assert CallableEncoder(len)._name == "python:builtins:len"

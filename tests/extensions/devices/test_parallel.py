@@ -180,7 +180,8 @@ def test_devices(monkeypatch):
 
 
 @pytest.mark.parametrize("read", [
-    lambda made: made, lambda made: made.behind("x: ").for_role("query"), lambda made: made.for_task(TextTask("T", "STS")),
+    lambda made: made, lambda made: made.with_prompt("x: ").for_role("query"),
+    lambda made: made.for_task(TextTask("T", "STS")),
 ], ids=["as it is", "behind a prompt and in a role", "of a task"])
 def test_whatever_is_known_of_an_encoder_is_known_in_processes(read):
     base = Known()

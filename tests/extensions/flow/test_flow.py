@@ -15,7 +15,7 @@ from stsbench.encoders.load import load_encoder
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import StsbenchError
-from stsbench.extensions.flow.flow import BertAdam, Flow, objective, steps_of
+from stsbench.extensions.flow.flow import BertAdam, Flow, count_steps, objective
 from stsbench.extensions.flow.glow import Glow, Mixing
 from stsbench.training.export.fitted import fit_model
 
@@ -274,7 +274,7 @@ def test_five_updates_are_those_of_berts_optimiser():
 
 def test_one_pass_over_sts_b_is_269_updates():
     """The figure of the authors' code: 8,628 pairs of train, dev and test."""
-    assert steps_of(8628, 32, 1) == 269 and steps_of(3, 32, 1) == 1 and steps_of(64, 32, 0.15) == 1
+    assert count_steps(8628, 32, 1) == 269 and count_steps(3, 32, 1) == 1 and count_steps(64, 32, 0.15) == 1
 
 
 def test_fitting_brings_the_vectors_nearer_to_a_normal_distribution():

@@ -13,7 +13,7 @@ from plans import SHORT, here, jobs_of, training, write  # noqa: F401
 
 from stsbench.encoders.options import EncoderOptions
 from stsbench.errors import StsbenchError
-from stsbench.extensions.jobs.expand import _without_later, expand, words_of
+from stsbench.extensions.jobs.expand import _without_later, command_words, expand
 from stsbench.extensions.jobs.plan_file import EvalGroup, read_plan
 from stsbench.registry import names
 from stsbench.training.recipes.recipes import load_recipe
@@ -147,10 +147,10 @@ def test_values_of_set_are_read_back_as_they_were():
 
     values = {"a": 3e-05, "b": None, "c": True, "d": "sts-b dev", "e": "1e-5", "f": [1, 2], "g": "null", "h": "",
               "i": "x: y", "j": 0.1}
-    words = words_of({"set": values})
+    words = command_words({"set": values})
     assert words[::2] == ["--set"] * len(values)
     assert {word.partition("=")[0]: parse_yaml(word.partition("=")[2], "") for word in words[1::2]} == values
-    assert shlex.join(words_of({"no": None, "on": True, "off": False, "n": 3, "list": ("a", "b")})) == (
+    assert shlex.join(command_words({"no": None, "on": True, "off": False, "n": 3, "list": ("a", "b")})) == (
         "--on --no-off --n 3 --list a,b"
     )
 

@@ -16,7 +16,7 @@ from stsbench.evaluation.run_file import load_records
 from stsbench.extensions.jobs import schedule
 from stsbench.extensions.jobs.pool import attempt, shares
 from stsbench.extensions.jobs.schedule import TRIES
-from stsbench.extensions.jobs.state import checkpoints, is_done, job_lock, note_of, standings
+from stsbench.extensions.jobs.state import checkpoints, is_done, job_lock, note_path, standings
 
 DONE = ("done", "")
 
@@ -73,7 +73,7 @@ def test_a_training_that_is_killed_goes_on_as_often_as_it_gets_on(here, start, m
 
     counting = Counting(start, kill)
     assert run(jobs, counting) == {"a-1": DONE}
-    words = note_of(Path("out"), job, "log").read_text("utf-8").split("\n")
+    words = note_path(Path("out"), job, "log").read_text("utf-8").split("\n")
     commands = [line for line in words if line.startswith("$ ")]
     assert len(counting.started) == len(commands) == 4
     assert commands[1:] == [f"{commands[0]} --resume"] * 3
@@ -136,7 +136,7 @@ def test_a_job_s_process_keeps_the_lock_when_its_worker_is_gone(here, start):
     (job,) = jobs_of(write({"train": {"a": training(max_steps=50)}})).values()
     processes = []
     with job_lock(Path("out"), job) as lock:
-        log = note_of(Path("out"), job, "log")
+        log = note_path(Path("out"), job, "log")
         log.touch()
         processes.append(start(job.command(Path("out")), log, lock, place()))
     assert attempt(job, place(), start).how == "busy"  # the worker has let go of it
@@ -154,7 +154,7 @@ def test_what_fails_elsewhere_is_not_tried_here(here, start):
     counting, older = Counting(start), place()
     assert attempt(job, older, counting).how == "failed"
     assert attempt(job, older, counting).how == "failed" and len(counting.started) == 1
-    with note_of(Path("out"), job, "lock").open() as stream:
+    with note_path(Path("out"), job, "lock").open() as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         assert attempt(job, place(), counting).how == "busy"
     assert attempt(job, place(), counting).how == "failed" and len(counting.started) == 2
@@ -167,7 +167,7 @@ def test_a_worker_in_another_folder_leaves_the_result_where_the_plan_is(here, st
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     assert attempt(job, where, start).how == "done"
     assert not list(Path.cwd().iterdir()) and is_done(job, here / "out")
-    words = note_of(here / "out", job, "log").read_text("utf-8").splitlines()[0]
+    words = note_path(here / "out", job, "log").read_text("utf-8").splitlines()[0]
     assert f"--output out/{job.id}" in words  # as one would type it
 
 

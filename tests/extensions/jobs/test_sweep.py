@@ -22,7 +22,7 @@ from stsbench.extensions.jobs.plan_file import Defaults, TrainGroup
 from stsbench.extensions.jobs.pool import LocalPool
 from stsbench.extensions.jobs.space import Space, Study, Trial, read_space, space_of_grid
 from stsbench.extensions.jobs.sweep import Sweep, _Feed, check_selection, sweep
-from stsbench.extensions.jobs.trials import search_of
+from stsbench.extensions.jobs.trials import plan_search
 from stsbench.training.recipes.recipes import find_recipe
 from stsbench.training.runs.finish import stored_facts, trained_as
 
@@ -219,7 +219,7 @@ def test_seeds_are_counted_up_from_the_first():
     names = ("recipe", "backbone", "data", "labelled", "max_steps", "device", "dtype", "data_dir")
     options = {**dict.fromkeys(names), "sets": (), "sample": True, "offline": False}
     for count, seeds in ((1, [42]), (3, [42, 43, 44])):
-        made = search_of("simcse", None, ["training.learning_rate=1e-5,1e-4"], None, None, count, 42, False, options)
+        made = plan_search("simcse", None, ["training.learning_rate=1e-5,1e-4"], None, None, count, 42, False, options)
         assert [*made.group.seeds] == seeds
 
 

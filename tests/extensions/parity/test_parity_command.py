@@ -97,7 +97,7 @@ def test_distances():
 
 
 def test_the_texts_of_the_package_are_many_and_distinct():
-    probe = ProbeTexts.of(None)
+    probe = ProbeTexts.load(None)
     assert len(set(probe.texts)) == len(probe.texts) > 100 and "" in probe.texts and set(probe.kinds) == set(TEXTS)
     assert max(len(text.split()) for text in probe.texts) > 512 and all(text == text for text in probe.texts)
 
@@ -105,7 +105,7 @@ def test_the_texts_of_the_package_are_many_and_distinct():
 def test_texts_of_a_table_are_those_of_its_column(tmp_path):
     table = tmp_path / "a.csv"
     table.write_text('id;text\n1;"A cat, asleep; or not."\n2;Dogs | wolves.\n3;Dogs | wolves.\n')
-    assert ProbeTexts.of(table).texts == ("A cat, asleep; or not.", "Dogs | wolves.")
+    assert ProbeTexts.load(table).texts == ("A cat, asleep; or not.", "Dogs | wolves.")
 
 
 def test_texts_for_which_b_refuses_are_left_without_a_vector():

@@ -19,7 +19,7 @@ from stsbench.evaluation.measure import measure
 from stsbench.evaluation.result import Result
 from stsbench.extensions.plots import geometry
 from stsbench.extensions.plots.command import plot
-from stsbench.extensions.plots.geometry import drawn, sts_average
+from stsbench.extensions.plots.geometry import load_folders, sts_average
 from stsbench.protocols.sts import TASKS, StsProtocol
 
 
@@ -60,7 +60,7 @@ def test_a_suffix_chooses_the_format(runs, tmp_path):
 def test_the_spectrum_drawn_is_the_stored_one(runs):
     with style():
         lines = geometry.spectrum_figure(runs[:2]).axes[0].get_lines()
-    for line, run in zip(lines, drawn(runs[:2], ["spectrum"]), strict=True):
+    for line, run in zip(lines, load_folders(runs[:2], ["spectrum"]), strict=True):
         stored = run.observations.arrays["spectrum"]
         shown = stored / stored[0]
         # Ten nouns and an article, pooled by sum: rank 10, so the last two of 12 values are rounding noise.
@@ -130,7 +130,7 @@ def test_an_average_by_dot_product_colours_no_point(tmp_path):
 
 def test_cosines_come_from_an_sts_run_as_well(tmp_path):
     both = [make_run(tmp_path / "a", 0.0, ("sts",)), make_run(tmp_path / "b", 0.0)]
-    cosines = [geometry._cosine(run) for run in drawn(both, geometry._COSINES)]
+    cosines = [geometry._cosine(run) for run in load_folders(both, geometry._COSINES)]
     np.testing.assert_array_equal(*cosines)
     with pytest.raises(StsbenchError, match="a has no geometry record of STS-B: run `stsbench eval --protocol geometry`"):
         call("spectrum", both[0], "--output", tmp_path / "x.png")
@@ -141,7 +141,7 @@ def test_the_plane_shows_the_rows_and_the_averages(runs):
     with style():
         axes, bar = (figure := geometry.plane_figure(runs)).axes
         coloured, hollow = axes.collections
-    records = drawn(runs, ["uniformity"])
+    records = load_folders(runs, ["uniformity"])
     expected = [(run.value("uniformity"), run.value("alignment")) for run in records]
     np.testing.assert_allclose([*coloured.get_offsets(), *hollow.get_offsets()], expected)
     np.testing.assert_allclose(coloured.get_array(), [sts_average(run) for run in runs[:2]])

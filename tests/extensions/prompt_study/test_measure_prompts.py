@@ -8,7 +8,7 @@ import pytest
 from clirun import cli
 from tiny_models import add_modules, build
 
-from stsbench.display.style import content_of
+from stsbench.display.style import figure_bytes
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer import parts
 from stsbench.errors import EncoderError
@@ -80,15 +80,15 @@ def test_a_prompt_that_cannot_be_measured_costs_no_other(folder, made, monkeypat
 
 def test_a_row_is_plain_arithmetic(made):
     [row] = made[0].rows()
-    values = [score.value for score in made[0].of(ONE, "prompt")]
+    values = [score.value for score in made[0].task_scores(ONE, "prompt")]
     assert (row["n"], row["min"], row["max"]) == (3, min(values), max(values))
     assert row["mean"] == pytest.approx(sum(values) / 3) and row["sd"] == pytest.approx(np.std(values, ddof=1))
     assert (row["prompts_low"], row["prompts_high"]) == tuple(np.quantile(values, [0.025, 0.975]))
-    [default] = made[0].of(ONE, "default")
+    [default] = made[0].task_scores(ONE, "default")
     assert (row["default"], row["items_low"], row["items_high"]) == (default.value, default.low, default.high)
     assert row["no_prompt"] == default.value and row["percentile"] == sum(value < default.value for value in values) / 3
     text = str(made[0])
-    best = max(made[0].of(ONE, "prompt"), key=lambda score: score.value)
+    best = max(made[0].task_scores(ONE, "prompt"), key=lambda score: score.value)
     assert max(map(len, made[0].document().text(80).splitlines())) <= max(80, len(made[0].name))
     assert f"STS-B: best {best.value:.2f} behind {best.prompt!r}" in text and f"{row['sd']:.2f}" in text
     assert f"[{row['prompts_low']:.2f}, {row['prompts_high']:.2f}]" in made[0]._repr_html_()
@@ -111,7 +111,7 @@ def test_the_picture_shows_every_score(made):
     drawn = sorted(float(x) for line in axes.lines if line.get_linestyle() == "None" or len(line.get_xdata()) != 2
                    for x in line.get_xdata())
     assert {score.value for score in made[0].scores} <= set(drawn)
-    assert content_of(figure, "png") == content_of(made[0].plot(), "png")
+    assert figure_bytes(figure, "png") == figure_bytes(made[0].plot(), "png")
 
 
 def test_a_stored_default_prompt_is_apart_from_none(tmp_path):
@@ -126,9 +126,9 @@ def test_a_stored_default_prompt_is_apart_from_none(tmp_path):
 def test_prompts_by_task_are_measured_on_their_task_alone(folder):
     made = measure_prompts(load_encoder(folder, pooler="mean"), {"STS-B": PROMPTS[:2], "SICK-R": [PROMPTS[2]]},
                            tasks="STS-B,SICK-R", **HOW)
-    prompts = {task: [score.prompt for score in made.of(("sts", task), "prompt")] for task in ("STS-B", "SICK-R")}
+    prompts = {task: [score.prompt for score in made.task_scores(("sts", task), "prompt")] for task in ("STS-B", "SICK-R")}
     assert prompts == {"STS-B": PROMPTS[:2], "SICK-R": PROMPTS[2:]}
-    assert [row["n"] for row in made.rows()] == [2, 1] and len(made.of(("sts", "SICK-R"), "no prompt")) == 1
+    assert [row["n"] for row in made.rows()] == [2, 1] and len(made.task_scores(("sts", "SICK-R"), "no prompt")) == 1
 
 
 def test_lists_are_read_from_a_file(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stsbench.extensions.robustness.rules import RULES, RuleName, edited, edits_of
+from stsbench.extensions.robustness.rules import RULES, RuleName, apply_rule, edited
 from stsbench.extensions.robustness.words import ANTONYMS, CALENDAR, NAMES, NOUNS, QUANTIFIERS, TIMES
 
 SEEDS = range(40)
@@ -140,14 +140,14 @@ def test_an_edit_is_another_text_and_always_the_same(text, rule, seed):
 
 def test_seed_and_share():
     texts = (*(f"The gardener {word} a big tree" for word in ("waters", "plants", "paints", "climbs")), "Rain")
-    whole = edits_of(texts, "typo", 0, 1.0)
+    whole = apply_rule(texts, "typo", 0, 1.0)
     assert [text is None for text in whole] == [False] * 4 + [True]
-    assert edits_of(texts, "typo", 0, 1.0) == whole != edits_of(texts, "typo", 1, 1.0)
-    assert edits_of(texts[::-1], "typo", 0, 1.0) == whole[::-1]  # wherever a text stands
-    half = edits_of(texts, "typo", 0, 0.5)
+    assert apply_rule(texts, "typo", 0, 1.0) == whole != apply_rule(texts, "typo", 1, 1.0)
+    assert apply_rule(texts[::-1], "typo", 0, 1.0) == whole[::-1]  # wherever a text stands
+    half = apply_rule(texts, "typo", 0, 0.5)
     assert sum(text is not None for text in half) == 2 and all(text in (None, whole[i]) for i, text in enumerate(half))
-    assert sum(text is not None for text in edits_of(texts, "typo", 0, 0.01)) == 1
-    assert edits_of(("Rain",), "antonym", 0, 0.5) == (None,)
+    assert sum(text is not None for text in apply_rule(texts, "typo", 0, 0.01)) == 1
+    assert apply_rule(("Rain",), "antonym", 0, 0.5) == (None,)
 
 
 def test_the_draw_is_of_the_generator_alone():

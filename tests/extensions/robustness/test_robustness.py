@@ -19,7 +19,7 @@ from stsbench.evaluation.measure import texts_by_reading
 from stsbench.evaluation.plan import plan
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.rescore import rescored
-from stsbench.evaluation.run_file import load_records, observations_of
+from stsbench.evaluation.run_file import load_records, read_observations
 from stsbench.evaluation.schema import ITEM
 from stsbench.extensions.jobs.content import check_jobs
 from stsbench.extensions.jobs.expand import expand
@@ -108,7 +108,7 @@ def test_the_draws_redraw_a_pair_with_all_its_edits(tmp_path, monkeypatch):
     write_pairs(tmp_path, data)
     evaluate("lexical:token-set", output="run", protocol="robustness:pairs:p.tsv", resamples=0)
     ((_, record),) = load_records(Path("run"))
-    observations = observations_of("run", record)
+    observations = read_observations("run", record)
     (part,), _ = plan(["robustness:pairs:p.tsv"], None, {"robustness": {"resamples": 0}})
     drawn = part.protocol.draws(observations, record.data.id, 8, 3)
     counts = resample_counts(40, 8, (3, *record.data.id.encode())).astype(int)
@@ -217,7 +217,7 @@ def test_observations_that_contradict_each_other_are_refused(tmp_path, monkeypat
     write_pairs(tmp_path, pairs(30))
     evaluate("lexical:token-set", output="run", protocol="robustness:pairs:p.tsv", resamples=0)
     ((_, record),) = load_records(Path("run"))
-    observations = observations_of("run", record)
+    observations = read_observations("run", record)
     (part,), _ = plan(["robustness:pairs:p.tsv"], None, {})
     assert part.protocol.contradiction(observations, record) == ""
     for key, fault in (("near", "similarities of them"), ("moved", "pairs of them")):
@@ -292,7 +292,7 @@ def test_rows_that_repeat_change_no_score_and_no_count(own):
     assert record.data.warnings[0].startswith(f"{N * TIMES} rows of six.tsv are {N} different items")
     [(path, stored)] = load_records(six.folder)
     assert rescored(path, stored)[1] == record.scores
-    assert ITEM not in observations_of(once.folder, once.records[0]).arrays
+    assert ITEM not in read_observations(once.folder, once.records[0]).arrays
 
 
 def test_an_evaluation_is_done_until_the_file_changes(own):

@@ -24,7 +24,7 @@ from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.extensions.sentence_transformers_loss import loss as loss_module
 from stsbench.extensions.sentence_transformers_loss.columns import Columns
 from stsbench.training.engine.loop import Loop
-from stsbench.training.recipes.methods import method_of
+from stsbench.training.recipes.methods import method_name
 from stsbench.training.recipes.recipe import Recipe
 
 __all__ = ["loaded", "no_pinned_memory", "one_thread", "place"]
@@ -60,7 +60,7 @@ def our_loop(place, options, monkeypatch, pooler, file="text.txt", part="data", 
 
     whole, name = Loop.run, f"run-{len(list(place.iterdir()))}"
     recipe = Recipe(
-        name=name, method=method_of(options), options=options.model_dump(), training={**TRAINING, **training},
+        name=name, method=method_name(options), options=options.model_dump(), training={**TRAINING, **training},
         backbone={"model": str(place / "model"), "pooler": pooler, "dropout": 0.1, "max_length": 12},
         selection={"by": "none"}, precision=precision, **{part: {"file": str(place / file)}},
     )

@@ -13,7 +13,7 @@ from stsbench import as_sentence_transformers_loss, methods
 from stsbench.encoders.forward.token_pooler import TextCNN
 from stsbench.encoders.transformer.text_cnn_module import TextCNNPooling
 from stsbench.errors import StsbenchError, StsbenchWarning
-from stsbench.training.recipes.methods import method_of
+from stsbench.training.recipes.methods import method_name
 
 __all__ = ["loaded", "one_thread", "place"]
 
@@ -34,7 +34,7 @@ REFUSED = {  # options, pooler -> the reason
 def test_methods_that_cannot_be_a_loss(loaded, options, pooler):
     with pytest.raises(StsbenchError) as caught:
         as_sentence_transformers_loss(options, loaded(pooler))
-    name = method_of(options)
+    name = method_name(options)
     assert str(caught.value).startswith(f"{name} cannot be a loss of sentence-transformers")
     assert REFUSED[options, pooler] in str(caught.value) and str(caught.value).endswith("; stsbench.train trains it")
     assert "\n" not in str(caught.value)

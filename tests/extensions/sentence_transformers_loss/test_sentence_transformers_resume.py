@@ -20,7 +20,7 @@ from transformers import TrainerCallback
 from stsbench import as_sentence_transformers_loss, methods
 from stsbench.errors import StsbenchError
 from stsbench.registry import names
-from stsbench.training.recipes.methods import GROUP, method_of
+from stsbench.training.recipes.methods import GROUP, method_name
 
 __all__ = ["loaded", "no_pinned_memory", "one_thread", "place"]
 STEPS, STOPPED = 5, 2
@@ -60,7 +60,7 @@ def assert_equal(one, other):
 
 
 def test_every_method_has_a_case():
-    assert {method_of(options) for options, *_ in LOSSES.values()} | NEVER == set(names(GROUP))
+    assert {method_name(options) for options, *_ in LOSSES.values()} | NEVER == set(names(GROUP))
 
 
 @pytest.mark.parametrize("case", LOSSES)

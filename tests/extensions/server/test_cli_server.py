@@ -226,5 +226,5 @@ def test_a_store_says_what_it_took(server, cli, place):
 def test_post_processing_and_texts_behind_a_prompt(server, evaluate):
     assert evaluate("openai:hash", "--base-url", server.url, "--post", "whitening", "--fit-on", "target")[0] == 0
     assert record()["provenance"]["server"]["requests"] == len(server.asked)
-    load_encoder("openai:hash", base_url=server.url).behind("one: ").encode(["line 7"])
+    load_encoder("openai:hash", base_url=server.url).with_prompt("one: ").encode(["line 7"])
     assert "one: line 7" in server.texts

@@ -13,7 +13,7 @@ from embedding_server import hashed, quick, server, serving, status  # noqa: F40
 
 from stsbench import load_encoder
 from stsbench.errors import EncoderError
-from stsbench.extensions.server.address import Address, proxy_of, without_secrets
+from stsbench.extensions.server.address import Address, choose_proxy, without_secrets
 
 pytest.importorskip("openai")
 
@@ -75,10 +75,10 @@ def test_a_proxy_is_used_and_named(server, monkeypatch, variable):
 def test_no_proxy_where_the_environment_says_none(monkeypatch, hosts, spared):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("NO_PROXY", hosts)
-    assert (proxy_of(address("api.example")) is None) is spared
+    assert (choose_proxy(address("api.example")) is None) is spared
     monkeypatch.setenv("NO_PROXY", "10.0.0.0/8, fd00::/8,x")
-    assert proxy_of(address("10.1.2.3")) is None and proxy_of(address("[fd00::7]")) is None
-    assert proxy_of(address("11.1.2.3")).shown == "http://127.0.0.1:9"
+    assert choose_proxy(address("10.1.2.3")) is None and choose_proxy(address("[fd00::7]")) is None
+    assert choose_proxy(address("11.1.2.3")).shown == "http://127.0.0.1:9"
 
 
 @pytest.mark.parametrize(("proxy", "line"), [

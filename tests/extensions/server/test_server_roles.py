@@ -133,7 +133,7 @@ def test_prompts_by_role(server, data):
     encoder = loaded(server, document_prompt="d: ")
     assert encoder.prompts == {"query": "", "document": "d: "}
     np.testing.assert_array_equal(encoder.encode(["a"]), hashed(["a"]))
-    np.testing.assert_array_equal(encoder.behind("x ").for_role("document").encode(["a"]), hashed(["x a"]))
+    np.testing.assert_array_equal(encoder.with_prompt("x ").for_role("document").encode(["a"]), hashed(["x a"]))
 
 
 # Fields

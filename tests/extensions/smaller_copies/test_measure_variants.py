@@ -12,7 +12,7 @@ from tiny_models import build
 
 from stsbench import compare, evaluate, load_encoder, load_records
 from stsbench.cli.eval import evaluate as command
-from stsbench.display.style import content_of
+from stsbench.display.style import figure_bytes
 from stsbench.encoders.options import CacheOptions
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.evaluation.options import DataOptions, MeasureArguments, MeasureOptions
@@ -48,13 +48,13 @@ def made(base, tmp_path_factory):
 def test_every_width_in_every_precision(made):
     scores, out, lines = made
     names = ["32 float32", "32 int8", "32 binary", "8 float32", "8 int8", "8 binary"]
-    assert [score.name for score in scores.of(STS)] == names
-    assert [score.bytes for score in scores.of(STS)] == [128, 32, 4, 32, 8, 1]
+    assert [score.name for score in scores.task_scores(STS)] == names
+    assert [score.bytes for score in scores.task_scores(STS)] == [128, 32, 4, 32, 8, 1]
     assert scores.tasks == (STS, ("retrieval", "STS-B"), ("geometry", "STS-B")) and not scores.failures
     assert [line.partition(" ")[0] for line in scores.left_out] == ["transfer:exact", "32", "64"]
     folders = ["00-full-float32", "01-full-int8", "02-full-binary", "03-8-float32", "04-8-int8", "05-8-binary"]
     assert sorted(path.name for path in out.iterdir()) == folders
-    assert len({score.fingerprint for score in scores.of(STS)}) == 6
+    assert len({score.fingerprint for score in scores.task_scores(STS)}) == 6
     assert [line for line in lines if " of " in line][-1].endswith("8 binary")
     assert len(lines) == len(set(lines))  # no warning twice
 
@@ -71,14 +71,14 @@ def test_a_copy_that_cannot_be_measured_costs_no_other(base, monkeypatch):
     asked, broken = {"truncate_dims": "8,16", "tasks": "STS-B", "log": lambda line: None}, (8,)
     scores = measure_variants(base, **asked, **HOW)
     assert scores.failures == ("8 float32: no such vectors",)
-    assert [score.name for score in scores.of(STS)] == ["32 float32", "16 float32"]
+    assert [score.name for score in scores.task_scores(STS)] == ["32 float32", "16 float32"]
     broken = (8, 16)
     with pytest.raises(EncoderError, match="no such vectors"):
         measure_variants(base, **asked, **HOW)
 
 
 def test_scores_are_those_of_evaluate(base, folder, made):
-    by_name = {score.name: score for score in made[0].of(STS)}
+    by_name = {score.name: score for score in made[0].task_scores(STS)}
     for name, encoder in (
         ("32 float32", base), ("8 float32", load_encoder(folder, pooler="mean", normalize=True, truncate_dim=8)),
         ("8 int8", Variant(base, Form(8, "int8"), Vectors())),
@@ -91,13 +91,13 @@ def test_scores_are_those_of_evaluate(base, folder, made):
 
 def test_losses_are_those_of_compare(made):
     scores, out, _ = made
-    runs = {score.name: path for score, path in zip(scores.of(STS), sorted(out.iterdir()), strict=True)}
-    for score in scores.of(STS)[1:]:
+    runs = {score.name: path for score, path in zip(scores.task_scores(STS), sorted(out.iterdir()), strict=True)}
+    for score in scores.task_scores(STS)[1:]:
         table = next(table for table in compare(runs["32 float32"], runs[score.name], resamples=200).tables
                      if (table.setting.protocol, table.setting.metric) == ("sts", "spearman"))
         gap = table.rows[0].difference
         assert (score.loss, score.loss_low, score.loss_high, score.p) == pytest.approx((gap.value, gap.low, gap.high, gap.p))
-    full, *smaller = scores.of(("geometry", "STS-B"))  # neither high nor low is better
+    full, *smaller = scores.task_scores(("geometry", "STS-B"))  # neither high nor low is better
     assert [score.loss for score in smaller] == pytest.approx([full.value - score.value for score in smaller])
     assert scores.front(("geometry", "STS-B")) == []
 
@@ -114,9 +114,9 @@ def test_a_run_names_its_copy(made):
 def test_the_average_is_tested_on_pairs_that_tasks_share(base):
     scores = measure_variants(base, quantise="binary", **HOW)
     assert scores.shown == (("sts", "Avg"),) and len(scores.tasks) == 8
-    [full, binary] = scores.of(("sts", "Avg"))
+    [full, binary] = scores.task_scores(("sts", "Avg"))
     assert full.loss == 0 and binary.loss_low < binary.loss < binary.loss_high
-    tasks = [scores.of(("sts", task))[1].loss for _, task in scores.tasks if task != "Avg"]
+    tasks = [scores.task_scores(("sts", task))[1].loss for _, task in scores.tasks if task != "Avg"]
     assert binary.loss == pytest.approx(np.mean(tasks))
 
 
@@ -125,11 +125,11 @@ def test_table_picture_and_files(made, tmp_path):
     text = str(scores)
     assert "sts STS-B, spearman of 42 items" in text and "all texts of the set" in text and "length 1 again" in text
     row = next(line for line in text.splitlines() if line.startswith("8 int8"))
-    score = next(score for score in scores.of(STS) if score.name == "8 int8")
+    score = next(score for score in scores.task_scores(STS) if score.name == "8 int8")
     assert f"{score.loss:.2f} [{score.loss_low:.2f}, {score.loss_high:.2f}]" in row and "6.2%" in row
     assert "6 sets" not in repr(scores) and "smaller sets of vectors" in repr(scores)
     assert scores.to_arrow().num_rows == len(scores.scores) == 18 and "8 int8" in scores._repr_html_()
-    assert b"8 int8" in content_of(scores.plot(1), "svg")
+    assert b"8 int8" in figure_bytes(scores.plot(1), "svg")
     with pytest.raises(StsbenchError, match="table=9: there are 3 tables"):
         scores.plot(9)
     scores.save(tmp_path)
@@ -140,7 +140,7 @@ def test_table_picture_and_files(made, tmp_path):
 
 
 def test_the_front_holds_what_nothing_beats(made):
-    scores = made[0].of(STS)
+    scores = made[0].task_scores(STS)
     expected = [one for one in scores if not any(
         other.bytes <= one.bytes and other.value >= one.value and (other.bytes, other.value) != (one.bytes, one.value)
         for other in scores
@@ -188,7 +188,7 @@ def test_by_dot_product_a_function_of_unit_vectors_is_cut_as_a_model_that_declar
     by = {name: measure_variants(embed, truncate_dims="4", tasks="STS-B", similarity=name, **HOW)
           for name in ("dot", "cosine")}
     assert by["dot"].scaled and "Cut vectors are scaled to length 1 again" in str(by["dot"])
-    values = [scores.of(STS)[1].value for scores in by.values()]
+    values = [scores.task_scores(STS)[1].value for scores in by.values()]
     assert values[0] == pytest.approx(values[1], abs=1e-9)
     longer = measure_variants(lambda texts: 3 * embed(texts), truncate_dims="4", tasks="STS-B", similarity="dot", **HOW)
-    assert not longer.scaled and longer.of(STS)[1].value != pytest.approx(values[0], abs=0.1)
+    assert not longer.scaled and longer.task_scores(STS)[1].value != pytest.approx(values[0], abs=0.1)

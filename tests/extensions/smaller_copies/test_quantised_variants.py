@@ -78,7 +78,7 @@ def test_a_cut_vector_has_length_1_again_where_the_vectors_have_it_whatever_is_d
     smaller = copy(whole, 5, precision)
     assert smaller.spec.options.get("rescaled", False) == made.startswith("unit")
     if precision == "int8":
-        smaller, cut = smaller.fit(TEXTS, "some"), codes(cut, "int8", Ranges.of(cut))
+        smaller, cut = smaller.fit(TEXTS, "some"), codes(cut, "int8", Ranges.from_vectors(cut))
     assert np.allclose(smaller.encode(TEXTS), cut, atol=1e-6)
 
 
@@ -88,10 +88,10 @@ def test_one_vector_of_length_1_among_others_makes_no_unit_encoder():
         return [[float(text.count(letter)) for letter in "abcdefgh"] for text in texts]
 
     vectors = Vectors()
-    vectors.of(load_encoder(letters)).add(["a", "zzz"])
-    assert vectors.of_length_one(load_encoder(letters))  # by these two
-    vectors.of(load_encoder(letters)).add(["abba"])
-    assert not vectors.of_length_one(load_encoder(letters)) and not copy(load_encoder(letters), 4).rescaled
+    vectors.embed(load_encoder(letters)).add(["a", "zzz"])
+    assert vectors.all_normalized(load_encoder(letters))  # by these two
+    vectors.embed(load_encoder(letters)).add(["abba"])
+    assert not vectors.all_normalized(load_encoder(letters)) and not copy(load_encoder(letters), 4).rescaled
 
 
 def test_every_form_has_a_fingerprint_of_its_own(base):
@@ -106,7 +106,7 @@ def test_every_form_has_a_fingerprint_of_its_own(base):
 def test_codes_are_calibrated_on_both_sides_of_a_set(base):
     texts = load("stsb/test", sample=True)
     fitted = Embed(copy(base, None, "int8")).for_set(texts.texts, "stsb/test@x")
-    expected = codes(base.encode(texts.first), "int8", Ranges.of(base.encode(texts.texts)))
+    expected = codes(base.encode(texts.first), "int8", Ranges.from_vectors(base.encode(texts.texts)))
     assert np.array_equal(fitted(texts.first), expected)
     assert fitted.spec.fitted_on == "stsb/test@x"
 
@@ -117,8 +117,8 @@ def test_texts_of_a_role_are_calibrated_as_they_are_read(tmp_path):
     base = load_encoder(folder)
     fitted = Embed(copy(base, None, "uint8")).for_set(TEXTS, "x@y", {"query": TEXTS[:2], "document": TEXTS[2:]})
     read = [base.encode_query(TEXTS[:2]), base.encode_document(TEXTS[2:])]
-    ranges = Ranges.of(np.concatenate(read))
-    assert not np.array_equal(ranges.low, Ranges.of(base.encode(TEXTS)).low)
+    ranges = Ranges.from_vectors(np.concatenate(read))
+    assert not np.array_equal(ranges.low, Ranges.from_vectors(base.encode(TEXTS)).low)
     for role, texts, vectors in zip(("query", "document"), (TEXTS[:2], TEXTS[2:]), read, strict=True):
         assert np.array_equal(fitted.for_role(role)(texts), codes(vectors, "uint8", ranges))
 
@@ -145,7 +145,7 @@ def test_a_copy_of_a_fitted_encoder_names_both_texts(base):
     assert waiting.spec.fitted_on is None and waiting.fitted_per_set
     fitted = Embed(waiting).for_set(TEXTS, "stsb/test@123")
     assert fitted_sets(fitted.spec.fitted_on) == ("words", "stsb/test")
-    assert np.array_equal(fitted(TEXTS), codes(whitened.encode(TEXTS), "int8", Ranges.of(whitened.encode(TEXTS))))
+    assert np.array_equal(fitted(TEXTS), codes(whitened.encode(TEXTS), "int8", Ranges.from_vectors(whitened.encode(TEXTS))))
     others = [PostProcessed(base, Chain.parse("whitening:dimensions=4")).fit(sentences(60, seed=1), "words"), base]
     specs = {copy(one, None, "int8").fit(TEXTS, "stsb/test@123").spec.fingerprint() for one in (whitened, *others)}
     assert len(specs) == 3
@@ -227,7 +227,7 @@ def test_a_held_encoder_is_the_encoder(base):
     lambda base: Held(base, Vectors()), lambda base: Variant(base, Form(None, "binary"), Vectors()),
 ], ids=["held", "binary"])
 @pytest.mark.parametrize("read", [
-    lambda made: made, lambda made: made.for_role("query"), lambda made: made.behind("x: "),
+    lambda made: made, lambda made: made.for_role("query"), lambda made: made.with_prompt("x: "),
     lambda made: made.for_task(TextTask("T", "STS")),
 ], ids=["as it is", "in a role", "behind a prompt", "of a task"])
 def test_whatever_is_known_of_the_base_is_behind_a_copy(make, read):
@@ -246,7 +246,7 @@ VECTORS[:, 3] = 0.25  # a dimension that does not vary
 def test_codes_are_those_of_sentence_transformers(precision):
     quantize = pytest.importorskip("sentence_transformers.util").quantize_embeddings
     calibration, others = VECTORS[:40], VECTORS[40:] * 1.3  # some lie beyond the ranges
-    mine = codes(others, precision, Ranges.of(calibration))
+    mine = codes(others, precision, Ranges.from_vectors(calibration))
     theirs = quantize(others, precision, calibration_embeddings=calibration)
     assert mine.dtype == theirs.dtype and np.array_equal(mine, theirs)
     assert len(np.unique(mine)) > 10 and mine.nbytes == size(precision, 20) * len(others)
@@ -258,7 +258,7 @@ def test_a_full_vector_takes_four_bytes_a_number():
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_what_is_compared_is_the_code(precision):
-    ranges = Ranges.of(VECTORS)
+    ranges = Ranges.from_vectors(VECTORS)
     numbers = compared(codes(VECTORS, precision, ranges), precision, 20)
     assert numbers.dtype == np.float32 and numbers.shape == VECTORS.shape
     if precision in ("int8", "uint8"):
@@ -276,7 +276,7 @@ def test_the_cosine_of_signs_is_the_hamming_distance():
 
 
 def test_clipped_ranges_are_quantiles():
-    ranges = Ranges.of(VECTORS, (0.05, 0.9))
+    ranges = Ranges.from_vectors(VECTORS, (0.05, 0.9))
     low, high = np.quantile(VECTORS.astype(np.float64), [0.05, 0.9], axis=0)
     assert np.allclose(ranges.low, low, atol=1e-6) and np.allclose(ranges.high, high, atol=1e-6)
-    assert ranges.constant.tolist() == [3] and ranges.digest() != Ranges.of(VECTORS).digest()
+    assert ranges.constant.tolist() == [3] and ranges.digest() != Ranges.from_vectors(VECTORS).digest()

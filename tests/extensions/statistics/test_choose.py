@@ -15,7 +15,7 @@ from sts_runs import head, pairs, sts_run
 
 import stsbench
 from stsbench import score
-from stsbench.comparison.comparability import settings_of
+from stsbench.comparison.comparability import timing_settings
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.records import Cost
 from stsbench.extensions.statistics.choice import AXES, Spent, compared_within, machine_in_words
@@ -140,7 +140,7 @@ def test_which_times_are_of_one_setting():
     two = cost(where="processes", processes=2)
     assert compared_within([cost(), two])[0] == [True, False]
     assert compared_within([two, two, cost(where="processes", processes=4)])[0] == [True, True, False]
-    assert machine_in_words(settings_of(two)) == "Some CPU, 8 cores, 2 processes, cpu, 4 threads"
+    assert machine_in_words(timing_settings(two)) == "Some CPU, 8 cores, 2 processes, cpu, 4 threads"
     assert compared_within([cost(), cost(probe=2), cost(probe=2)])[0] == [False, True, True]
     server = cost(where="server", device="server", threads=None)
     assert compared_within([server, cost(), cost()])[0] == [False, True, True]

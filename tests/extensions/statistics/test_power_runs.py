@@ -10,8 +10,8 @@ from clirun import cli  # noqa: F401
 
 import stsbench
 from stsbench.comparison.compare import compare
-from stsbench.extensions.statistics.power import error_of, items_needed
-from stsbench.metrics.power import ALL, detectable_difference, field_noise, power_of
+from stsbench.extensions.statistics.power import items_needed, scale_error
+from stsbench.metrics.power import ALL, detectable_difference, difference_power, field_noise
 
 SAMPLE = {"sample": True, "resamples": 0, "tasks": "STS-B,SICK-R"}
 
@@ -39,7 +39,7 @@ def test_two_runs_have_the_noise_of_their_comparison(runs) -> None:
     for row, task in zip(rows, answer.tasks, strict=True):
         assert task.value == pytest.approx(detectable_difference(row.difference.error * np.sqrt(row.n / 100)))
         assert row.detectable == pytest.approx(detectable_difference(row.difference.error))
-        assert power_of(row.detectable, row.difference.error) == pytest.approx(0.8)
+        assert difference_power(row.detectable, row.difference.error) == pytest.approx(0.8)
     assert stsbench.power(42, runs=runs, resamples=300).tasks[0].value == pytest.approx(rows[0].detectable)
     needed = stsbench.power(difference=2.5, runs=runs, resamples=300).tasks[0]
     assert needed.value == items_needed(2.5, rows[0].difference.error, rows[0].n)
@@ -70,11 +70,12 @@ def test_the_command(cli, runs) -> None:
 
 
 def test_pairs_that_a_difference_needs() -> None:
-    assert error_of(2.0, 400, 100) == 4.0
+    assert scale_error(2.0, 400, 100) == 4.0
     needed = items_needed(1.5, 2.0, 400)
-    assert detectable_difference(error_of(2.0, 400, needed)) <= 1.5 < detectable_difference(error_of(2.0, 400, needed - 1))
+    enough, fewer = scale_error(2.0, 400, needed), scale_error(2.0, 400, needed - 1)
+    assert detectable_difference(enough) <= 1.5 < detectable_difference(fewer)
     assert items_needed(-1.5, 2.0, 400) == needed
     assert items_needed(detectable_difference(2.0), 2.0, 400) == 400
-    for call in (lambda: items_needed(0.0, 1, 10), lambda: error_of(1, 0, 10)):
+    for call in (lambda: items_needed(0.0, 1, 10), lambda: scale_error(1, 0, 10)):
         with pytest.raises(ValueError):
             call()

@@ -14,7 +14,7 @@ from synthetic_sts import B2, YEARS, b2_runs, observations, said, write_run
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
-from stsbench.evaluation.plan import protocol_of
+from stsbench.evaluation.plan import find_protocol
 from stsbench.leaderboard.identify import search as identify
 from stsbench.leaderboard.identify.numbers import ORDER, Number, Numbers, read_numbers, resolved
 from stsbench.leaderboard.identify.observed import empty, known_tasks, observed
@@ -65,7 +65,7 @@ FEW_STEPS = {
 def sample(tmp_path_factory):
     """What one encoder observed on the sample under many protocols."""
     folder = tmp_path_factory.mktemp("sample") / "run"
-    tasks = {task for name in PROTOCOLS for task in protocol_of(name, {}).tasks()}  # MTEB's SICK-R among them
+    tasks = {task for name in PROTOCOLS for task in find_protocol(name, {}).tasks()}  # MTEB's SICK-R among them
     result = evaluate(
         words, output=folder, sample=True, protocols=PROTOCOLS, tasks=sorted(tasks), settings=FEW_STEPS, resamples=0,
         no_cache=True,
@@ -83,7 +83,7 @@ def find_themselves(seen, tasks):
         if share:  # read x 100, but for what is no percentage
             plain = any(cell.form.protocol.metric(cell.metrics[0]).scale == 1 for cell in each.cells.values())
             written = {task: f"{value if plain else value / 100:.6f}" for task, value in values.items()}
-        printed = {task: Number.of(text, task) for task, text in written.items()}
+        printed = {task: Number.parse(text, task) for task, text in written.items()}
         found = search(Numbers(printed), seen)
         first = [setting for match in found.matches if match.rank == 1 for setting in match.settings]
         own = [all(choice in choices for (_, choice), (_, choices) in zip(each.slots, setting, strict=True))

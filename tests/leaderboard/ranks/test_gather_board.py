@@ -15,7 +15,7 @@ from stsbench.comparison.compare import compare
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.measure import RESAMPLES, SEED
 from stsbench.evaluation.protocol import load_protocol
-from stsbench.evaluation.run_file import load_records, observations_of
+from stsbench.evaluation.run_file import load_records, read_observations
 from stsbench.evaluation.schema import CORRELATION
 from stsbench.leaderboard.ranks import gather, plan
 from stsbench.leaderboard.ranks.board import Cell
@@ -181,7 +181,7 @@ def test_seeds_become_a_mean_with_its_spread(board, runs):
         values, widths = [], []
         for name in ("noisy", "noisy-2"):
             (record,) = (record for path, record in load_records(runs[name]) if path.name.startswith(f"{prefix}."))
-            arrays = observations_of(runs[name], record).arrays
+            arrays = read_observations(runs[name], record).arrays
             values.append(100 * stats.spearmanr(arrays["similarity"], arrays["gold"]).statistic)
             (score,) = [s for s in record.scores if (s.metric, s.aggregation) == ("spearman", "all")]
             widths.append(score.high - score.low)

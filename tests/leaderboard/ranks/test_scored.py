@@ -10,7 +10,7 @@ from run_edits import edit
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.run_file import RUN, load_records
 from stsbench.leaderboard.ranks import results, scored
-from stsbench.leaderboard.ranks.lines import lines_of, lines_of_runs
+from stsbench.leaderboard.ranks.lines import lines_of_runs, score_lines
 from stsbench.leaderboard.ranks.scored import scored_entries
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.entries import Entry, load_entries
@@ -57,7 +57,7 @@ def test_what_is_kept_is_what_scoring_gives(board, counted, monkeypatch):
     again, kept = scored_entries(board)
     assert [len(call) for call in counted] == [3]
     assert [entry.id for entry in entries] == [entry.id for entry in again] == ["letters", "noisy"]
-    alone = {run.folder: lines_of(run) for entry in load_entries(board / "measured") for run in entry.runs}
+    alone = {run.folder: score_lines(run) for entry in load_entries(board / "measured") for run in entry.runs}
     assert first.keys() == kept.keys() == alone.keys()
     together = lines_of_runs([run for entry in entries for run in entry.runs])
     for (path, lines), also in zip(alone.items(), together, strict=True):

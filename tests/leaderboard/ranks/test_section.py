@@ -71,7 +71,7 @@ def test_a_board_shows_what_sections_add_and_nothing_else(root, known):
     assert all((row.rank.chance == 0.5 and row.prompts.n == 2 and "odd" in row.marks) == full for row in ranked)
     assert all(("leaderboard" in tab.notes) == full for tab in board.tabs)
     assert ("more/numbers.json" in files) == ("more/numbers.js" in files) == ('"placed":' in files["index.json"]) == full
-    assert (root.parent / "docs/findings/more.md" in board_files.kept(root, board)) == full
+    assert (root.parent / "docs/findings/more.md" in board_files.tracked_files(root, board)) == full
 
 
 def test_what_is_installed_is_made_once():

@@ -14,8 +14,8 @@ from toy_encoder import Toy
 from stsbench.encoders.base import EncoderSpec
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
-from stsbench.evaluation.columns import digest_of
-from stsbench.evaluation.run_file import RUN, load_records, stored_beside
+from stsbench.evaluation.columns import observations_digest
+from stsbench.evaluation.run_file import RUN, load_records, read_own_observations
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.entries import Entry, check_runs, load_entries, run_name
 
@@ -55,7 +55,7 @@ def test_a_run_gains_what_it_lacks_and_keeps_what_it_has(runs, tmp_path):
     first = add(board, [some(run, tmp_path / "first", slice(2))], "letters", LETTERS)
     (folder,) = (path for path in (board / "measured/letters").iterdir() if path.is_dir())
     before = load_records(folder)
-    arrays = [stored_beside(folder, record) for _, record in before]
+    arrays = [read_own_observations(folder, record) for _, record in before]
     again = add(board, [some(run, tmp_path / "again", slice(3))], "letters", None)
     assert [len(first.written), len(again.written), len(again.present)] == [2, 1, 2]
     assert again.present == first.written
@@ -64,8 +64,8 @@ def test_a_run_gains_what_it_lacks_and_keeps_what_it_has(runs, tmp_path):
     after = load_records(folder)
     assert after[:2] == before and [path.name for path, _ in after] == [path.name for path, _ in load_records(run)]
     for (_, record), was in zip(after, arrays, strict=False):
-        now = stored_beside(folder, record)
-        assert digest_of(now) == digest_of(was) and now.arrays.keys() == was.arrays.keys()
+        now = read_own_observations(folder, record)
+        assert observations_digest(now) == observations_digest(was) and now.arrays.keys() == was.arrays.keys()
         assert all(np.array_equal(now.arrays[key], array) for key, array in was.arrays.items())
     assert add(board, [run], "letters", None).written == ()
     add(tmp_path / "at once", [run], "letters", LETTERS)

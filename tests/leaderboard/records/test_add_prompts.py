@@ -74,7 +74,7 @@ def test_two_prompts_that_are_read_as_one_are_refused(made, board, tmp_path):
     """As by a tokenizer that drops blanks."""
     class Stripped(Prompted):
         def run(self, texts, progress=None):
-            other = Prompted(self.seed, self.noise).behind((self.spec.prefix or "").strip() + " ")
+            other = Prompted(self.seed, self.noise).with_prompt((self.spec.prefix or "").strip() + " ")
             return other.run(texts)
 
     prompted(tmp_path / "blanks", Stripped(1, 0.5), ["query: ", "query:  "], **QUICK)

@@ -13,14 +13,14 @@ from core_protocols import core_protocols
 from stsbench.data.sets.catalog import catalog, entries
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import Observations
-from stsbench.evaluation.run_file import RUN, load_records, observations_of, write_run
+from stsbench.evaluation.run_file import RUN, load_records, read_observations, write_run
 from stsbench.leaderboard.records import admission
 from stsbench.leaderboard.records.admission import check_record, proven
 
 
 def loaded(folder, pattern="*"):
     """(record, observations) of a run's records."""
-    return [(record, observations_of(folder, record)) for path, record in load_records(folder) if path.match(pattern)]
+    return [(record, read_observations(folder, record)) for path, record in load_records(folder) if path.match(pattern)]
 
 
 @pytest.fixture(scope="module")

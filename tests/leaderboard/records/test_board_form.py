@@ -11,7 +11,7 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import kinds
 from stsbench.evaluation.records import record_name
 from stsbench.evaluation.rescore import score_again
-from stsbench.evaluation.run_file import RUN, load_records, observations_of, stored_beside
+from stsbench.evaluation.run_file import RUN, load_records, read_observations, read_own_observations
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.entries import Entry, load_entries
 
@@ -47,7 +47,7 @@ def test_records_are_the_same_and_arrays_but_for_rounding(runs, board):
     for record, kept in kept_as:
         assert kept.model_dump(exclude={"observations"}) == record.model_dump(exclude={"observations"})
         assert record.observations.shared is None
-        was, now = observations_of(runs["letters"], record), observations_of(folder, kept)
+        was, now = read_observations(runs["letters"], record), read_observations(folder, kept)
         assert now.names == was.names and now.arrays.keys() == was.arrays.keys()
         for key, array in was.arrays.items():
             assert now.arrays[key].dtype == array.dtype
@@ -66,9 +66,9 @@ def test_what_the_data_decide_is_kept_once(runs, board):
     shared = 0
     for record, kept in pairs(runs["letters"], folder):
         kind = kinds()[record.protocol.name]
-        whole = observations_of(folder, kept).arrays
+        whole = read_observations(folder, kept).arrays
         decided = {key for key, array in kind.arrays.items() if array.shared and (key in whole or not array.optional)}
-        stored = stored_beside(folder, kept)
+        stored = read_own_observations(folder, kept)
         assert not decided & stored.arrays.keys() and decided <= whole.keys()
         shared += bool(decided)
     assert len(after) == shared
@@ -78,8 +78,8 @@ def test_scores_that_rounding_would_move_keep_their_arrays(runs, board, monkeypa
     monkeypatch.setattr("stsbench.leaderboard.records.add.MOVED", -1.0)
     folder = run_of(board("letters"), "letters")
     for record, kept in pairs(runs["letters"], folder):
-        now = observations_of(folder, kept)
-        for key, array in observations_of(runs["letters"], record).arrays.items():
+        now = read_observations(folder, kept)
+        for key, array in read_observations(runs["letters"], record).arrays.items():
             np.testing.assert_array_equal(now.arrays[key], array)
 
 

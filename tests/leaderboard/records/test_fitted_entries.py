@@ -9,7 +9,7 @@ from stsbench.encoders.fitted import STATE, fitted_sets, is_transductive, was_tr
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.rescore import encoder_key, several_encoders
-from stsbench.leaderboard.ranks.provenance import data_of
+from stsbench.leaderboard.ranks.provenance import set_name
 from stsbench.leaderboard.records.entries import check_runs, run_name
 
 
@@ -71,4 +71,4 @@ def test_a_fit_on_all_splits_counts_for_each_of_them():
     assert fitted_sets(fitted) == ("stsb/train", "stsb/dev", "stsb/test") and fitted_sets(None) == ()
     assert is_transductive(fitted, "stsb/dev") and not is_transductive(fitted, "sts12/test")
     assert not is_transductive("nli@stsb/test", "stsb/test") and not is_transductive(None, "stsb/test")
-    assert {data_of(each) for each in fitted_sets(fitted)} == {"stsb"}
+    assert {set_name(each) for each in fitted_sets(fitted)} == {"stsb"}

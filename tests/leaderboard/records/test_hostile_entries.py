@@ -14,7 +14,7 @@ from run_edits import edit_all
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import Observations
-from stsbench.evaluation.run_file import load_records, observations_of
+from stsbench.evaluation.run_file import load_records, read_observations
 from stsbench.leaderboard.page.tables import csv_table, latex_tables, markdown_tables
 from stsbench.leaderboard.ranks.board import Board
 from stsbench.leaderboard.ranks.gather import gather
@@ -73,7 +73,7 @@ def test_formulas_and_markup_are_text_in_every_table(text):
 
 def test_numbers_beyond_float64_are_none_of_an_observation(runs):
     path, record = next((path, record) for path, record in load_records(runs["letters"]) if record.protocol.name == "sts")
-    stored = observations_of(path.parent, record)
+    stored = read_observations(path.parent, record)
     longer = Observations({**stored.arrays, "similarity": stored.arrays["similarity"].astype(np.longdouble)}, stored.names)
     with pytest.raises(StsbenchError, match="something that is not a number: similarity"):
         _check_names(path, longer)

@@ -23,7 +23,7 @@ from stsbench.display.markup import plain_markdown
 from stsbench.evaluation.run_file import load_records
 from stsbench.leaderboard import papers
 from stsbench.leaderboard.reproduce.api import PaperTable
-from stsbench.leaderboard.reproduce.table import lines_of
+from stsbench.leaderboard.reproduce.table import table_lines
 from stsbench.training.recipes.recipe import resolved_yaml
 from stsbench.training.recipes.recipes import load_recipe
 
@@ -39,7 +39,7 @@ def seeded(seed):
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_table_of_every_paper_prints(capsys, place, paper):
     rows = PAPERS[paper].rows
-    lines = lines_of(PUBLICATIONS, rows, runs=Path("runs"), board=None, data_dir=None)
+    lines = table_lines(PUBLICATIONS, rows, runs=Path("runs"), board=None, data_dir=None)
     for form in ("table", "markdown"):
         print_result(PaperTable(paper, tuple(lines)), form)
         out, escape = capsys.readouterr().out, plain_markdown if form == "markdown" else str

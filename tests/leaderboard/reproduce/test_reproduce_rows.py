@@ -8,8 +8,8 @@ from shipped_recipes import EVERY, METHODS, recipe
 from stsbench.cli.eval import evaluate
 from stsbench.encoders.options import CHANGING, spelled
 from stsbench.leaderboard.records.publications import load_publications
-from stsbench.leaderboard.reproduce.commands import commands, protocol_of
-from stsbench.leaderboard.reproduce.runs import Run, _options, columns_of, reproductions
+from stsbench.leaderboard.reproduce.commands import commands, protocol_option
+from stsbench.leaderboard.reproduce.runs import Run, _options, reproductions, table_columns
 from stsbench.leaderboard.reproduce.table import Count, all_ways, count
 from stsbench.leaderboard.reproduce.ways import Way, resolve
 
@@ -43,7 +43,7 @@ def test_every_stated_command_is_one_of_stsbench_eval(ways, rows):
             assert words[0] == "stsbench" and words[1] in ("train", "eval")
             if words[1] == "eval":
                 assert {word for word in words if word.startswith("--")} <= options, command
-                assert words[-2:] == ["--protocol", protocol_of(rows[id].heading)]
+                assert words[-2:] == ["--protocol", protocol_option(rows[id].heading)]
 
 
 def test_a_stated_way_of_the_seed_papers_leaves_no_row_of_theirs_out(ways, rows):
@@ -119,7 +119,7 @@ def test_a_released_checkpoint_is_a_second_way_to_a_row(ways, rows):
     trained, tested = commands(row, way, None)
     assert trained.startswith("stsbench train declutr --recipe roberta-base-released --data openwebtext.txt")
     assert tested == "stsbench eval --model johngiorgi/declutr-base --pooler mean --protocol sts:all"
-    scores = {("sts", "all", "spearman", task): 50.0 for task in columns_of(row)[:-1]}
+    scores = {("sts", "all", "spearman", task): 50.0 for task in table_columns(row)[:-1]}
     command = tuple(shlex.split(f"{tested} --data-dir x"))
     runs = [Run("trained", "declutr/roberta-base-released", scores=scores), Run("tested", command=command, scores=scores),
             Run("changed", "declutr/roberta-base-released", ("seed",), scores=scores),

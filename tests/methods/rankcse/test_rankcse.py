@@ -21,7 +21,7 @@ from stsbench.methods.simcse.method import SimCSE
 from stsbench.training.api.batch import Shares
 from stsbench.training.api.ranking_options import RankingOptions
 from stsbench.training.engine.objective import Ranked
-from stsbench.training.recipes.method_plan import plan_of
+from stsbench.training.recipes.method_plan import load_plan
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows.batches import to_batch
 
@@ -171,7 +171,7 @@ def test_another_teacher_is_no_resumption(place, tmp_path):
 
 def test_what_the_section_ranking_refuses():
     def plan(method, *settings):
-        return lambda: plan_of(load_recipe(method, None, settings))
+        return lambda: load_plan(load_recipe(method, None, settings))
 
     section = "ranking.teachers=[{model: 'lexical:token-set'}]"
     assert plan("simcse", section)().ranking == RankingOptions(teachers=(WORDS,))

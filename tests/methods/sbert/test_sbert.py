@@ -16,7 +16,7 @@ from training_runs import log_of, train, undisturbed, weights_of
 
 import stsbench
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.transformer.exported import trained_on_of
+from stsbench.encoders.transformer.exported import read_trained_on
 from stsbench.errors import DataError, StsbenchError
 from stsbench.methods.sbert.method import SBERT
 from stsbench.methods.sbert.options import SBERTOptions
@@ -150,7 +150,7 @@ def test_pairs_of_stsb_are_said_to_be_in_the_tests_of_the_years(whole):
     years = ["sts12", "sts13", "sts14", "sts15", "sts16"]
     data = {item["file"]: item.get("texts_of", []) for item in read_manifest(whole[0]).data.values()}
     assert data == {"pairs-30.tsv": [], "stsb-train.jsonl": years}
-    assert list(trained_on_of(whole[0] / "best")) == years
+    assert list(read_trained_on(whole[0] / "best")) == years
 
 
 @pytest.mark.parametrize("first", ["nli", "nli-sts"])

@@ -187,7 +187,7 @@ def test_the_stages_of_a_run_go_by_the_options(backbone):
         return MethodPlan(Chosen, Chosen.Options(named=named), semi)
 
     assert plan("second").stages == ("second",) and plan("first second").stages == Chosen.Options.stages
-    assert [plan(named).stream_of("second") for named in ("second", "first second")] == [1, 1]
+    assert [plan(named).stream_number("second") for named in ("second", "first second")] == [1, 1]
     assert plan("second", SemiSettings(procedure="sup-unsup")).stages == ("sup", "second")
     for named in ("second first", "", "third", "first first"):
         with pytest.raises(StsbenchError, match=rf"Chosen.stages_for {AT} must give a tuple of stages \(first, second\)"):

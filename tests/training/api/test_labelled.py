@@ -23,10 +23,10 @@ from stsbench.training.api.batch import Batch, Shares, Views
 from stsbench.training.api.labelled import PAIR, TRIPLET, NLIClassifier, nli_roles
 from stsbench.training.api.options import Options
 from stsbench.training.engine.stage import make_stage
-from stsbench.training.recipes.method_plan import plan_of
+from stsbench.training.recipes.method_plan import load_plan
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.recipes.sections import TrainingSettings
-from stsbench.training.rows.batches import Batches, shares_of, to_batch
+from stsbench.training.rows.batches import Batches, split_shares, to_batch
 from stsbench.training.rows.files import LABELLED
 from stsbench.training.rows.stage_rows import open_rows
 from stsbench.training.runs.prepare import make_backbone
@@ -38,7 +38,7 @@ CPU = torch.device("cpu")
 def opened(place, values, stages=None, processes=1):
     """(plan, what `open_rows` gave, the stages made of it, what was said)."""
     recipe = load_recipe("simcse", None, [], values)
-    plan, said = plan_of(recipe), []
+    plan, said = load_plan(recipe), []
     backbone = make_backbone(recipe)
     opened = stages or plan.stages
     data = open_rows(recipe, plan, backbone, opened, said.append)
@@ -106,7 +106,7 @@ def test_shares_have_the_loss_and_gradient_of_the_whole(count, processes, labell
     whole_gradient = torch.autograd.grad(whole.value, nli.linear.weight)[0]
     value, gradient, total = 0.0, torch.zeros_like(whole_gradient), 0
     for rank in range(processes):
-        shares = shares_of(count, processes, rank)
+        shares = split_shares(count, processes, rank)
         part = slice(shares.start, shares.start + shares.sizes[rank])
         mine = batch_of(shares.sizes[rank], views, None if labels is None else labels[part])
         term = nli.term(vectors[:, part].flatten(0, 1), mine)

@@ -68,7 +68,7 @@ def test_views_of_groups(backbone):
 def test_more_processes_than_examples(backbone):
     loop = SimpleNamespace(accelerator=SimpleNamespace(num_processes=3))
     with pytest.raises(StsbenchError, match=r"a batch has 2 examples for 3 processes: set training.drop_last"):
-        Loop._share_of(loop, Views([backbone.tokenise(["a cat", "a dog"])]))
+        Loop._share(loop, Views([backbone.tokenise(["a cat", "a dog"])]))
 
 
 def test_the_best_candidate_is_chosen(backbone):

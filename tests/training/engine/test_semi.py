@@ -19,9 +19,9 @@ from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Shares
 from stsbench.training.engine.loop import Loop
 from stsbench.training.engine.objective import make_objective
-from stsbench.training.recipes.method_plan import plan_of
+from stsbench.training.recipes.method_plan import load_plan
 from stsbench.training.recipes.recipes import load_recipe
-from stsbench.training.rows.batches import shares_of, to_batch
+from stsbench.training.rows.batches import split_shares, to_batch
 from stsbench.training.runs.finish import load_trained
 
 __all__ = ["one_thread"]
@@ -62,7 +62,7 @@ def train(output, values, method="simcse", **more):
 
 
 def plan_for(place, method="simcse", procedure="joint", **more):
-    return plan_of(load_recipe(method, None, [], values_of(place, method, procedure, **more)))
+    return load_plan(load_recipe(method, None, [], values_of(place, method, procedure, **more)))
 
 
 def objective_of(place, plan, **options):
@@ -78,7 +78,7 @@ def batch_of(objective, rows, split=None, rank=0):
     method, count = objective.method, len(next(iter(rows.values())))
     make_views = method.views if "sentence" in rows else objective.labelled_views
     views = make_views(MemoryRows(method.backbone.folder, rows), np.random.default_rng(0))
-    shares = Shares((count,)) if split is None else shares_of(count, 2, rank)
+    shares = Shares((count,)) if split is None else split_shares(count, 2, rank)
     return to_batch(views, shares, method.backbone.tokenizer.pad_token_id, torch.device("cpu"))
 
 
@@ -170,10 +170,10 @@ def test_the_methods_batches_are_those_of_the_plain_method(place, tmp_path, monk
 
 def test_the_plan_is_the_methods_but_for_stages_and_batches(place):
     values = values_of(place, "diffcse", "sup-joint")
-    plain, semi = (plan_of(load_recipe("diffcse", None, [], each)) for each in (without_labels(values), values))
+    plain, semi = (load_plan(load_recipe("diffcse", None, [], each)) for each in (without_labels(values), values))
     assert semi.kind is plain.kind and semi.name == plain.name and semi.options == plain.options
     assert semi.stages == ("sup", "main") and semi.method_stages == plain.stages == ("main",)
-    assert [semi.stream_of(stage) for stage in ("main", "sup")] == [plain.stream_of("main"), 1] == [0, 1]
+    assert [semi.stream_number(stage) for stage in ("main", "sup")] == [plain.stream_number("main"), 1] == [0, 1]
     assert [semi.labelled(stage) for stage in semi.stages] == ["only", "with"]
     assert plain.labelled("main") == "none" and plan_for(place, "diffcse", "sup-joint") == semi
 
@@ -182,7 +182,7 @@ def test_the_classifier_is_a_part_of_the_method_that_a_method_may_not_have_itsel
     objective = objective_of(place, plan_for(place))
     assert objective.classifier is objective.method.nli_classifier
     method = make(objective.method.__class__, place / "tiny", {})
-    assert make_objective(plan_of(load_recipe("simcse")), method) is method
+    assert make_objective(load_plan(load_recipe("simcse")), method) is method
     method.nli_classifier = torch.nn.Linear(1, 1)
     with pytest.raises(StsbenchError, match="simcse has an nli_classifier itself"):
         make_objective(plan_for(place), method)

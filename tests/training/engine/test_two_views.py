@@ -15,7 +15,7 @@ import stsbench
 from stsbench.errors import StsbenchError
 from stsbench.training.api import Batch, Method, Shares
 from stsbench.training.engine.passes import check_two_views
-from stsbench.training.recipes.method_plan import plan_of
+from stsbench.training.recipes.method_plan import load_plan
 from stsbench.training.recipes.recipes import load_recipe, recipe_names
 from stsbench.training.runs.prepare import make_backbone
 
@@ -104,7 +104,7 @@ def test_dropout_that_cannot_be_set(place, tmp_path, monkeypatch):
 def built(place, method, name, *sets, dropout=None):
     values = settings(place, "bert", dropout) | {"backbone.max_length": 20}
     recipe = load_recipe(method, name, list(sets), values)
-    plan = plan_of(recipe)
+    plan = load_plan(recipe)
     torch.manual_seed(0)
     backbone = make_backbone(recipe)
     return recipe, plan, plan.kind(backbone, plan.options)
@@ -161,7 +161,7 @@ def test_views_that_differ_otherwise_pass_without_dropout(place):
 
 def test_recipes_whose_views_differ_otherwise_need_no_dropout():
     def need(method, name):
-        return plan_of(load_recipe(method, name)).needs.dropout
+        return load_plan(load_recipe(method, name)).needs.dropout
 
     assert not any(need("simcse", name) for name in recipe_names("simcse") if name.startswith("sup-"))
     for method, needed, others in (

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from stsbench import registry
 from stsbench.encoders.post.chain import GROUP as POSTS
-from stsbench.training.recipes.methods import GROUP, options_of
+from stsbench.training.recipes.methods import GROUP, options_class
 from stsbench.training.recipes.recipe import Recipe
 
 
@@ -30,7 +30,7 @@ def models(model):
     return models_inside
 
 
-OPTIONS = [Recipe, *(options_of(name) for name in registry.names(GROUP))]
+OPTIONS = [Recipe, *(options_class(name) for name in registry.names(GROUP))]
 OPTIONS += [registry.resolve("stsbench.protocols", name).Settings for name in registry.names("stsbench.protocols")]
 OPTIONS += [registry.resolve(POSTS, name).Options for name in registry.names(POSTS)]
 

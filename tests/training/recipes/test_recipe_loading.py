@@ -31,7 +31,7 @@ from stsbench.errors import StsbenchError
 from stsbench.methods.simcse.options import SimCSEOptions
 from stsbench.training.recipes import methods
 from stsbench.training.recipes.methods import GROUP, find_method
-from stsbench.training.recipes.recipe import SECTIONS, changes, keys_of, resolved_yaml
+from stsbench.training.recipes.recipe import SECTIONS, changes, describe_keys, resolved_yaml
 from stsbench.training.recipes.recipes import load_recipe, recipe_names
 from stsbench.training.recipes.sections import SearchSettings
 
@@ -293,7 +293,7 @@ def test_show_section():
 
 def test_no_key_of_a_recipe_is_without_its_meaning():
     for section in (section for section in SECTIONS if not section.startswith("ranking")):  # a method's options
-        assert all(key.meaning for key in keys_of(section)), section
+        assert all(key.meaning for key in describe_keys(section)), section
 
 
 def test_show_method():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import IGNORED, Views
 from stsbench.training.recipes.sections import TrainingSettings
-from stsbench.training.rows.batches import Batches, TokenBatches, shares_of, to_batch
+from stsbench.training.rows.batches import Batches, TokenBatches, split_shares, to_batch
 
 CPU = torch.device("cpu")
 SMALL = st.integers(1, 7)
@@ -135,7 +135,7 @@ def test_shares_together_are_the_batch(count, processes, views, seed):
     made = Views(tokens, {"mlm_labels": labels, "mlm_ids": tokens}, labels=list(range(count)))
     seen = {}
     for rank in range(processes):
-        shares = shares_of(count, processes, rank)
+        shares = split_shares(count, processes, rank)
         batch = to_batch(made, shares, 0, CPU)
         assert len(batch) == shares.sizes[rank] and batch.mask.sum(1).max() == batch.ids.shape[1]
         for i in range(views * len(batch)):
@@ -154,17 +154,17 @@ def test_shares_together_are_the_batch(count, processes, views, seed):
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_scores_of_the_shares_are_those_of_the_whole(processes):
     scores = [0.1, 5.0, 2.5, 1 / 3, 4.0]
-    shares = [shares_of(5, processes, rank) for rank in range(processes)]
+    shares = [split_shares(5, processes, rank) for rank in range(processes)]
     parts = [to_batch(Views([[[1]] * 5], scores=scores), share, 0, CPU).scores for share in shares]
     assert torch.cat(parts).tolist() == scores and parts[0].dtype == torch.float64
-    assert to_batch(Views([[[1]] * 5]), shares_of(5, 1, 0), 0, CPU).scores is None
+    assert to_batch(Views([[[1]] * 5]), split_shares(5, 1, 0), 0, CPU).scores is None
 
 
 def test_numbers_by_row_are_split_as_the_rows_are():
     tokens = [[[1, 2], [3], [4, 5, 6]], [[7], [8, 9], [1]]]
     numbers = [np.arange(12).reshape(3, 2, 2), np.arange(12, 24).reshape(3, 2, 2)]
     views = Views(tokens, by_row={"kept": numbers})
-    parts = [to_batch(views, shares_of(3, 2, rank), 0, CPU) for rank in range(2)]
+    parts = [to_batch(views, split_shares(3, 2, rank), 0, CPU) for rank in range(2)]
     assert [part.by_row["kept"].shape for part in parts] == [(4, 2, 2), (2, 2, 2)]
     for view in range(2):
         joined_rows = [part.by_row["kept"][view * len(part) : (view + 1) * len(part)] for part in parts]

@@ -7,7 +7,7 @@ import pytest
 from tiny_models import build, sentences
 
 from stsbench.errors import DataError
-from stsbench.training.recipes.method_plan import plan_of
+from stsbench.training.recipes.method_plan import load_plan
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows.stage_rows import open_rows
 from stsbench.training.runs.prepare import make_backbone
@@ -33,7 +33,7 @@ def opened(place, method="simcse", **values):
                 "data.contiguous": True, **values}
     recipe = load_recipe(method, None, [], settings)
     backbone = make_backbone(recipe)
-    plan = plan_of(recipe)
+    plan = load_plan(recipe)
     (data,) = open_rows(recipe, plan, backbone, plan.stages, said.append).values()
     return data, said
 

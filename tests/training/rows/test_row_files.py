@@ -16,7 +16,7 @@ import stsbench
 from stsbench.data.fetch import sources
 from stsbench.data.text.store import open_store
 from stsbench.errors import StsbenchError
-from stsbench.training.recipes.method_plan import plan_of
+from stsbench.training.recipes.method_plan import load_plan
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows import stage_rows
 from stsbench.training.rows.files import SetPlace, catalog_file, check_at_hand
@@ -40,7 +40,7 @@ def nothing_at_hand(tmp_path, monkeypatch):
 ])
 def test_files_of_every_stage_are_asked_for_at_once_and_of_one_stage_its_own(method, name, files):
     recipe = load_recipe(method, name, [f"{key}.file={file}" for key, file in files.items()] + ["backbone.model=minilm"])
-    plan, first, second = plan_of(recipe), *[*files.values()][:2]
+    plan, first, second = load_plan(recipe), *[*files.values()][:2]
     with pytest.raises(StsbenchError, match=f"2 things are missing.*{first}.*{second}.*--sample"):
         check_at_hand(recipe, plan, plan.stages, SetPlace(offline=True))
     with pytest.raises(StsbenchError, match=f"{first} are not here") as error:

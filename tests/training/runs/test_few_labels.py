@@ -17,7 +17,7 @@ from scipy.stats import binomtest, chisquare
 from training_runs import one_thread
 
 from stsbench.errors import DataError, StsbenchError
-from stsbench.training.recipes.method_plan import plan_of
+from stsbench.training.recipes.method_plan import load_plan
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows.files import LABELLED
 from stsbench.training.rows.stage_rows import open_data
@@ -50,7 +50,7 @@ def values_of(place, **more):
 def parts(place):
     """(recipe, plan, backbone) of a semi-supervised SimCSE, made once."""
     recipe = load_recipe("simcse", None, [], values_of(place))
-    plan = plan_of(recipe)
+    plan = load_plan(recipe)
     return recipe, replace(plan, options=plan.kind.Options(view="given")), make_backbone(recipe)
 
 
