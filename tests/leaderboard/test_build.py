@@ -155,7 +155,7 @@ def test_a_build_that_is_killed_leaves_every_file_old_or_new(checkout, monkeypat
 
     monkeypatch.setattr(build_module, "gather", lambda *_: None)
     monkeypatch.setattr(build_module, "outputs", lambda _: {})
-    monkeypatch.setattr(build_module, "kept", lambda *_: {Path(name): content for name, content in new.items()})
+    monkeypatch.setattr(build_module, "tracked_files", lambda *_: {Path(name): content for name, content in new.items()})
     monkeypatch.setattr(build_module, "atomic_write", slow_write)
     stages = set()
     for after in (0.0, 0.05, 0.1, 0.2, 0.3):

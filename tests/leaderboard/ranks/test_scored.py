@@ -64,7 +64,7 @@ def test_what_is_kept_is_what_scoring_gives(board, counted, monkeypatch):
         for others in (first[path], kept[path], also):
             assert_same(lines, others)
     # Of runs that are kept no observation is read: not even to see that an entry's runs are several seeds.
-    monkeypatch.setattr("stsbench.comparison.comparability.observations_of", lambda run, _: pytest.fail(f"{run} is read"))
+    monkeypatch.setattr("stsbench.comparison.comparability.read_observations", lambda run, _: pytest.fail(f"{run} is read"))
     assert scored_entries(board)[1].keys() == alone.keys()
     old, new = sorted(results.folder().glob("*/*"))[:2]
     os.utime(old, (0, 0))
