@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator
 
-from stsbench.data.own.sets import read_labelled_pairs
+from stsbench.data.own.sets import LABELLED, read_labelled_pairs
+from stsbench.data.own.table import Form
 from stsbench.data.sets.sets import DataSet, PairSet, numbered
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
@@ -83,6 +84,7 @@ class PairsProtocol(Protocol):
     metrics_across: ClassVar[bool] = True
     cosmetic: ClassVar[frozenset[str]] = frozenset({"resamples", "seed", "file", "columns", "positive"})
     path_setting: ClassVar[str] = "file"
+    form: ClassVar[Form | None] = LABELLED
 
     @classmethod
     def settings_model(cls, settings: Mapping[str, Any]) -> SettingsModel:

@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.own.sets import read_scored_pairs
+from stsbench.data.own.sets import SCORED, read_scored_pairs
+from stsbench.data.own.table import Form
 from stsbench.data.sets.catalog import LANGUAGES
 from stsbench.data.sets.scripts import letters
 from stsbench.data.sets.sets import DataSet, PairSet, numbered
@@ -124,6 +125,7 @@ class StsProtocol(Protocol):
     averaged: tuple[str, ...] = AVERAGED
     variants: ClassVar[dict[str, dict[str, Any]]] = {how: {"aggregations": [how]} for how in AGGREGATIONS}
     path_setting: ClassVar[str] = "file"
+    form: ClassVar[Form | None] = SCORED
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
         super().__init__(settings, label)

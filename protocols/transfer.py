@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from stsbench.data.own.sets import read_labelled_texts
+from stsbench.data.own.sets import TEXTS, read_labelled_texts
+from stsbench.data.own.table import Form
 from stsbench.data.sets.sets import BLANK, DataSet, LabelledSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
@@ -163,6 +164,7 @@ class TransferProtocol(Protocol):
     in_all: ClassVar[tuple[str, ...]] = ("", "sklearn", "exact")
     cosmetic: ClassVar[frozenset[str]] = frozenset({"file", "columns"})
     path_setting: ClassVar[str] = "file"
+    form: ClassVar[Form | None] = TEXTS
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
         super().__init__(settings, label)

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.own.sets import read_triplets
+from stsbench.data.own.sets import TRIPLETS, read_triplets
+from stsbench.data.own.table import Form
 from stsbench.data.sets.sets import DataSet, TripletSet, numbered
 from stsbench.encoders.cache.embed import Embed
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, item_numbers, other_subsets
@@ -58,6 +59,7 @@ class TripletsProtocol(Protocol):
     in_all: ClassVar[tuple[str, ...]] = ()
     cosmetic: ClassVar[frozenset[str]] = frozenset({"resamples", "seed", "file", "columns"})
     path_setting: ClassVar[str] = "file"
+    form: ClassVar[Form | None] = TRIPLETS
 
     @classmethod
     def settings_model(cls, settings: Mapping[str, Any]) -> SettingsModel:

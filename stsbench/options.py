@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import wraps
 from pathlib import Path
@@ -262,11 +262,14 @@ def extensible(group: str) -> Callable[[type[T]], type[T]]:
     return add
 
 
-def takes(*groups: type, without: Sequence[str] = ()) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def takes(
+    *groups: type, without: Sequence[str] = (), also: Callable[[], Iterable[str]] = tuple
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Return a decorator that writes the options of these dataclasses into a function's signature, in the place of **named.
 
-    without: options that are not arguments. The word of an option's flag stands for its name. The function raises TypeError
-    for an argument that is none of them, naming the one that is meant, and for one that is given by both words.
+    without: options that are not arguments; also: gives the arguments that the function takes besides. The word of an
+    option's flag stands for its name. The function raises TypeError for an argument that is none of them, naming the one
+    that is meant, and for one that is given by both words.
     """
     entries = {entry.name: (entry, group) for group in groups for entry in fields(group) if entry.name not in without}
     renamed: dict[str, list[str]] = {}
@@ -294,8 +297,9 @@ def takes(*groups: type, without: Sequence[str] = ()) -> Callable[[Callable[P, T
                 if words[word] in named:
                     raise TypeError(f"{function.__name__}() got {words[word]} twice, as {word}, too")
                 named[words[word]] = named.pop(word)
-            for name in named.keys() - known:
-                why = f"; write {' or '.join(renamed[name])}" if name in renamed else did_you_mean(name, known)
+            stray = named.keys() - known
+            for name in sorted(stray - {*also()} if stray else stray):
+                why = f"; write {' or '.join(renamed[name])}" if name in renamed else did_you_mean(name, sorted(known))
                 raise TypeError(f"{function.__name__}() got an unexpected keyword argument '{name}'{why}")
             return function(*args, **named)
 

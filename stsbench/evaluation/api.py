@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from stsbench.config import checked_options
+from stsbench.data.own.in_memory import in_users_words
 from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.base import CHANGING, EQUAL_LENGTHS, Encoder, EncoderOptions, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
@@ -20,6 +21,8 @@ from stsbench.evaluation.announce import EncodingTime, announcement, data_warnin
 from stsbench.evaluation.fitting import TARGET, Targets, check_fitting, post_processed
 from stsbench.evaluation.measure import Wanted, collect_texts, measure
 from stsbench.evaluation.options import EvalOptions as EvalOptions
+from stsbench.evaluation.options import split_names
+from stsbench.evaluation.own_data import check_protocols, data_protocols, split_off_data
 from stsbench.evaluation.plan import Planned, named_settings, plan, shadowed_files
 from stsbench.evaluation.provenance import git_revision, why_not_repeatable
 from stsbench.evaluation.result import Result, save_on_exit
@@ -310,15 +313,16 @@ def _loaded(options: EvalOptions) -> tuple[Encoder, EncoderOptions]:
     return load_encoder(options.model, fingerprint=options.fingerprint).identified(), how
 
 
-@takes(EvalOptions, without=["command", "extra_provenance"])
-def evaluate(model: Any, **named: Unpack[EvaluateArguments]) -> Result:
+@takes(EvalOptions, without=["command", "extra_provenance"], also=data_protocols)
+def evaluate(model: Any, protocol: str | Sequence[str] | None = None, **named: Unpack[EvaluateArguments]) -> Result:
     """Measure `model` as `stsbench eval` does, by the same options; what each does is told by `stsbench eval --help`.
 
     model: what stands after --model, or a Path; what `load_encoder` takes beside it: an encoder, a SentenceTransformer,
     the pair (model, tokenizer) of transformers, an encoder of mteb, a function from a list of texts to vectors; a Run.
-    protocols, tasks: names, or one text with commas. output: a new run folder; without it the run is in a temporary one
-    until the process ends. settings: {"retrieval.ties": value}, as --set. fingerprint: what identifies a function, to be
-    changed whenever its vectors change. The command line's words serve, too: protocol, text, cache.
+    protocol, tasks: names, or one text with commas. sts, pairs, triplets, transfer, retrieval: data of your own, a path or
+    rows in memory (`split_off_data`), with `columns` where they have other names. output: a new run folder; without it the
+    run is in a temporary one until the process ends. settings: {"retrieval.ties": value}, as --set. fingerprint: what
+    identifies a function, to be changed whenever its vectors change. The command line's words serve, too: text, cache.
 
     Returns rows, records and failures. Nothing is printed; in a notebook there is a progress bar. What the command line
     prints as a warning, and each task that failed, is a StsbenchWarning. Raises StsbenchError, one line.
@@ -328,9 +332,19 @@ def evaluate(model: Any, **named: Unpack[EvaluateArguments]) -> Result:
     >>> [(row.task, row.metric, round(row.value, 2), row.n) for row in result.rows if row.aggregation == "all"]
     [('STS-B', 'spearman', 9.48, 42), ('STS-B', 'pearson', 8.38, 42)]
     """
+    arguments: dict[str, Any] = {**named}
+    if protocol is not None:
+        check_protocols(protocol)
+        if "protocols" in arguments:
+            raise TypeError("evaluate() got protocols twice, as protocol, too")
+        arguments["protocols"] = protocol
+    own, files = split_off_data(arguments)
+    if own:
+        arguments["protocols"] = (*split_names(arguments.get("protocols", ())), *own)
     log = warning_log()
-    options = checked_options(EvalOptions, "evaluate", model=model, **named)
-    result = run(options, log=log, progress=start_bar if in_notebook() else None)
+    options = checked_options(EvalOptions, "evaluate", model=model, **arguments)
+    with in_users_words(files):
+        result = run(options, log=log, progress=start_bar if in_notebook() else None)
     for line in result.failed_lines():
         log(f"warning: {line}")
     return result

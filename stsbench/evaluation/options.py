@@ -33,7 +33,12 @@ def _model(value: Any) -> Any:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
+def _columns(value: Any) -> Any:
+    return ",".join(f"{column}={name}" for column, name in value.items()) if isinstance(value, Mapping) else value
+
+
 Names = Annotated[Sequence[str], BeforeValidator(split_names)]
+Columns = Annotated[str, BeforeValidator(_columns)]  # {"sentence1": "q"} or "sentence1=q"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +63,7 @@ class MeasureOptions(OptionGroup):
         None, "STS12,STS13,... Default: every task of the protocol.", renamed={"task": "tasks"},
     )
     similarity: str | None = option(None, "cosine (default), dot, euclidean or manhattan.")
-    columns: str | None = option(
+    columns: Columns | None = option(
         None, "Which columns of your own file hold what, by its names, or by positions from 1 where it has no header.",
         metavar="sentence1=NAME,...",
     )
@@ -111,7 +116,7 @@ class MeasureArguments(TypedDict, total=False):
     """What functions that measure several forms take of EvalOptions, for editors and type checkers; a test compares them."""
 
     similarity: str | None
-    columns: str | None
+    columns: str | Mapping[str, str] | None
     resamples: int | None
     settings: Mapping[str, Any]
     data_dir: str | Path | None

@@ -15,6 +15,7 @@ from stsbench.config import parse_yaml
 from stsbench.data.sets.sets import DataSet
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.options import split_names as split_names
+from stsbench.evaluation.own_data import offers
 from stsbench.evaluation.protocol import GROUP, Protocol, kinds, load_protocol, protocol_name
 from stsbench.evaluation.records import ProtocolIdentity, ScoreRow
 from stsbench.evaluation.schema import UNDECLARED, Metric, find_metric, no_such_setting
@@ -138,6 +139,8 @@ def find_protocol(name: str, settings: Settings) -> Protocol:
     another."""
     base, colon, word = name.partition(":")
     if base not in names(GROUP):
+        if Path(name).is_file():
+            raise offers(Path(name))
         forms = (f"{name}:{word}" for name, kind in kinds().items() for word in kind.variants)
         known = [*names(GROUP), *forms, "all", *presets()]
         raise StsbenchError(f"unknown protocol '{name}'{did_you_mean(name, known)}, or FILE.py:CLASS")

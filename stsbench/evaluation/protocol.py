@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.data.own.table import Form
 from stsbench.data.sets.sets import ON_HUB, DataSet, path_name
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.roles import TextTask
@@ -123,6 +124,7 @@ class Protocol(ABC):
     metrics_across: ClassVar[bool] = False  # True: one task, several metrics, which are a table's columns
     in_all: ClassVar[tuple[str, ...]] = ("",)  # the variants that `--protocol all` runs, "" the plain protocol
     path_setting: ClassVar[str] = ""  # the setting that names a user's own file or folder: `NAME:PATH` measures it
+    form: ClassVar[Form | None] = None  # the columns of such a file
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
+from stsbench.data.own.in_memory import in_users_words, is_in_memory, rows_file
 from stsbench.errors import StsbenchError, warning_log
 from stsbench.evaluation.options import split_names
 from stsbench.experiments.run import Run
@@ -19,7 +19,6 @@ from stsbench.training.engine.callbacks import Callbacks, TrainingCallback, chec
 from stsbench.training.recipes.methods import method_name
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.sections import OWN_PAIRS
-from stsbench.training.rows.in_memory import is_in_memory, named_rows, rows_file
 from stsbench.training.runs.options import KEYS
 from stsbench.training.runs.request import TrainRequest
 
@@ -46,7 +45,7 @@ def train(
     data, labelled: training text: a file (.txt, .csv, .tsv, .jsonl), stsb/train, or rows in memory: a list of texts, of
         tuples (two texts: anchor and positive; three: and negative; two and a score), of mappings; a table of pandas,
         polars, pyarrow or datasets with the columns of such a file. Rows become one file in the cache, by their content
-        (stsbench.training.rows.in_memory.rows_file says why), which the recipe names.
+        (stsbench.data.own.in_memory.rows_file says why), which the recipe names.
     dev: what the weights are chosen by: "sts-b dev", "avg_sts", "transfer dev", "held-out", "none", or own scored pairs: a
         file, or rows of two texts and a score. Sets selection.by.
     stage, start_from: this stage alone, by number or name, from the weights of that run.
@@ -90,7 +89,7 @@ def train(
     told += [bar] if bar else []
     chosen = None
     try:
-        with words.in_users_words():
+        with in_users_words(words.files):
             chosen, on_sample = resolve(request, log)
             if output is None:
                 chosen = replace(chosen, output=chosen.output.absolute())  # wherever this process goes
@@ -120,19 +119,6 @@ class Asked:
     labelled: str | None
     dev: str | None
     files: dict[str, str] = field(default_factory=dict)
-
-    @contextmanager
-    def in_users_words(self) -> Iterator[None]:
-        """Let an error about rows in memory name them as such, and not by the file that they became."""
-        try:
-            yield
-        except StsbenchError as error:
-            message = str(error)
-            for name, file in self.files.items():
-                message = named_rows(message, file, name)
-            if message == str(error):
-                raise
-            raise type(error)(message) from error
 
 
 def check_request(

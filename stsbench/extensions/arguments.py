@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from stsbench.encoders.options import CoreArguments
 from stsbench.evaluation.options import MeasureArguments
@@ -26,10 +27,15 @@ class EvaluateArguments(ComputeArguments, MeasureArguments, total=False):
     """Options of `evaluate`, as its arguments."""
 
     protocols: str | Sequence[str]
-    protocol: str | Sequence[str]
     tasks: str | Sequence[str] | None
     output: str | Path | None
     fingerprint: str | None
     post: str | None
     fit_on: str | Path | None
     cost: bool
+    sts: Any
+    pairs: Any
+    triplets: Any
+    transfer: Any
+    retrieval: Any
+    robustness: Any

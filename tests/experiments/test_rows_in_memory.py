@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stsbench.data.own.in_memory import rows_file
 from stsbench.data.text.rows import read_rows
 from stsbench.errors import DataError
-from stsbench.training.rows.in_memory import rows_file
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20)
 

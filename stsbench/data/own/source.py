@@ -15,7 +15,7 @@ from typing import Any
 
 from stsbench.data.sets.sets import ON_HUB, path_name
 from stsbench.errors import DataError, MissingDataError
-from stsbench.files import temporary
+from stsbench.files import is_temporary, temporary
 from stsbench.hub import downloads_are_off, hub_errors
 from stsbench.wording import sized
 
@@ -50,7 +50,7 @@ def open_source(path: Path, splits: bool = False) -> Source:
         return Source(name, dataset.origin, dataset.parts)
     try:
         if not path.is_dir() or (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
-            return Source(path_name(path), str(path), {"": (path,)})
+            return Source(path_name(path), "rows in memory" if is_temporary(path) else str(path), {"": (path,)})
         entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error

@@ -75,10 +75,35 @@ class Form:
         if lacking and not strict:
             return {}
         if lacking:
-            there = ", ".join(map(repr, header))
+            there, suggestion = ", ".join(map(repr, header)), self.suggestion(header)
             what = f"no column {' or '.join(lacking)} (there are {there})"
-            raise DataError(f"{location}: {what}: {self.what} need {self.usual}")
+            ready = f"; of these: {self.option} {suggestion}" if suggestion else ""
+            raise DataError(f"{location}: {what}: {self.what} need {self.usual}{ready}")
         return names
+
+    def suggestion(self, header: Sequence[str]) -> str:
+        """Return what --columns would be told of these columns: those that fit by name, and for each other one the next that
+        is left; "" where there are too few, or the header may be none."""
+        plain = {_plain(name): name for name in header}
+        value = {self.value: name} if (name := self.value_column(header)) else {}
+        groups = [[plain[name] for name in group] for group in self.text_names if set(group) <= set(plain)]
+        texts = groups[0] if groups else [
+            name for name in header if name not in value.values() and not _plain(name).endswith(("id", "idx", "index"))
+        ][:len(self.texts)]
+        left = [name for name in header if name not in (*texts, *value.values())]
+        if self.value and not value and left:
+            value = {self.value: left[0]}
+        chosen = {**dict(zip(self.texts, texts, strict=False)), **value}
+        # A name like a sentence may be the first text of a file without header, which would be lost.
+        sentences = any(len(name.split()) > 2 or set(name) & set(",=.!?") for name in chosen.values())
+        if len(chosen) < len(self.columns) or sentences or self.option != "--columns":
+            return ""
+        return ",".join(f"{column}={name}" for column, name in chosen.items())
+
+    def value_column(self, header: Sequence[str]) -> str:
+        """Return the first of the usual names of scores or labels in the header, as it stands there; "" for none."""
+        plain = {_plain(name): name for name in header}
+        return next((plain[name] for name in (self.value, *self.value_names) if name and name in plain), "")
 
     def is_row(self, fields: Sequence[str]) -> bool:
         """Return whether a first line is texts and a number: a file without header."""
@@ -134,6 +159,15 @@ def column_of_texts(path: Path, column: int | str | None, warnings: list[str]) -
     columns = None if column is None else {"text": str(column)}
     for location, row in table_rows(Source(path.name, str(path), {"": (path,)}), TEXT, warnings, columns):
         yield int(location.rpartition(":")[2].removeprefix(" row ")), row["text"]
+
+
+def column_names(path: Path) -> list[str]:
+    """Return the names in a table's header. Raises DataError for what is no table."""
+    kind = _KINDS.get(path.suffix.lower())
+    if kind not in DELIMITERS:
+        return [*next(_rows(path, TEXT, [], {}), ("", {}))[1]]
+    line = next((line for _, line in numbered_lines(path) if line.strip()), "")
+    return max((cells(line, mark) for mark in dict.fromkeys((kind, *DELIMITERS))), key=len)
 
 
 def is_table(path: Path) -> bool:

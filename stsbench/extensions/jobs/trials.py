@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
 from stsbench.config import parse_yaml, shorten, validate
+from stsbench.data.own.in_memory import in_users_words
 from stsbench.data.text.cache import built_folder
 from stsbench.display.style import COLOURS, COLUMN, GREY, PAGE, new_figure
 from stsbench.display.table import Document, Table
@@ -201,7 +202,7 @@ def sweep(
     )
     folder = (Path("runs") / f"sweep-{search.name}").absolute() if output is None else Path(output)
     search = replace(search, output=folder)
-    with words.in_users_words(), working_line("sweep") as working:
+    with in_users_words(words.files), working_line("sweep") as working:
         refuse_missing(search.samples(), "sweep", {}, search.defaults)
         pool = make_pool(folder, workers, ray, [device], log)
         results = sweeping(search, pool, storage, ["stsbench.sweep", words.method], log, working)

@@ -1,4 +1,4 @@
-"""Rows that a user has in memory, written once as a file: from there on they are read as every training text is."""
+"""Rows that a user has in memory, written once as a file: from there on they are read as a file of the user's is."""
 
 from __future__ import annotations
 
@@ -6,35 +6,39 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
 from stsbench.data.sets.lines import check_text
 from stsbench.data.text.cache import built_folder
-from stsbench.errors import DataError
-from stsbench.files import training_cache
+from stsbench.errors import DataError, StsbenchError
+from stsbench.files import temporary, training_cache
+from stsbench.wording import counted
 
 _TEXTS = {2: ("anchor", "positive"), 3: ("anchor", "positive", "negative")}  # columns of rows of so many texts
 _SCORED = ("sentence1", "sentence2", "score")
 _FORMS = "rows are texts, tuples of two or three texts, tuples of two texts and a score, or mappings of columns to values"
 
 
-def rows_file(rows: Any, name: str) -> Path:
-    """Return a file with these rows, which training reads as it reads a file of the user's.
+def rows_file(rows: Any, name: str, columns: Sequence[str] = (), cached: bool = True) -> Path:
+    """Return a file with these rows, which is read as a file of the user's is.
 
     rows: texts; tuples of two or three texts, or of two texts and a score; mappings, or a table with named columns (of
-    pandas, polars, pyarrow or datasets), with the columns of a file of pairs. name: what messages call them. Texts without
+    pandas, polars, pyarrow or datasets), with the columns of a file of pairs. name: what messages call them. columns: of
+    tuples; without them by what they hold. Texts without
     a line break become a .txt, one a line; all else a .jsonl, a row a line, where line breaks and tabs are text as
     everything is. Numbers stand in it as in a .csv; what is neither text nor number has no column.
 
-    The file lies in the cache of training data, and its name is a digest of the rows: the same rows are the same file for
-    every seed, for a run that is resumed and for the one after it, and are read and tokenised once. A run folder keeps
+    The file lies in the cache of training data, unless `cached` is False: then this process removes it. Its name is a
+    digest of the rows: the same rows are the same file for every seed, for a run that is resumed and for the one after it,
+    and are read and tokenised once. A run folder keeps
     the digest; who gives a run away gives its data away beside it, as of any training text.
     Raises DataError, which names the row (from 1), for one that cannot be written.
     """
-    lines, suffix = _lines(rows, name)
+    lines, suffix = _lines(rows, name, columns)
     sha, count = hashlib.sha256(suffix.encode()), 0
     for line in lines():
         sha.update(line)
@@ -47,6 +51,10 @@ def rows_file(rows: Any, name: str) -> Path:
         with (folder / file).open("wb") as stream:
             stream.writelines(lines())
 
+    if not cached:
+        target = temporary(file)
+        build(target.parent)
+        return target
     return built_folder(training_cache() / "rows", sha.hexdigest()[:16], build) / file
 
 
@@ -55,7 +63,7 @@ def is_in_memory(rows: Any) -> bool:
     return not isinstance(rows, str) and not hasattr(rows, "__fspath__")
 
 
-def _lines(rows: Any, name: str) -> tuple[Callable[[], Iterator[bytes]], str]:
+def _lines(rows: Any, name: str, columns: Sequence[str]) -> tuple[Callable[[], Iterator[bytes]], str]:
     """Return what gives the file's lines, as often as it is called; and the file's suffix."""
     if isinstance(rows, Mapping):
         splits = f": name one of {', '.join(map(str, rows))}" if hasattr(rows, "column_names") else ""
@@ -71,7 +79,7 @@ def _lines(rows: Any, name: str) -> tuple[Callable[[], Iterator[bytes]], str]:
         raise DataError(f"{name} is a {type(rows).__name__}: give a file, a table, or a list whose {_FORMS}") from None
     if all(isinstance(row, str) and "\n" not in row and "\r" not in row for row in listed) and _starts_as_text(listed):
         return lambda: (_encoded(row + "\n", name, number) for number, row in enumerate(listed, 1)), ".txt"
-    records = [_record(row, name, number) for number, row in enumerate(listed, 1)]
+    records = [_record(row, name, number, columns) for number, row in enumerate(listed, 1)]
     for number, record in enumerate(records, 1):
         if not isinstance(listed[0], Mapping) and record.keys() != records[0].keys():
             raise DataError(f"{name}, row {number} has {', '.join(record)}, and row 1 {', '.join(records[0])}")
@@ -96,7 +104,7 @@ def _json(record: Mapping[str, Any], name: str, number: int) -> bytes:
     return (json.dumps(record, ensure_ascii=False) + "\n").encode()
 
 
-def _record(row: Any, name: str, number: int) -> dict[str, Any]:
+def _record(row: Any, name: str, number: int, columns: Sequence[str]) -> dict[str, Any]:
     """Return a row of a list as column -> text."""
     where = f"{name}, row {number}"
     if isinstance(row, str):
@@ -105,6 +113,10 @@ def _record(row: Any, name: str, number: int) -> dict[str, Any]:
         return _as_row(row)
     if not isinstance(row, tuple | list):
         raise DataError(f"{where} is a {type(row).__name__}, not a text: {_FORMS}")
+    if columns and len(row) != len(columns):
+        raise DataError(f"{where} has {counted(len(row), 'part')}: it should have {len(columns)}, {', '.join(columns)}")
+    if columns:
+        return {column: _cell(value) for column, value in zip(columns, row, strict=True)}
     scored = len(row) == 3 and isinstance(row[2], Real) and not isinstance(row[2], bool)
     texts = row[:2] if scored else row
     if bad := [part for part in texts if not isinstance(part, str)]:
@@ -165,6 +177,16 @@ def _class(number: int | None, name_of: Callable[[int], str]) -> str | None:
     return None if number is None else "-" if number < 0 else name_of(number)
 
 
-def named_rows(message: str, file: str, name: str) -> str:
-    """Return a message that names rows of such a file by what the user called them: "data, row 3: ..."."""
-    return re.sub(rf"{re.escape(file)}:(?=\d)", f"{name}, row ", message).replace(file, name)
+@contextmanager
+def in_users_words(files: Mapping[str, str]) -> Iterator[None]:
+    """Let an error in the block name rows in memory as the user did, "data, row 3: ...", and not by the file that they
+    became. files: name -> that file."""
+    try:
+        yield
+    except StsbenchError as error:
+        message = str(error)
+        for name, file in files.items():
+            message = re.sub(rf"{re.escape(file)}:(?=\d)", f"{name}, row ", message).replace(file, name)
+        if message == str(error):
+            raise
+        raise type(error)(message) from error
