@@ -57,3 +57,16 @@ def test_texts_with_labels_and_a_split_are_transfer():
     [record] = evaluate("minilm", transfer=texts).records
     assert record.data.subsets == {"train": 24, "test": 24} and record.data.origin == "rows in memory"
     assert record.scores[0].value > 75
+
+
+def test_a_mapping_and_csv_files_are_one_retrieval_set(tmp_path):
+    (tmp_path / "queries.csv").write_text('qid,query\nq1,a dog runs\nq2,"rain, again"\n')
+    (tmp_path / "corpus.csv").write_text("doc_id;title;text\nd1;;cats\nd2;T;dogs run\nd3;;it rains\n")
+    (tmp_path / "relevance.csv").write_text("query_id,doc_id,score\nq1,d2,1\nq2,d3,2\n")
+    rows = {
+        "queries": {"q1": "a dog runs", "q2": "rain, again"}, "corpus": {"d1": "cats", "d2": "T dogs run", "d3": "it rains"},
+        "relevant_docs": {"q1": {"d2"}, "q2": {"d3": 2}},
+    }
+    of_files, of_rows = (evaluate("minilm", retrieval=data, resamples=0) for data in (tmp_path, rows))
+    assert [record.data.id for record in of_files.records] == [record.data.id for record in of_rows.records]
+    assert [row.value for row in of_files.rows] == [row.value for row in of_rows.rows]

@@ -11,7 +11,7 @@ from typing import Any
 
 from stsbench.config import shorten
 from stsbench.data.own.source import retrieval_files
-from stsbench.data.own.table import arrow_rows
+from stsbench.data.own.table import Rows, arrow_rows, csv_rows
 from stsbench.data.sets.lines import check_no_nul, check_text, numbered_lines, without_end
 from stsbench.data.sets.readers import json_object, parse_score
 from stsbench.data.sets.sets import ON_HUB, RetrievalSet, named_by_content, path_name
@@ -20,9 +20,11 @@ from stsbench.errors import DataError
 Texts = dict[str, str]  # id -> text, in file order
 Grades = dict[str, list[tuple[int, float]]]  # query id -> (position in the corpus, grade) of its relevant texts
 _JUDGEMENTS = ("qrels/test.tsv", "qrels.tsv", "qrels/test.txt", "qrels.txt")
-_RECORDS = (".jsonl", ".json", ".parquet", ".arrow")
+_RECORDS = (".csv", ".jsonl", ".json", ".parquet", ".arrow")
 _SHARD = re.compile(r"(.*)-\d{5}-of-(\d{5})")
-_ID, _QUERY, _TEXT = ("-id", "id"), ("query-id", "qid", "query"), ("corpus-id", "docid", "doc-id", "pid", "corpus")
+_QUERY, _TEXT = ("query-id", "qid", "query"), ("corpus-id", "docid", "doc-id", "pid", "corpus")
+_ID = ("-id", "id", *_QUERY[:2], *_TEXT[:4])  # of a text
+_WORDS = ("text", "query", "passage", "document", "sentence")  # its column of text
 Files = dict[str, tuple[Path, ...]]  # files of queries, corpus and qrels
 
 
@@ -30,14 +32,13 @@ def read_relevance(folder: Path) -> RetrievalSet:
     """Return the set in `folder`, or of the Hub (hf:OWNER/NAME), with text version "own"; its task is the folder's name,
     never a path, its id a digest.
 
-    Either queries.tsv and corpus.tsv (id, tab, text) with relevance.tsv, or BEIR's queries.jsonl and corpus.jsonl (_id or
-    id, text, title) with one of _JUDGEMENTS; each may be Parquet or JSON lines as the Hub keeps them: corpus.parquet, or a
-    folder corpus/ with files by split, perhaps several of each (test-00000-of-00002.parquet), or that `datasets` saved.
-    Judgements are query id,
-    corpus id and perhaps a score, with tabs between, TREC's four columns, or columns query-id, corpus-id and score; a text
-    is relevant if its score is above 0, and the score is its grade. As trec_eval does, a relevant text that is not in the
-    corpus counts as not found, and judgements of other queries are left out; so are queries without relevant text. A warning
-    says so.
+    Either queries.tsv and corpus.tsv (id, tab, text) with relevance.tsv, or BEIR's queries.jsonl and corpus.jsonl (_id
+    or id, text, title) with one of _JUDGEMENTS; each may be CSV, Parquet or JSON lines as the Hub keeps them:
+    corpus.parquet, or a folder corpus/ with files by split, perhaps several of each (test-00000-of-00002.parquet), or
+    that `datasets` saved. Judgements are query id, corpus id and perhaps a score, with tabs between, TREC's four
+    columns, or columns query-id, corpus-id and score; a text is relevant if its score is above 0, and the score is its
+    grade. As trec_eval does, a relevant text that is not in the corpus counts as not found, and judgements of other
+    queries are left out; so are queries without relevant text. A warning says so.
 
     A query itself is never counted as retrieved, unless it is judged relevant: the text of the query's own id (BEIR's rule),
     or where no text has that id, those that equal the query, with or without their title. Raises DataError naming file and
@@ -95,7 +96,7 @@ def _hidden(
 
 
 _HEADERS = {(id, text) for id in ("id", "_id", "qid", "query_id", "pid", "docid", "doc_id", "corpus_id")
-            for text in ("text", "query", "passage", "document", "sentence")}
+            for text in _WORDS}
 
 
 def _texts(files: Sequence[Path], empty: bool) -> tuple[Texts, Texts]:
@@ -127,7 +128,8 @@ def _cells_of_texts(path: Path) -> Iterator[tuple[str, str, str, str]]:
             yield f"{path}:{number}", key, "", text
         return
     for location, row in _records(path):
-        identity, document, title = _id(row, _ID), row.get("text"), row.get("title") or ""
+        document = next((row[name] for name in _WORDS if name in row), None)
+        identity, title = _id(row, _ID), row.get("title") or ""
         if identity is None or not isinstance(document, str) or not isinstance(title, str):
             raise DataError(f"{location}: expected the fields _id and text, and perhaps title, as texts")
         yield location, identity, title, document
@@ -138,9 +140,15 @@ def _written(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Return (location, row) of JSON lines, Parquet or Arrow, names in small letters with - for _."""
-    rows = (arrow_rows(path, [path]) if path.suffix.lower() in (".parquet", ".arrow")
-            else ((f"{path}:{number}", json_object(line, path, number)) for number, line in _written(path)))
+    """Return (location, row) of a CSV, JSON lines, Parquet or Arrow, names in small letters with - for _."""
+    kind = path.suffix.lower()
+    rows: Rows
+    if kind == ".csv":
+        rows = csv_rows(path)
+    elif kind in (".parquet", ".arrow"):
+        rows = arrow_rows(path, [path])
+    else:
+        rows = ((f"{path}:{number}", json_object(line, path, number)) for number, line in _written(path))
     return ((location, {name.lower().replace("_", "-"): value for name, value in row.items()}) for location, row in rows)
 
 
@@ -156,11 +164,12 @@ def _files(folder: Path, split: str) -> Files:
     groups = {part: _by_split(folder, part) for part in ("queries", "corpus", "qrels")}
     if two_columns == bool(groups["queries"]):
         which = "both" if two_columns else "neither"
-        raise DataError(f"{folder} must hold queries.tsv (your own files) or queries.jsonl or .parquet (BEIR's layout): it "
-                        f"has {which}")
+        raise DataError(f"{folder} must hold queries.tsv (your own files) or queries.jsonl, .csv or .parquet (BEIR's "
+                        f"layout): it has {which}")
     if two_columns:
         return {"queries": (folder / "queries.tsv",), "corpus": (_unpacked(folder / "corpus.tsv"),),
                 "qrels": (folder / "relevance.tsv",)}
+    groups["qrels"] = groups["qrels"] or _by_split(folder, "relevance")
     groups["corpus"] = groups["corpus"] or {"corpus": [_unpacked(folder / "corpus.jsonl")]}
     judged = _judgements(folder, split, groups["qrels"])
     split = split or _split(judged[0])

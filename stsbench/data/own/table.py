@@ -208,6 +208,22 @@ def read_columns(words: str, form: Form) -> dict[str, str]:
     return chosen
 
 
+def csv_rows(path: Path) -> Rows:
+    """Yield the rows of a .csv with a header, by whichever mark parts it into most columns."""
+    line = next((line for _, line in numbered_lines(path) if line.strip()), "")
+    mark = max((",", ";", "\t"), key=lambda mark: len(cells(line, mark)))
+    header: list[str] | None = None
+    for number, record in _records(path, mark, ","):
+        if record is None:
+            continue
+        if header is None:
+            header = [name.strip() for name in record]
+        elif len(record) != len(header):
+            raise DataError(f"{path}:{number}: {len(record)} fields, but the header names {len(header)}")
+        else:
+            yield f"{path}:{number}", dict(zip(header, record, strict=True))
+
+
 def _chosen(form: Form, columns: Mapping[str, str], header: Sequence[str], location: str) -> dict[str, str]:
     """Return the user's choice, and by `Form.names` what it leaves out."""
     if missing := [name for name in columns.values() if name not in header]:
