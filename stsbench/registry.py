@@ -41,6 +41,18 @@ def did_you_mean(name: str, known: Iterable[str], before: str = "", otherwise: s
     return f"; known: {', '.join(names)}" if otherwise is None else otherwise
 
 
+def match_name(name: str, known: Iterable[str]) -> str:
+    """Return the known name that `name` is but for case and marks, as SimCSE is simcse and stsb is STS-B; `name` itself
+    where it is known, or there is none or several."""
+    names = list(known)
+    fitting = [one for one in names if _plain(one) == _plain(name)]
+    return fitting[0] if name not in names and len(fitting) == 1 else name
+
+
+def _plain(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower()))
+
+
 def namesakes(name: str, meaning: str, before: str = "") -> tuple[str, ...]:
     """Return a line where the working folder holds something that is called as a built-in name, which was taken: how to get
     it.

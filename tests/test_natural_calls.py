@@ -21,6 +21,11 @@ CALLS = {  # expression -> what it is equal to
     "len(evaluate(model, protocols='sts:all', **SAMPLE).rows)": 2,
     "len(evaluate(model, protocol='sts', **SAMPLE).rows)": 6,
     "len(evaluate(model, protocols=['sts:all'], **SAMPLE).rows)": 2,
+    "[record.data.task for record in evaluate(model, 'STS:All', tasks=['stsb', 'STS-12'], sample=True).records]": [
+        "STS12", "STS-B"
+    ],
+    "evaluate(model, 'sts:all', tasks='STSBenchmark', sample=True).rows[0].task": "STS-B",
+    "stsbench.load_recipe('SimCSE/unsup-bert-base').method": "simcse",
     "evaluate(lambda texts: np.eye(len(texts)) + 1, fingerprint='1', **SAMPLE).failures != {}": True,
     "evaluate(e, **SAMPLE).rows == b.rows": True,
     "a.rows[0].task": "STS-B",

@@ -121,5 +121,7 @@ def written_now(error: click.NoSuchOption) -> str | None:
 
 def _as_flag(argument: str) -> str:
     """Return `extra_body={...}`, an argument of Python, as the command line has it."""
+    if " " in argument:
+        return f"--{argument}"
     name, equals, value = argument.partition("=")
     return f"--{name.replace('_', '-')}" + (f" '{value}'" if equals else "")

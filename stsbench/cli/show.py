@@ -14,7 +14,7 @@ import click
 import yaml
 
 from stsbench.cli.output.messages import echo
-from stsbench.registry import names, resolve
+from stsbench.registry import match_name, names, resolve
 from stsbench.wording import counted
 
 if TYPE_CHECKING:
@@ -38,8 +38,16 @@ class Pages(Protocol):
         """Return the page of one. StsbenchError, one line: there is none of that name."""
 
 
+class _Kind(click.Choice[str]):
+    """What there is to list, in the plural or not; models are encoders."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        words = {"models": "encoders", **{kind.removesuffix("s"): kind for kind in self.choices}, "model": "encoders"}
+        return super().convert(match_name(words.get(value.lower(), value), self.choices), param, ctx)
+
+
 @click.command("list")
-@click.argument("what", type=click.Choice(["protocols", "encoders", "post", "data", "methods", "recipes"]))
+@click.argument("what", type=_Kind(["protocols", "encoders", "post", "data", "methods", "recipes"]))
 @click.option("--method", metavar="NAME", help="The recipes of one method only.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the recipes as JSON; - makes stdout pure JSON.")
 def list_(what: str, method: str | None, json_target: str | None) -> None:

@@ -40,7 +40,6 @@ def train(seeds: int | None, subsets: int | None, evaluate: str | None, **option
     if options["offline"]:
         os.environ["HF_HUB_OFFLINE"] = "1"
     from stsbench.evaluation.options import split_names
-    from stsbench.training.recipes.sample import WARNING
     from stsbench.training.runs.request import TrainRequest, resolve
 
     settings = {key: options.pop(name) for name, key in KEYS.items()}  # they are only another spelling of --set
@@ -52,6 +51,8 @@ def train(seeds: int | None, subsets: int | None, evaluate: str | None, **option
     warnings_as_lines()
     code = _run(chosen, seeds, subsets)
     if code == 0 and on_sample:
+        from stsbench.training.recipes.sample import WARNING
+
         _log(WARNING)
     return code
 

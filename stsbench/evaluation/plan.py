@@ -16,10 +16,10 @@ from stsbench.data.sets.sets import DataSet
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.options import split_names as split_names
 from stsbench.evaluation.own_data import offers
-from stsbench.evaluation.protocol import GROUP, Protocol, kinds, load_protocol, protocol_name
+from stsbench.evaluation.protocol import GROUP, MTEB_NAMES, Protocol, kinds, load_protocol, protocol_name
 from stsbench.evaluation.records import ProtocolIdentity, ScoreRow
 from stsbench.evaluation.schema import UNDECLARED, Metric, find_metric, no_such_setting
-from stsbench.registry import did_you_mean, names, namesakes
+from stsbench.registry import did_you_mean, match_name, names, namesakes
 from stsbench.settings import choosing_setting
 
 Settings = Mapping[str, Mapping[str, Any]]  # protocol name, or "" for every protocol that knows the setting -> settings
@@ -59,7 +59,7 @@ def plan(
     """
     if not protocols:
         raise StsbenchError("no protocol was named")
-    protocols = list(map(protocol_name, protocols))
+    protocols = [_matched(protocol_name(name)) for name in protocols]
     parts: dict[str, Planned] = {}
     papers = presets()
     left_out: dict[str, str] = {}
@@ -82,6 +82,15 @@ def plan(
         elif part.label not in papers:
             left_out[part.label] = f"it has none of the tasks {', '.join(tasks or ())}"
     return chosen, left_out
+
+
+def _matched(name: str) -> str:
+    """Return a protocol's name, and the variant behind its colon, as they are registered."""
+    base, colon, word = name.partition(":")
+    base = match_name(base, [*names(GROUP), *presets(), "all"])
+    if colon and base in names(GROUP) and not Path(word).exists():
+        word = match_name(word, load_protocol(base).variants)
+    return f"{base}{colon}{word}"
 
 
 def user_sets(protocols: Sequence[str]) -> list[DataSet]:
@@ -167,17 +176,20 @@ def user_protocol(name: str, settings: Settings) -> Protocol | None:
 
 
 def pick_tasks(known: Mapping[str, str], chosen: Sequence[str] | None, owner: str) -> dict[str, str]:
-    """Return task -> set id of the `chosen` tasks, in the order of `known`; names are matched regardless of case.
+    """Return task -> set id of the `chosen` tasks, in the order of `known`; names are matched regardless of case
+    and marks, and may be mteb's.
 
     None wants them all. Raises StsbenchError, with a suggestion, for a task that `owner` does not have.
     """
     if chosen is None:
         return dict(known)
-    lower = {name.lower(): name for name in known}
+    asked = set()
     for name in chosen:
-        if name.lower() not in lower:
+        task = match_name(name, known)
+        of_mteb = [ours for ours, theirs in MTEB_NAMES.items() if ours in known and match_name(name, [theirs]) == theirs]
+        if task not in known and not of_mteb:
             raise StsbenchError(f"unknown task '{name}' of {owner}{did_you_mean(name, known)}")
-    asked = {lower[name.lower()] for name in chosen}
+        asked.add(task if task in known else of_mteb[0])
     return {name: id for name, id in known.items() if name in asked}
 
 

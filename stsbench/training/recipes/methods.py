@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
-from stsbench.registry import did_you_mean, error_line, file_module, is_file_class, names
+from stsbench.registry import did_you_mean, error_line, file_module, is_file_class, match_name, names
 from stsbench.settings import Described, described, setting_defaults
 from stsbench.training.api.options import Options
 
@@ -40,9 +40,9 @@ class MethodSource:
 
 def canonical(method: str, folder: Path | None = None) -> str:
     """Return a method as recipes and run folders name it: FILE.py:CLASS with the file's full path (relative to `folder`,
-    by default the working folder), and an entry point's name as it is."""
+    by default the working folder), and an entry point's name in its own case."""
     if not is_file_class(method):
-        return method
+        return match_name(method, names(GROUP))
     file, _, attribute = method.rpartition(":")
     return f"{((folder or Path()) / Path(file).expanduser()).resolve()}:{attribute}"
 

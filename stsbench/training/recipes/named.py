@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stsbench.config import find_parent, read_yaml, shorten
 from stsbench.errors import StsbenchError
-from stsbench.registry import did_you_mean, is_file_class, names
+from stsbench.registry import did_you_mean, is_file_class, match_name, names
 from stsbench.training.recipes import recipes
 from stsbench.training.recipes.methods import GROUP, find_method
 from stsbench.training.recipes.recipe import Recipe
@@ -89,10 +89,11 @@ def load_recipe(recipe: str | PathLike[str], *, method: str | None = None) -> Re
     name = fspath(recipe)
     if method is not None:
         return recipes.load_recipe(method, name)
-    if name in names(GROUP) or is_file_class(name):
+    if is_file_class(name):
         return recipes.load_recipe(name)
-    if (named := name.partition("/")[0]) in names(GROUP) and not Path(name).is_file():
-        return recipes.load_recipe(named, name)
+    holder, slash, rest = name.partition("/")
+    if (holder := match_name(holder, names(GROUP))) in names(GROUP) and not Path(name).is_file():
+        return recipes.load_recipe(holder, rest if slash else None)
     if not Path(name).expanduser().is_file():
         words = chain(_shipped(), (f"{holder}/{one}" for holder, listed in _shipped().items() for one in listed))
         raise StsbenchError(f"there is no recipe {shorten(name)}{did_you_mean(name, words)}, and no such file")

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, model_validator
 
-from stsbench.config import apply_sets, dump_yaml, flatten, parse, put, shorten, validate
+from stsbench.config import apply_sets, dump_yaml, flatten, model_in, parse, put, shorten, validate
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
 from stsbench.registry import did_you_mean
@@ -133,6 +133,13 @@ def describe_keys(section: str) -> list[Described]:
 def checked(raw: Mapping[str, Any], where: str) -> Recipe:
     """Return `raw` as a Recipe, the method's options checked and complete too. Raises StsbenchError beginning with
     `where`."""
+    for key in raw.keys() - Recipe.model_fields.keys():  # temperature=0.1, without the section that has it
+        sections = {name: model_in(field.annotation) for name, field in Recipe.model_fields.items()}
+        owners = {**sections, "options": options_class(str(raw.get("method")))}
+        full = [f"{name}.{key}" for name in ("options", "training", *owners)
+                if key in getattr(owners[name], "model_fields", ())]
+        if full:
+            raise StsbenchError(f"{where}: unknown key '{key}'; did you mean {full[0]}?")
     recipe = validate(Recipe, raw, where)
     options = validate(options_class(recipe.method), recipe.options, where, "options.")
     return recipe.model_copy(update={"options": options.model_dump(mode="json")})

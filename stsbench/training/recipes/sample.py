@@ -9,7 +9,6 @@ from typing import Any
 from stsbench.data.fetch.sources import NAMED
 from stsbench.data.sets.catalog import entries
 from stsbench.errors import StsbenchError
-from stsbench.training.recipes.method_plan import load_plan
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.wording import counted
 
@@ -34,6 +33,8 @@ def sample_settings(recipe: Recipe, chosen: Collection[str], log: Callable[[str]
     (stsb/train, sts-texts) stay: they are read from the sample by themselves. Raises StsbenchError for texts of a form that
     the sample has none of.
     """
+    from stsbench.training.recipes.method_plan import load_plan  # imports torch
+
     plan = load_plan(recipe)
     settings: dict[str, Any] = {"backbone.model": BACKBONE}
     uses = {plan.labelled(stage) for stage in plan.stages}

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stsbench.data.fetch import sources
 from stsbench.data.fetch.sources import NAMED
@@ -18,10 +19,12 @@ from stsbench.encoders.transformer.find import backbone_folder
 from stsbench.errors import DataError, EncoderError, NotOnThisMachineError, StsbenchError
 from stsbench.files import training_cache
 from stsbench.registry import did_you_mean
-from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.sample import BACKBONE
 from stsbench.training.recipes.sections import DataSettings
+
+if TYPE_CHECKING:
+    from stsbench.training.recipes.method_plan import MethodPlan
 
 _SCALES = {"stsb": (0.0, 5.0), "sick": (1.0, 5.0)}  # kind of scored pairs -> the scale of its scores
 LABELLED = "labelled"  # the section of labelled rows, and their key beside the stages' names
@@ -91,6 +94,19 @@ def _write(data: PairSet, path: Path) -> None:
 def check_at_hand(recipe: Recipe, plan: MethodPlan, stages: Sequence[str], where: SetPlace) -> None:
     """Raise StsbenchError, one line that names all of them, where the backbone or files of text that `stages` train on are
     missing. Sets of the catalog are looked for when they are read."""
+    _refuse_missing(recipe, plan.name, _sections(recipe, plan, stages), where)
+
+
+def check_texts(recipe: Recipe, method: str, where: SetPlace) -> None:
+    """Raise the same where the texts of the first stage are missing: without the method's plan, which imports torch."""
+    file = recipe.data.file
+    if file is not None and not Path(file).expanduser().exists():
+        _refuse_missing(recipe, method, [("data", recipe.data)], where)
+
+
+def _refuse_missing(
+    recipe: Recipe, method: str, sections: Iterable[tuple[str, DataSettings]], where: SetPlace
+) -> None:
     missing: list[str] = []
     try:
         backbone_folder(recipe.backbone.model, where.offline)
@@ -98,7 +114,7 @@ def check_at_hand(recipe: Recipe, plan: MethodPlan, stages: Sequence[str], where
         missing.append(str(error))
     except StsbenchError:
         pass  # what is wrong with it is said where it is loaded
-    for section, settings in _sections(recipe, plan, stages):
+    for section, settings in sections:
         try:
             if settings.file is not None and settings.file not in NAMED and not is_set(settings.file):
                 training_file(settings, section, where)
@@ -106,7 +122,7 @@ def check_at_hand(recipe: Recipe, plan: MethodPlan, stages: Sequence[str], where
             missing.append(str(error))
     missing = list(dict.fromkeys(missing))  # two stages may read one file
     if missing:
-        several = "" if len(missing) == 1 else f"{len(missing)} things are missing for {plan.name}, recipe {recipe.name}: "
+        several = "" if len(missing) == 1 else f"{len(missing)} things are missing for {method}, recipe {recipe.name}: "
         hint = "" if where.sample else "; or --sample, a first training that needs no file"
         raise StsbenchError(f"{several}{'; '.join(missing)}{hint}")
 

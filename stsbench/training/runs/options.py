@@ -22,6 +22,7 @@ class RecipeOptions(OptionGroup):
     )
     backbone: str | None = option(
         None, "Model to start from: Hub id, folder, minilm, or a training run. Sets backbone.model.",
+        renamed={"model": "backbone"},
     )
     data: str | None = option(
         None, "Training text: .txt (a sentence a line), .csv, .tsv or .jsonl; or stsb/train. Sets data.file.",
@@ -34,7 +35,10 @@ class RecipeOptions(OptionGroup):
     )
     sets: Sequence[str] = option(
         list, "Any value of the recipe (`stsbench show recipe NAME` shows them); repeatable.", flag="--set",
-        metavar="KEY.SUB=VALUE",
+        metavar="KEY.SUB=VALUE", renamed={
+            "lr": "set training.learning_rate=VALUE", "learning_rate": "set training.learning_rate=VALUE",
+            "batch_size": "set training.batch_size=VALUE", "epochs": "set training.epochs=VALUE",
+        },
     )
     dtype: str | None = option(None, "Sets precision.", choices=("float32", "bf16", "fp16"))
 

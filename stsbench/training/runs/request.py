@@ -52,20 +52,23 @@ def resolve(request: TrainRequest, log: Callable[[str], None]) -> tuple[TrainOpt
     sample's texts, float32 for fp16. Raises StsbenchError, one line, for settings that there are not or that have no effect,
     and UsageError for options that exclude or need one another.
     """
-    from stsbench.training.recipes.methods import canonical
-    from stsbench.training.recipes.recipes import load_for_device, load_recipe, shadowed_recipes
-    from stsbench.training.recipes.sample import is_of_sample, of_the_users_own, sample_settings
-    from stsbench.training.rows.files import backbone_at_hand
-    from stsbench.training.runs.warm_start import earlier_recipe
+    from stsbench.training.recipes.methods import canonical, find_method
 
     _check_usage(request)
     method, words = canonical(request.method), list(request.sets)
+    find_method(method)  # a slip is told of before torch is imported, which the modules below do
+    from stsbench.training.recipes.recipes import load_for_device, load_recipe, shadowed_recipes
+    from stsbench.training.recipes.sample import is_of_sample, of_the_users_own, sample_settings
+    from stsbench.training.rows.files import SetPlace, backbone_at_hand, check_texts
+
     settings = {**request.values, **request.settings}
     set_keys = [*(word.partition("=")[0] for word in words), *request.values]
     stored = _started_recipe(request.output) if request.resume and request.output else None
     resumed = stored if request.recipe is None else None
     recipe = resumed if request.recipe is None else request.recipe
     if recipe is None and request.start_from is not None:
+        from stsbench.training.runs.warm_start import earlier_recipe
+
         recipe = str(earlier_recipe(request.start_from, settings.get("seed")))
     load, keys = partial(load_recipe, method, recipe, words), {*settings, *set_keys}
     on_sample = request.sample and not (stored or request.start_from or of_the_users_own(recipe, keys))
@@ -76,6 +79,8 @@ def resolve(request: TrainRequest, log: Callable[[str], None]) -> tuple[TrainOpt
     ):
         settings["backbone.model"] = model
     chosen = load(settings)
+    if "data.file" in keys:
+        check_texts(chosen, method, SetPlace(request.data_dir, request.sample, request.offline))
     _refuse_overridden(chosen, set_keys)
     if steps := request.settings.get("training.max_steps"):
         longest = {f"stages.{name}.training.max_steps": part.get("training", {}).get("max_steps") or 0
