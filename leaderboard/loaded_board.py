@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyarrow import Table
 
 SHOWN = 20  # rows of the leading table
-FRAME = (*CSV_COLUMNS, "clear_lead", "protocol", "metric", "aggregation", "better")  # the columns of `Board.to_frame`
+FRAME = (*CSV_COLUMNS, "clear_lead", "protocol", "metric", "aggregation", "better")  # the columns of `Board.to_pandas`
 
 
 @dataclass(frozen=True, repr=False)

@@ -14,11 +14,16 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
     from stsbench import losses as losses
     from stsbench import methods as methods
     from stsbench.comparison.compare import compare as compare
+    from stsbench.data.fetch.sources import load as load_data  # noqa: F401
     from stsbench.encoders.cache.mteb import to_mteb as to_mteb
     from stsbench.encoders.load import load_encoder as load_encoder
     from stsbench.evaluation.api import evaluate as evaluate
     from stsbench.evaluation.rescore import score as score
     from stsbench.evaluation.run_file import load_records as load_records
+    from stsbench.experiments.lists import list_data as list_data
+    from stsbench.experiments.lists import list_methods as list_methods
+    from stsbench.experiments.lists import list_protocols as list_protocols
+    from stsbench.experiments.lists import list_recipes as list_recipes
     from stsbench.experiments.run import load as load
     from stsbench.experiments.train import train as train
     from stsbench.extensions.functions import *  # noqa: F403
@@ -27,13 +32,23 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
     from stsbench.training.recipes.named import load_recipe as load_recipe
 
 _GROUP = "stsbench.functions"  # entry points: what extensions add
+_MEANT = {  # names that people try -> what to write
+    "search": "neighbours", "quantize": "measure_variants(..., quantise=)", "encoder": "load_encoder",
+    "load_model": "load_encoder", "list_encoders": "`stsbench list encoders`", "list_models": "`stsbench list encoders`",
+    "benchmark": "evaluate",
+}
 _PACKAGES = ("leaderboard", "losses", "methods")
 _PUBLIC = {
     "TrainingCallback": "stsbench.training.engine.callbacks",
     "compare": "stsbench.comparison.compare",
     "evaluate": "stsbench.evaluation.api",
     "fit": "stsbench.training.export.fitted",
+    "list_data": "stsbench.experiments.lists",
+    "list_methods": "stsbench.experiments.lists",
+    "list_protocols": "stsbench.experiments.lists",
+    "list_recipes": "stsbench.experiments.lists",
     "load": "stsbench.experiments.run",
+    "load_data": "stsbench.data.fetch.sources:load",
     "load_encoder": "stsbench.encoders.load",
     "load_recipe": "stsbench.training.recipes.named",
     "load_records": "stsbench.evaluation.run_file",
@@ -47,15 +62,19 @@ def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return import_module(f"stsbench.{name}")
     if name in _PUBLIC:
-        return getattr(import_module(_PUBLIC[name]), name)
+        module, _, function = _PUBLIC[name].partition(":")
+        return getattr(import_module(module), function or name)
     if name == "__all__" or not name.startswith("_"):
-        from stsbench.registry import names, resolve
+        from stsbench.registry import did_you_mean, names, resolve
 
         extensions = names(_GROUP)
         if name == "__all__":
             return sorted([*_PACKAGES, *_PUBLIC, *extensions])
         if name in extensions:
             return resolve(_GROUP, name)
+        known = [*_PACKAGES, *_PUBLIC, *extensions]
+        hint = f"; write {_MEANT[name]}" if name in _MEANT else did_you_mean(name, known, otherwise="")
+        raise AttributeError(f"module 'stsbench' has no attribute '{name}'{hint}")
     raise AttributeError(f"module 'stsbench' has no attribute '{name}'")
 
 

@@ -17,7 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
@@ -47,6 +47,25 @@ def match_name(name: str, known: Iterable[str]) -> str:
     names = list(known)
     fitting = [one for one in names if _plain(one) == _plain(name)]
     return fitting[0] if name not in names and len(fitting) == 1 else name
+
+
+class Suggesting:
+    """An object that says, of an attribute which it does not have, which one is meant."""
+
+    meant: ClassVar[Mapping[str, str]] = {}  # a name that people try -> what to write
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or hasattr(type(self), name):  # of a property that failed this raises its own error again
+            return object.__getattribute__(self, name)
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{suggestion(name, self)}")
+
+
+def suggestion(name: str, owner: Any) -> str:
+    """Return "; write ..." for a name in the `meant` of an object or module, else the closest of its public names; "" for
+    none."""
+    if name in owner.meant:
+        return f"; write {owner.meant[name]}"
+    return did_you_mean(name, [other for other in dir(owner) if not other.startswith("_")], otherwise="")
 
 
 def _plain(name: str) -> str:

@@ -29,6 +29,14 @@ CALLS = {  # expression -> what it is equal to
     "evaluate(lambda texts: np.eye(len(texts)) + 1, fingerprint='1', **SAMPLE).failures != {}": True,
     "evaluate(e, **SAMPLE).rows == b.rows": True,
     "a.rows[0].task": "STS-B",
+    "a['STS-B'] == a.scores['STS-B'] == a['stsb'] == a.rows[0].value": True,
+    "compare(a, b, resamples=100)['STS-B'].difference == compare(a, b, resamples=100).tables[0].rows[0].difference": True,
+    "round(float(load_encoder(model).similarity('a cat', 'a cat')[0, 0]), 4)": 1.0,
+    "load_encoder('minilm').max_seq_length": 256,
+    "{'encode', 'similarity', 'dimension'} <= set(dir(e)) and 'of_call' not in dir(e)": True,
+    "{'sts:mean', 'simcse'} <= {*stsbench.list_protocols(), *stsbench.list_methods()}": True,
+    "stsbench.list_recipes('SimCSE')[0].partition('/')[0]": "simcse",
+    "len(stsbench.load_data('stsb/test', sample=True)) == a.rows[0].n and 'stsb/test' in stsbench.list_data()": True,
     "len(repr(a)) < 120": True,
     "'STS-B' in str(a)": True,
     "a._repr_html_().count('<table')": 1,
@@ -36,7 +44,7 @@ CALLS = {  # expression -> what it is equal to
     "a.plot().get_xlabel()": "spearman x 100, 95 % interval",
     "a.latex().count('tabular')": 2,
     "load(evaluate(model, **SAMPLE).save('kept')).rows == a.rows": True,
-    "len(a.to_frame())": 6,
+    "len(a.to_pandas())": 6,
     "load('a').rows == a.rows": True,
     "load(a.folder).rows == a.rows": True,
     "stsbench.score('a').rows == a.rows": True,
@@ -48,7 +56,7 @@ CALLS = {  # expression -> what it is equal to
     "len(repr(compare(a, b, resamples=100))) < 200": True,
     "compare(a, b, resamples=100).plot().get_title(loc='left').splitlines()[0]": "A: lexical:token-set; B: lexical:tfidf",
     "'booktabs' in compare(a, b, resamples=100).latex()": True,
-    "[*compare(a, b, resamples=100).to_frame().columns[-3:]]": ["high", "p", "p_holm"],
+    "[*compare(a, b, resamples=100).to_pandas().columns[-3:]]": ["high", "p", "p_holm"],
     "load_encoder(model).encode('one string').ndim": 1,
     "load_encoder(model).encode(['two', 'texts']).shape[0]": 2,
     "load_encoder(model).encode(np.array(['two', 'texts'])).shape[0]": 2,
@@ -101,5 +109,5 @@ def test_what_cannot_be_meant_is_one_line(names, call):
 
 
 def test_the_public_names_are_few_and_all_there():
-    assert len(stsbench.__all__) <= 31
+    assert len(stsbench.__all__) <= 36
     assert all(getattr(stsbench, name) is not None for name in stsbench.__all__)

@@ -42,12 +42,14 @@ from stsbench.evaluation.tables import part_sizes, small_parts_in_words
 from stsbench.metrics.equivalence import Equivalence, equivalence, equivalence_over_seeds
 from stsbench.metrics.paired import Difference, holm, paired_difference
 from stsbench.metrics.seeds import Spread, difference_over_seeds, difference_spread
+from stsbench.options import takes
 from stsbench.registry import did_you_mean
 
 Sides = tuple[Sequence[Measured], Sequence[Measured]]  # A's runs and B's, of one task
 Drawn = list[Floats]  # draws of A and of B
 
 
+@takes()
 def compare(
     a: Any, b: Any, *, protocols: str | Sequence[str] | None = None, protocol: str | Sequence[str] | None = None,
     metric: str | None = None, resamples: int = RESAMPLES, seed: int = 0, by_seed: bool | None = None,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from stsbench.comparison.comparability import same_encoder
 from stsbench.comparison.differences import Compared, ComparisonTable, margin_columns, margin_json
@@ -30,6 +30,7 @@ from stsbench.evaluation.provenance import (
 )
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.tables import SAMPLE, encoder_in_words, task_prompts
+from stsbench.registry import did_you_mean, match_name
 from stsbench.wording import counted
 
 if TYPE_CHECKING:
@@ -56,6 +57,18 @@ class Comparison(Tabular):
     left_out: Reasons = field(default_factory=list)
     failures: Reasons = field(default_factory=list)
     margin: float | None = None
+
+    meant: ClassVar = {**Tabular.meant, **dict.fromkeys(
+        ("p_value", "pvalue", "p", "significant", "difference", "ci"), "comparison['STS-B'].difference, or to_pandas()"
+    )}
+
+    def __getitem__(self, task: str) -> Compared:
+        """Return a task's row of the first table that has it, "Avg" the average: a, b, difference (value, low, high, p) and
+        corrected, p after Holm. Raises KeyError, with a suggestion."""
+        rows = {name: row for table in reversed(self.tables) for name, row in table.named}
+        if (name := match_name(str(task), rows)) not in rows:
+            raise KeyError(f"{task!r} was not compared{did_you_mean(str(task), rows)}")
+        return rows[name]
 
     @property
     def seeds(self) -> tuple[int, int]:

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from html import escape
 from os import fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from stsbench.config import shorten
 from stsbench.display.markup import PACKAGES, caption, plain_markdown
 from stsbench.display.table import Document, Table, csv_table, terminal_width
 from stsbench.errors import StsbenchError
 from stsbench.files import as_path
+from stsbench.registry import Suggesting
 from stsbench.wording import visible
 
 if TYPE_CHECKING:
@@ -27,8 +28,13 @@ if TYPE_CHECKING:
 Form = Literal["markdown", "latex"]
 
 
-class Rows(ABC):
+class Rows(Suggesting, ABC):
     """A result with rows, which pandas, polars and pyarrow read."""
+
+    meant: ClassVar = dict.fromkeys(("df", "to_frame", "to_df", "to_dataframe"), "to_pandas()") | {
+        "to_polars": "polars.from_arrow(...to_arrow())", "to_csv": "csv()", "to_latex": "latex()", "to_dict": "as_json()",
+        "to_markdown": "markdown()", "summary": "print(...), or report() for a paper",
+    }
 
     @abstractmethod
     def to_arrow(self) -> pa.Table:
@@ -47,12 +53,12 @@ class Rows(ABC):
         table = self.to_arrow()
         return csv_table(table.column_names, table.to_pylist())
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_pandas(self) -> pd.DataFrame:
         """Return its rows as a pandas DataFrame. Raises StsbenchError where pandas is not installed."""
         try:
             frame: pd.DataFrame = self.to_arrow().to_pandas()
         except ImportError as error:
-            raise StsbenchError("to_frame needs pandas: pip install pandas; polars and pyarrow read it without") from error
+            raise StsbenchError("to_pandas needs pandas: pip install pandas; polars and pyarrow read it without") from error
         return frame
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import torch
 
 Progress = Callable[[int], None]  # called with the number of texts just finished
-Call = tuple[str, tuple[Any, ...]]  # "for_role", "for_task", "behind" or "anew", with its arguments
+Call = tuple[str, tuple[Any, ...]]  # "for_role", "for_task", "with_prompt" or "anew", with its arguments
 
 
 @dataclass(frozen=True)
@@ -348,7 +348,7 @@ class Wrapper(Encoder):
 
     def with_prompt(self, prompt: str) -> Encoder:
         """Return the same around the base behind one prompt."""
-        return self._around("behind", prompt)
+        return self._around("with_prompt", prompt)
 
     def for_task(self, task: TextTask) -> Encoder:
         """Return the same around the base as it reads texts of a task."""

@@ -6,7 +6,7 @@ What cannot be honoured is refused in one line, never ignored. `Encoder` (stsben
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from stsbench.encoders.roles import ROLES, Traits
 from stsbench.encoders.similarity import all_similarities, pair_similarities
 from stsbench.errors import EncoderError
 from stsbench.notebook import start_bar
+from stsbench.registry import Suggesting
 
 if TYPE_CHECKING:
     import torch
@@ -67,7 +68,7 @@ def checked_texts(texts: Any) -> list[str]:
     return listed
 
 
-class Interface:
+class Interface(Suggesting):
     """What stands in a SentenceTransformer's place, made of an encoder's `run` and `for_role`."""
 
     spec: Any
@@ -76,6 +77,11 @@ class Interface:
     run: Any
     for_role: Any
     of_call: Any
+    meant: ClassVar = {"dim": "dimension", "embed": "encode", "predict": "encode"}
+
+    def __dir__(self) -> list[str]:
+        """Return what users call; what the package itself asks of an encoder is left out."""
+        return sorted({*dir(Interface), "dimension", "for_role", "run", "spec", "traits", "with_prompt"})
 
     @property
     def prompts(self) -> Mapping[str, str]:
@@ -217,6 +223,12 @@ class Interface:
 
         return torch.device("cpu")
 
+    @property
+    def max_seq_length(self) -> int | None:
+        """Return the most tokens of a text that are read, special ones included; None for no limit."""
+        length: int | None = self.spec.max_length
+        return length
+
     def get_sentence_embedding_dimension(self) -> int | None:
         """Return the width of the vectors; None where it is not known before any is computed."""
         return self.dimension
@@ -228,13 +240,17 @@ class Interface:
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
         """Return float32 (n, m): each of n vectors with each of m, by `similarity_fn_name`; distances are negated.
 
-        Both (n, d): arrays, tensors, lists of them or scipy CSR; a single vector (d,) is a set of one.
+        Both (n, d): arrays, tensors, lists of them or scipy CSR; a single vector (d,) is a set of one. Texts are encoded.
         """
-        return all_similarities(embeddings1, embeddings2, self.similarity_fn_name)
+        return all_similarities(self._embedded(embeddings1), self._embedded(embeddings2), self.similarity_fn_name)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Tensor:
         """Return float32 (n,): vector i of the first with vector i of the second, as `similarity`."""
-        return pair_similarities(embeddings1, embeddings2, self.similarity_fn_name)
+        return pair_similarities(self._embedded(embeddings1), self._embedded(embeddings2), self.similarity_fn_name)
+
+    def _embedded(self, texts: Any) -> Any:
+        are_texts = isinstance(texts, str) or (isinstance(texts, list | tuple) and texts and isinstance(texts[0], str))
+        return self.encode(texts) if are_texts else texts
 
     @property
     def mteb_model_meta(self) -> Any:

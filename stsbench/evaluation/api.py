@@ -253,14 +253,7 @@ def _load_sets(planned: list[Planned], options: EvalOptions) -> tuple[dict[str, 
 
 def _load(id: str, options: EvalOptions) -> DataSet:
     from stsbench.data.fetch.sources import load
-    from stsbench.data.sets.catalog import BY_ID
 
-    if id in BY_ID:
-        from stsbench.data.fetch.mteb import load_pairs
-
-        if options.sample:
-            raise MissingDataError(f"the sample holds nothing of {BY_ID[id].task}: leave --sample out")
-        return load_pairs(id, data_dir=options.data_dir, offline=options.offline, strict=options.strict_data)
     return load(
         id, data_dir=options.data_dir, text_version=options.text_version, sample=options.sample, offline=options.offline,
         strict=options.strict_data,

@@ -6,6 +6,7 @@ import errno
 import json
 import shutil
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -48,7 +49,7 @@ from stsbench.evaluation.tables import (
 from stsbench.evaluation.tables import format_score as shown_score
 from stsbench.files import atomic_write, is_temporary, temporary
 from stsbench.parsing import read_json_object
-from stsbench.registry import did_you_mean
+from stsbench.registry import did_you_mean, match_name
 from stsbench.wording import counted
 
 if TYPE_CHECKING:
@@ -73,6 +74,22 @@ class Result(Scores, InFolder):
         failed = f", {counted(len(self.failures), 'failure')}" if self.failures else ""
         where = "a temporary folder, which save(path) keeps" if is_temporary(self.folder) else str(self.folder)
         return f"<Result{of}: {counted(len(self.records), 'record')}{failed} in {where}; print it for its scores>"
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Return task -> its first score, in the table's unit and order, "Avg" the average; of a task under several
+        protocols "PROTOCOL TASK" -> the score under each."""
+        labels = dict.fromkeys(row.protocol for row in self.rows)
+        first = [row for label in labels for (_, subset), row in firsts(main_rows(self, label)).items() if subset is None]
+        tasks = Counter(row.task for row in first)
+        return {row.task if tasks[row.task] == 1 else f"{row.protocol} {row.task}": row.value for row in first}
+
+    def __getitem__(self, task: str) -> float:
+        """Return one of `scores`. Raises KeyError, with a suggestion."""
+        name = match_name(str(task), scores := self.scores)
+        if name not in scores:
+            raise KeyError(f"no score of {task!r}{did_you_mean(str(task), scores)}")
+        return scores[name]
 
     def document(self) -> Document:
         """Return a table for each protocol, tasks down and metrics across, and what must be said of them."""

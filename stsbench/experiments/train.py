@@ -13,6 +13,7 @@ from stsbench.errors import StsbenchError, warning_log
 from stsbench.evaluation.options import split_names
 from stsbench.experiments.run import Run
 from stsbench.notebook import TrainingBar, in_notebook
+from stsbench.options import takes
 from stsbench.registry import is_file_class
 from stsbench.training.api.options import Options
 from stsbench.training.engine.callbacks import Callbacks, TrainingCallback, checked_callbacks
@@ -26,6 +27,7 @@ FilePath = str | PathLike[str]
 Rows = FilePath | Iterable[Any]  # a file or a set's name; or a list, or a table
 
 
+@takes()
 def train(
     method: str | Options | Recipe, *, recipe: FilePath | Recipe | None = None,
     backbone: FilePath | None = None, data: Rows | None = None, labelled: Rows | None = None,

@@ -180,12 +180,12 @@ def test_a_picture_of_differences_has_a_line_at_zero(comparison):
 def test_frames_hold_every_score_and_difference(runs, comparison):
     """The same numbers as the rows and as scores.csv, for pandas, polars' interface and pyarrow."""
     result = runs[1]
-    frame, written = result.to_frame(), pd.read_csv(result.folder / "scores.csv")
+    frame, written = result.to_pandas(), pd.read_csv(result.folder / "scores.csv")
     names = ["protocol", "task", "metric", "aggregation", "value", "low", "high", "n"]
     pd.testing.assert_frame_equal(frame[names], written[names])
     assert pa.table(result).equals(result.to_arrow()) and set(frame.known.dropna()) == {True}
     assert json.loads(result.to_json()) == [row.model_dump() for row in result.rows]
-    differences = comparison.to_frame()
+    differences = comparison.to_pandas()
     assert len(differences) == sum(len(table.named) for table in comparison.tables) > 1
     assert np.allclose(differences.a - differences.b, differences.difference)
 

@@ -231,7 +231,7 @@ def test_a_run_is_what_its_folder_holds(run, tmp_path):
 
 
 def test_the_log_is_a_table(run):
-    frame = run.to_frame()
+    frame = run.to_pandas()
     assert list(frame.columns[:4]) == ["seed", "stage", "step", "dev"] and len(frame) == len(run.rows) == 6
     for seed in (42, 43):
         log = log_of(run.folder / f"seed-{seed}")

@@ -181,7 +181,7 @@ def test_open_commits_the_record_and_only_that_on_a_branch(own_runs, checkout, c
     assert code == 0 and out.startswith(f"### mine (new, {len(shown)} files)\n\n**Your entry would rank ")
     placement = leaderboard.placement("main")
     assert str(placement) == placement._repr_markdown_() == out
-    frame = placement.to_frame()
+    frame = placement.to_pandas()
     (row,) = [row for row in placement.board.tabs[0].measured if row.entry == "mine"]
     assert (frame.entry == "mine").all() and frame.value[0] == row.cells["Avg"].value
     assert (frame["first"][0], frame["last"][0]) == (row.rank.first, row.rank.last)

@@ -27,7 +27,7 @@ SYNTHETIC = loaded(synthetic(30))
 
 def test_the_frame_holds_what_the_csv_holds():
     """Numbers to six decimals, what is absent as nothing: compared cell by cell."""
-    frame = EXAMPLE.to_frame()
+    frame = EXAMPLE.to_pandas()
     lines = list(csv.DictReader(io.StringIO(csv_table(EXAMPLE))))
     assert pyarrow.table(EXAMPLE).num_rows == len(frame) == len(lines)  # through Arrow's own interface
     assert [*lines[0]] == [*frame.columns[: len(lines[0])]]
@@ -45,12 +45,12 @@ def test_the_frame_holds_what_the_csv_holds():
 
 
 def test_the_frame_says_what_a_score_is_and_who_leads():
-    frame = SYNTHETIC.to_frame()
+    frame = SYNTHETIC.to_pandas()
     tab = SYNTHETIC.tabs[0]
     of_tab = frame[(frame.tab == tab.id) & (frame.column == tab.lead) & (frame.kind == "measured")]
     assert [*of_tab.clear_lead] == [row.rank.last == 1 for row in tab.measured] and set(of_tab.protocol) == {"sts"}
     assert set(frame[frame.kind == "published"].clear_lead) == {None} and set(frame.better) == {"higher"}
-    assert set(EXAMPLE.to_frame().query("tab == 'geometry-stsb'").better) == {"lower"}
+    assert set(EXAMPLE.to_pandas().query("tab == 'geometry-stsb'").better) == {"lower"}
 
 
 def test_the_leading_table_has_intervals_ranks_and_what_was_left_out():
@@ -98,6 +98,6 @@ def test_latex_json_and_files_are_the_build_s(tmp_path):
 
 def test_an_empty_board_is_shown_too():
     empty = loaded(ranks.Board((), {}, None))
-    assert str(empty) == repr(empty) and empty._repr_html_().startswith("&lt;Board") and empty.to_frame().empty
+    assert str(empty) == repr(empty) and empty._repr_html_().startswith("&lt;Board") and empty.to_pandas().empty
     with pytest.raises(StsbenchError, match="has no tab"):
         empty.tab()

@@ -12,7 +12,7 @@ import numpy as np
 
 from stsbench.data.fetch.install import read_lock
 from stsbench.data.sets import readers
-from stsbench.data.sets.catalog import Entry, catalog, entries, entry, path_in
+from stsbench.data.sets.catalog import BY_ID, Entry, catalog, entries, entry, path_in
 from stsbench.data.sets.readers import normalize_pair, read_sick, read_stsb
 from stsbench.data.sets.sets import LabelledSet, PairSet
 from stsbench.errors import DataError, MissingDataError
@@ -35,16 +35,28 @@ class Location:
 
 
 def load(
-    set_id: str, *, data_dir: Path | None = None, text_version: str = "senteval", sample: bool = False,
+    set_id: str, *, data_dir: str | Path | None = None, text_version: str = "senteval", sample: bool = False,
     offline: bool = False, strict: bool = False,
 ) -> PairSet | LabelledSet:
-    """Read one set: scored pairs, or labelled texts, as its catalog entry says.
+    """Return one set: scored pairs, or labelled texts, as its catalog entry says; of a set that mteb has, by mteb.
 
-    A file whose sha256 is not the catalog's makes the set `known=False` with a warning that names it; `strict` refuses.
-    The sample has its own text version, hence its own digest, and is compared with nothing.
-    Raises DataError for an unknown id, a missing or malformed file, or nothing found and no network.
+    text_version: "senteval" or "raw"; sample: the package's small set of that name. A file whose sha256 is not the
+    catalog's makes the set `known=False` with a warning that names it; `strict` refuses. The sample has its own text
+    version, hence its own digest, and is compared with nothing. Raises DataError for an unknown id, a missing or
+    malformed file, or nothing found and no network.
+
+    >>> import stsbench
+    >>> pairs = stsbench.load_data("stsb/test", sample=True)
+    >>> len(pairs), pairs.gold.shape
+    (42, (42,))
     """
-    sample = sample or text_version == "sample"
+    sample, data_dir = sample or text_version == "sample", None if data_dir is None else Path(data_dir)
+    if set_id in BY_ID:
+        from stsbench.data.fetch.mteb import load_pairs
+
+        if sample:
+            raise MissingDataError(f"the sample holds nothing of {BY_ID[set_id].task}: leave --sample out")
+        return load_pairs(set_id, data_dir=data_dir, offline=offline, strict=strict)
     item = entry(set_id, "senteval" if sample else text_version)
     location = locate(item, data_dir=data_dir, sample=sample, offline=offline)
     warnings = [] if sample else check(item, location.root)

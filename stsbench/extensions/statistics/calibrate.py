@@ -20,6 +20,7 @@ from stsbench.evaluation.tables import encoder_in_words, repeated_in_record
 from stsbench.files import atomic_write
 from stsbench.metrics.bootstrap import Ints, distinct, share_interval, stratified_folds
 from stsbench.metrics.matching import Cuts
+from stsbench.options import takes
 from stsbench.registry import did_you_mean
 
 Floats = NDArray[np.float64]
@@ -141,6 +142,7 @@ class Calibration:
         return f"<Calibration of {self.encoder} on {self.record.data.task}: {self.pairs:,} pairs>"
 
 
+@takes()
 def calibrate(
     run: Any, *, task: str | None = None, method: Method = "isotonic", precision: Sequence[float] = PRECISIONS,
     folds: int = 5, seed: int = 0,

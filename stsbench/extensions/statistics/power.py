@@ -19,6 +19,7 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import split_names
 from stsbench.evaluation.run_file import run_folders
 from stsbench.metrics.power import ALL, METRICS, POWER, detectable_difference, field_noise, provenance
+from stsbench.options import takes
 from stsbench.registry import did_you_mean
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class Power(Tabular):
         return lines + [f"left out: {', '.join(dict.fromkeys(names))}: {reason}" for reason, names in reasons.items()]
 
 
+@takes()
 def power(
     pairs: int | None = None, difference: float | None = None, *, runs: Any = None,
     protocol: str | Sequence[str] | None = None, metric: str = "spearman", resamples: int = RESAMPLES, seed: int = 0,

@@ -19,6 +19,7 @@ from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.errors import StsbenchError
 from stsbench.metrics.moderation import df_of_two
 from stsbench.metrics.paired import LEVEL
+from stsbench.options import takes
 from stsbench.wording import counted
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class SeedsNeeded(Tabular):
         return {**kept, "power": self.power, "rows": rows, "sentences": self.sentences()}
 
 
+@takes()
 def seeds_needed(
     a: Any, b: Any, *, protocols: str | Sequence[str] | None = None, protocol: str | Sequence[str] | None = None,
     metric: str | None = None, resamples: int = RESAMPLES, seed: int = 0, by_seed: bool | None = None, power: float = POWER,

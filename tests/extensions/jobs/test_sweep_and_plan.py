@@ -52,7 +52,7 @@ def test_a_sweep_is_the_command_s(here, quick, cli, capsys):
     assert best[0] == best[1]
     assert [row["score"] for row in found.rows] == [trial["score"] for trial in stored[1]["trials"]]
     assert found.best.training.learning_rate == found.rows[0]["training.learning_rate"] and found.best.search.trials == 2
-    frame = found.to_frame()
+    frame = found.to_pandas()
     assert list(frame.columns) == ["trial", "training.learning_rate", "score", "sd", "seeds", "state"] and len(frame) == 2
     for row in found.rows:
         assert f"{row['score']:.2f}" in str(found) and f"{row['score']:.2f}" in found._repr_html_()
@@ -99,7 +99,7 @@ def test_a_plan_is_run_once(here, quick, cli, capsys):
     _, shown, _ = cli("run", path, "--status")
     for row in done.rows:
         assert any(row["job"] in line and row["result"] in line for line in shown.splitlines())
-    assert stsbench.run_plan(plan, only="small").to_frame().job.tolist() == [done.rows[0]["job"]]
+    assert stsbench.run_plan(plan, only="small").to_pandas().job.tolist() == [done.rows[0]["job"]]
     assert str(done).count("\n") == 5 and done._repr_html_().count("<tr>") == 4
     assert stsbench.run_plan(plan, dry_run=True).rows == []
 

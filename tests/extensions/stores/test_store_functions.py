@@ -74,7 +74,7 @@ def test_neighbours(cli, lines, model):
     asked = {"queries": ["a cat", "the  dog runs"], "top": 4}
     assert stsbench.neighbours(model, "lines.txt", **asked).rows == rows
     assert len(rows) == 8 and stsbench.neighbours(model, LINES, **asked).rows == rows
-    frame = stsbench.neighbours(model, LINES, **asked).to_frame()
+    frame = stsbench.neighbours(model, LINES, **asked).to_pandas()
     assert frame.to_dict("records") == rows
     said = json.loads(cli("neighbours", "--model", model, "--corpus", "stsb/test", "--sample", *words)[1])
     assert stsbench.neighbours(model, "stsb/test", sample=True, **asked).rows == said and "item" in said[0]

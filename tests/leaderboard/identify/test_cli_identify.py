@@ -252,7 +252,7 @@ def test_the_outcome_is_the_command_s(run, cli, capsys):
     lines = str(found).splitlines()
     assert lines[0] == printed[0] and lines[-1] == printed[-1] == found.sentence
     settings = json.loads(found.to_json())["settings"]
-    frame = found.to_frame()
+    frame = found.to_pandas()
     assert [*frame.place] == [each["place"] for each in settings] and len(found.candidates) == len(settings)
     assert [*frame["STS-B"]] == [each["differences"]["STS-B"] for each in settings]
     assert frame.papers[0] == ", ".join(settings[0]["papers"]) and "simcse" in frame.papers[0]
@@ -309,5 +309,5 @@ def test_what_is_refused_is_refused_in_the_command_s_words(run, cli):
 def test_what_cannot_be_checked_is_an_outcome_of_its_own(run, cli):
     code, _, err = cli("identify", "MR=80", "--model", run)
     found = stsbench.identify({"MR": 80}, run)
-    assert code == 1 and found.verdict == "nothing checked" and found.to_frame().empty
+    assert code == 1 and found.verdict == "nothing checked" and found.to_pandas().empty
     assert err.splitlines()[0] in str(found) and err.splitlines()[0] in found._repr_html_().replace("&#x27;", "'")

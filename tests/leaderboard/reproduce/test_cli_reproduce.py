@@ -224,7 +224,7 @@ def test_the_forms_are_the_command_s(cli, capsys, table):
     commands = [line.strip() for line in str(made).splitlines() if line.startswith("        stsbench ")]
     assert len(commands) == printed.count("    stsbench ") and all(command in printed for command in commands)
     lines = list(csv.DictReader(io.StringIO(made.csv())))
-    frame = made.to_frame()
+    frame = made.to_pandas()
     assert [*frame.columns] == [*lines[0]] and [*frame.row] == [line["row"] for line in lines]
     assert [*frame.published.dropna()] == [float(line["published"]) for line in lines if line["published"]]
     html = made._repr_html_()
@@ -237,7 +237,7 @@ def test_what_was_measured_stands_beside_what_was_published(cli, place):
     made = stsbench.reproduce("simcse:5:7", runs=place / "runs")
     _, out, _ = cli("reproduce", "simcse:5:7", "--json", "-")
     [row] = json.loads(out)
-    frame = made.to_frame()
+    frame = made.to_pandas()
     assert row["measured"] and {line.column: line.measured for line in frame[frame.name.notna()].itertuples()} == {
         column: mean["mean"] for column, mean in row["measured"][0]["scores"].items()
     }
@@ -247,11 +247,11 @@ def test_what_was_measured_stands_beside_what_was_published(cli, place):
 def test_the_papers_are_the_command_s(cli):
     assert "reproduce" in dir(stsbench) and "papers" in dir(stsbench.leaderboard)
     everything = papers()
-    frame = everything.to_frame()
+    frame = everything.to_pandas()
     assert [*frame.name] == [publication.paper.id for publication in PUBLICATIONS] and not everything.paper
     total = cli("reproduce")[1].splitlines()[-1].split()
     assert total[1:] == [str(frame[name].sum()) for name in ("rows", "by_recipe", "by_eval", "not_here")]
     tables = papers("diffcse")
     out = cli("reproduce", "diffcse")[1]
-    assert all(f"{name} " in out for name in tables.to_frame().name) and "diffcse:11/sts" in repr(tables)
+    assert all(f"{name} " in out for name in tables.to_pandas().name) and "diffcse:11/sts" in repr(tables)
     assert str(tables).count("\n") == len(tables.rows) + 2 and tables._repr_html_().count("<tr>") == len(tables.rows) + 1
