@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
 import shutil
 import sys
@@ -272,9 +273,9 @@ class Document:
 
 
 def terminal_width() -> int | None:
-    """Return the columns of the terminal that stdout is; None where it is none: a file and a pipe have no width."""
+    """Return the columns of the terminal that stdout is; of a file and a pipe COLUMNS, None where nobody has set it."""
     is_terminal = getattr(sys.stdout, "isatty", bool)  # whatever stands for it, as in a notebook
-    return shutil.get_terminal_size().columns if is_terminal() else None
+    return shutil.get_terminal_size().columns if is_terminal() or os.environ.get("COLUMNS", "").isdecimal() else None
 
 
 def csv_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:

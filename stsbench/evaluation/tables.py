@@ -219,7 +219,25 @@ def document(result: Scores) -> Document:
     tables = score_tables(result)
     if len(tables) > 1:
         tables.append(Table.from_rows("summary", ["protocol", "headline"], headlines(result)))
-    return Document(tables, below=remarks(result))
+        return Document(tables, below=remarks(result))
+    return Document(tables, below=[*remarks(result), *last_line(result)])
+
+
+def last_line(result: Scores) -> list[str]:
+    """Return what a reader looks for first, with its interval: the average, or the only task's first score."""
+    rows = list(firsts(main_rows(result, result.rows[0].protocol)).values()) if result.rows else []
+    chosen = [row for row in rows if row.task == "Avg"] or (rows if len(rows) == 1 else [])
+    return [f"{row.protocol} {'average' if row.task == 'Avg' else row.task}, {_score_words([row])}: {format_score(row)}"
+            + (f" ({interval(row)})" if interval(row) else "") for row in chosen]
+
+
+def _same_averages(rows: Sequence[ScoreRow]) -> bool:
+    """Return whether Avg and Avg-full are printed alike, with their intervals."""
+    printed: dict[str, list[tuple[str, ...]]] = {task: [] for task in AVERAGES}
+    for row in rows:
+        if row.task in AVERAGES:
+            printed[row.task].append((row.metric, row.aggregation or "", format_score(row), interval(row)))
+    return printed["Avg"] == printed["Avg-full"] != []
 
 
 def score_tables(result: Scores) -> list[Table]:
@@ -236,12 +254,14 @@ def _score_table(result: Scores, protocol: str) -> Table:
     if asked and (without := [row for row in firsts(rows).values() if row.low is None]):
         tasks = ", ".join(dict.fromkeys(" ".join(filter(None, (row.task, row.subset))) for row in without))
         notes.append(f"{tasks}: no interval, as every resample scores the same or too many have no score")
+    if _same_averages(rows):
+        rows = [row for row in rows if row.task != "Avg-full"]
     shown_parts = {(row.task, row.subset) for row in rows}
     users = {record.data.task for record in result.records if record.data.text_version == "own"}
     parts = {(row.task, row.subset) for row in result.rows if row.protocol == protocol and row.task in users and row.subset}
     if hidden := dict.fromkeys(task for task, _ in sorted(parts - shown_parts)):
         notes.append(f"{', '.join(hidden)}: the scores of the subsets are in scores.csv (--format csv)")
-    if averages := [f"{task}: {how}" for task, how in AVERAGES.items() if any(row.task == task for row in rows)]:
+    if averages := [f"{task}: {how}" for task, how in AVERAGES.items() if "Avg-full" in {row.task for row in rows}]:
         notes.append("; ".join(averages))
     return Table(table_title(result, protocol), _columns(rows, altered_tasks(result, protocol)), notes)
 
