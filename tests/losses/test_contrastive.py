@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from info_nce_oracle import naive_info_nce, naive_nt_xent
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import cross_entropy
 
 from stsbench import losses
 from stsbench.losses.contrastive import info_nce, nt_xent
@@ -46,14 +42,6 @@ def test_info_nce_is_the_double_loop(similarity, n, size, start, blocks, alpha):
 def test_nt_xent_is_the_double_loop(count, temperature):
     pair = random(count, 4), random(count, 4, seed=1)
     check_same(nt_xent(*pair, temperature=temperature), naive_nt_xent(*pair, temperature).mean(), pair)
-
-
-def test_nt_xent_is_half_of_the_released_code_s_sum_of_means():
-    first, second = (normalize(random(6, 4, seed=seed)) for seed in range(2))
-    mask, rows = torch.eye(6, dtype=torch.float64) * 1e9, torch.arange(6)
-    sums = [cross_entropy(torch.cat([a @ b.T / 0.1, a @ a.T / 0.1 - mask], 1), rows)
-            for a, b in ((first, second), (second, first))]
-    assert abs(sum(sums) - 2 * nt_xent(first, second)) < 1e-12
 
 
 @pytest.mark.parametrize("name", ["simcse", "promptbert", "diffaug", "diffcse", "sarcse"])
@@ -96,33 +84,6 @@ def test_further_losses_of_methods_written_out():
         (losses.ct_in_batch(first, second, similarity="cosine", scale=2.0), across),
     ):
         assert value.item() == pytest.approx(expected.item(), abs=1e-9)
-
-
-def test_info_nce_on_numbers_worked_by_hand():
-    queries, keys, hard = torch.tensor([[[3.0, 0.0]], [[2.0, 0.0]], [[0.0, 5.0]]], dtype=torch.float64)
-    # own positive: cosine 1; own hard negative: cosine 0, weight 2; temperature 1
-    expected = -math.log(math.e / (math.e + 2))
-    assert info_nce(queries, keys, temperature=1.0, negatives=[hard], alpha=2.0).item() == pytest.approx(expected)
-    assert info_nce(queries, keys, similarity="dot", negatives=[hard]).item() == pytest.approx(math.log1p(math.exp(-6)))
-
-
-@pytest.mark.parametrize("similarity", SIMILARITIES)
-def test_info_nce_against_finite_differences(similarity):
-    def loss(queries, keys, hard):
-        return info_nce(queries, keys, temperature=0.4, similarity=similarity, negatives=[hard], alpha=0.5, start=1)
-
-    assert torch.autograd.gradcheck(loss, (random(2, 3), random(4, 3, seed=1), random(4, 3, seed=2)))
-
-
-@given(seed=st.integers(0, 10**6), n=st.integers(2, 7), alpha=st.floats(0.1, 5), scale=st.floats(0.1, 50))
-def test_info_nce_does_not_depend_on_order_or_on_lengths_and_its_temperature_is_a_scale(seed, n, alpha, scale):
-    queries, keys, hard = (random(n, 5, seed=seed + k).detach() for k in range(3))
-    value = info_nce(queries, keys, negatives=[hard], alpha=alpha).item()
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    shuffled = info_nce(queries[order], keys[order], negatives=[hard[order]], alpha=alpha)
-    scaled = info_nce(queries * scale, keys / scale, negatives=[hard * scale], alpha=alpha)
-    dots = info_nce(normalize(queries) / 0.05, normalize(keys), similarity="dot", negatives=[normalize(hard)], alpha=alpha)
-    assert (shuffled.item(), scaled.item(), dots.item()) == pytest.approx((value, value, value), rel=1e-9)
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)

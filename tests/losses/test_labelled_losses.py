@@ -30,8 +30,6 @@ def pairs(d=D, dtype=torch.float64, n=N):
     return [vectors(n, d, seed=seed, dtype=dtype).requires_grad_() for seed in (1, 2)]
 
 
-# Sentence-BERT and Contrastive Tension -----------------------------------------------------------------------------
-
 # block of features -> one number of it, of one of u and the same one of v
 BLOCKS = {
     "u": lambda a, b: a, "v": lambda a, b: b, "difference": lambda a, b: a - b if a > b else b - a,
@@ -102,14 +100,6 @@ def test_regression_is_the_loop(similarity, scale):
     assert torch.autograd.gradcheck(lambda *pair: sbert_regression(*pair, SCORES, **options), (u, v))
 
 
-def test_regression_of_opposite_and_of_equal_vectors_in_their_precision():
-    u, target = torch.tensor([[3.0, 4.0]]), torch.ones(1, dtype=torch.float64)
-    for v, error, rescaled in ((u, 0.0, 0.0), (-2 * u, 4.0, 1.0)):
-        values = [sbert_regression(u, v, target, scale=(0, 1), similarity=name) for name in ("cosine", "rescaled_cosine")]
-        assert [value.item() for value in values] == pytest.approx([error, rescaled])
-        assert {value.dtype for value in values} == {torch.float32}
-
-
 @pytest.mark.parametrize("margin", [0.2, 1.0, 5.0])
 def test_triplets_are_the_loop(margin):
     rows = [random(6, 5, seed=seed) for seed in range(3)]
@@ -118,24 +108,12 @@ def test_triplets_are_the_loop(margin):
     assert torch.autograd.gradcheck(lambda *parts: triplet_hinge(*parts, margin=margin), rows)
 
 
-def test_a_triplet_by_hand():
-    anchor, positive, negative = (torch.tensor([row]) for row in ([0.0, 0.0], [3.0, 4.0], [0.0, 5.5]))
-    assert triplet_hinge(anchor, positive, negative).item() == pytest.approx(5 - 5.5 + 1)
-    assert triplet_hinge(anchor, positive, negative, margin=0.4).item() == 0
-    anchor.requires_grad_()
-    triplet_hinge(anchor, anchor.detach().clone(), negative, margin=6.0).backward()
-    assert anchor.grad.isfinite().all() and anchor.grad.norm().item() == pytest.approx(math.hypot(0, 1))
-
-
 def test_contrastive_tension_is_the_loop():
     x, y, labels = random(6, 8), random(6, 8, seed=1), [1, 0, 0, 1, 0, 0]
     chances = [1 / (1 + math.exp(-float(a @ b))) for a, b in zip(x, y, strict=True)]
     values = [-math.log(p if label else 1 - p) for p, label in zip(chances, labels, strict=True)]
     assert losses.ct(x, y, torch.tensor(labels)).item() == pytest.approx(sum(values) / 6, abs=1e-12)
     assert losses.ct(x, y, torch.tensor(labels), reduction="sum").item() == pytest.approx(sum(values), abs=1e-12)
-
-
-# SNCSE's margins ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("d", "alpha", "expected"), [
@@ -161,9 +139,6 @@ def test_the_margin_knows_no_lengths_and_no_half_precision_and_is_a_mean():
         narrow = bidirectional_margin(*low, alpha=0.1, beta=0.3)
     exact = bidirectional_margin(*(rows.double() for rows in low), alpha=0.1, beta=0.3)
     assert narrow.dtype == torch.float32 and narrow.item() == pytest.approx(exact.item(), abs=1e-6)
-
-
-# CoSENT and AnglE --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scale", [0.05, 1.0, 20.0])
@@ -202,33 +177,6 @@ def test_values_and_gradients_are_sentence_transformers(kind, similarity, d, sco
         theirs = kind(Features())([{"sentence_embedding": u}, {"sentence_embedding": v}], scores.to(dtype))
         same(cosent(similarity(u, v), scores), theirs, (u, v), tolerance)
     assert (pair_angles(u, v) - util.pairwise_angle_sim(u, v)).abs().max() < 1e-12
-
-
-def test_what_the_angle_does_not_tell_apart():
-    u, v = (each.detach() for each in pairs())
-    ones = torch.ones(N, dtype=torch.float64)
-    assert torch.allclose(pair_angles(u, u), ones, atol=1e-15) and torch.allclose(pair_angles(u, -u), ones, atol=1e-15)
-    assert (pair_angles(u, v) - pair_angles(v, u)).abs().max() > 0.1
-    turned = torch.cat([-v[:, 3:], v[:, :3]], dim=1)  # J (c; d) = (-d; c)
-    assert torch.allclose(pair_angles(u, v), (pair_cosines(u, v) + pair_cosines(u, turned)).abs(), atol=1e-15)
-    assert pair_angles(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, -1.0]])).item() == pytest.approx(math.sqrt(2))
-    zero = torch.zeros(2, 4, requires_grad=True)
-    pair_angles(zero, zero).sum().backward()
-    assert zero.grad.isfinite().all()
-
-
-@pytest.mark.parametrize("similarity", [pair_cosines, pair_angles])
-def test_cosent_knows_the_order_of_labels_alone_and_not_that_of_pairs(similarity):
-    u, v = pairs()
-    value = cosent(similarity(u, v), SCORES)
-    for scores in (SCORES.exp(), SCORES * 7 - 3, SCORES.unique(return_inverse=True)[1]):
-        same(cosent(similarity(u, v), scores), value, (u, v), 1e-12)
-    order = torch.randperm(N, generator=torch.Generator().manual_seed(5))
-    same(cosent(similarity(u[order], v[order]), SCORES[order]), value, (u, v), 1e-12)
-    tied = cosent(similarity(u, v), torch.full((N,), 2.5))
-    assert tied.item() == 0 and all(not grad.any() for grad in torch.autograd.grad(tied, (u, v)))
-    ordered = sum(a < b for a in SCORES for b in SCORES)
-    assert cosent(similarity(u, v), SCORES, scale=1e-9).item() == pytest.approx(math.log(1 + ordered), abs=1e-7)
 
 
 def test_angle_adds_its_terms_up_by_their_weights_and_scales():

@@ -29,9 +29,6 @@ OF_METHODS = {name: "sbert" if name == "triplet" else name.partition("_")[0]
 OF_METHODS = {name: folder for name, folder in OF_METHODS.items() if folder in FOLDERS}
 
 
-# What there is -----------------------------------------------------------------------------------------------------
-
-
 def test_what_there_is_is_listed():
     assert {*losses.__all__} == {word for word in dir(losses) if not word.startswith("_")}
     modules = {module.name for module in pkgutil.iter_modules(losses.__path__)}
@@ -58,12 +55,6 @@ def test_the_examples_of_the_docstrings_run(module):
     assert (results.failed, results.attempted > 3) == (0, True)
 
 
-@pytest.mark.parametrize("name", OF_METHODS)
-def test_a_method_s_loss_has_a_formula_an_example_and_a_source(name):
-    text = inspect.getdoc(getattr(losses, name))
-    assert text.startswith("Return ") and "\n\n    " in text and f"losses.{name}(" in text and "Source" in text
-
-
 def test_a_loss_loads_torch_and_no_model_code():
     code = (
         "import sys; from stsbench import losses\n"
@@ -72,9 +63,6 @@ def test_a_loss_loads_torch_and_no_model_code():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "False\nTrue False\n", done.stderr
-
-
-# Arguments without a meaning ---------------------------------------------------------------------------------------
 
 
 def vectors(*shape, seed=0):
@@ -169,8 +157,6 @@ def test_where_a_gpu_is_not_waited_for_the_loss_is_nan():
             teacher = torch.tensor([scores] * 3)
             assert losses.rankcse(vectors(3, 6), vectors(3, 6, seed=1), teacher).isnan()
 
-
-# No row ------------------------------------------------------------------------------------------------------------
 
 D = 4
 NO_IDS, NO_NUMBERS, NO_TOKENS = torch.empty(0, dtype=torch.long), torch.empty(0), torch.empty(0, 1)

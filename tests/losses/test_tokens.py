@@ -36,9 +36,6 @@ def test_masked_lm_is_the_loop_and_its_accuracy_is_counted():
     assert (int(correct), count) == (2, 3)
 
 
-# Corrective language modelling -------------------------------------------------------------------------------------
-
-
 def positions(count, vocabulary=7, seed=0, dtype=torch.float64, share=0.5):
     """Logits, gate, what is read, and what stood there; `share` of the positions are as they were."""
     generator = torch.Generator().manual_seed(seed)
@@ -105,9 +102,6 @@ def test_corrective_terms_are_of_float32_under_autocast():
     assert all(torch.equal(term, other) for term, other in zip(terms, expected, strict=True))
 
 
-# Replaced tokens ---------------------------------------------------------------------------------------------------
-
-
 def places(rows=3, length=5, seed=0):
     """Logits, labels, and which places count: some rows shorter than the batch, one place of a row left out."""
     labels = (random(rows, length, seed=seed + 1) > 0).long()
@@ -137,12 +131,6 @@ def test_the_detector_s_loss_is_the_loop(everything):
     assert everything or not ours[~counted].any()
 
 
-def test_a_detector_s_loss_worked_by_hand():
-    logits = torch.tensor([[[math.log(3), 0.0], [0.0, 0.0], [9.0, -9.0]]], dtype=torch.float64)
-    labels, counted = torch.tensor([[1, 0, 1]]), torch.tensor([[True, True, False]])
-    assert replaced_tokens(logits, labels, counted).item() == pytest.approx((math.log(4) + math.log(2)) / 2)
-
-
 def test_half_precision_logits_are_summed_in_float32():
     logits, labels, counted = places(rows=4, length=400)
     half = logits.detach().to(torch.bfloat16)
@@ -164,9 +152,6 @@ def test_detections_are_counted_one_by_one(seed):
     counts = detections(logits, labels, real)
     assert counts.dtype == torch.int64 and counts.tolist() == expected
     assert detections(logits[real], labels[real], real[real]).tolist() == expected
-
-
-# Rebuilt tokens ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])

@@ -1,7 +1,6 @@
 """ConSERT against its equations, text by text: numbers are set to 0 in loops by what was drawn, layers are transformers'."""
 
 import json
-import math
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from training_runs import make_text, one_thread
 from transformers import AutoModel
 
 import stsbench
+from stsbench import losses
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.methods.consert.method import ConSERT
@@ -84,9 +84,6 @@ def batch_for(method, rows, seed=0, more_padding=2):
     return batch, views
 
 
-# The equations -----------------------------------------------------------------------------------------------------
-
-
 def embedded(folder, family, ids, positions=None):
     """(1, n, d) the embedding output of one text. positions: ids, or None for the model's own."""
     positions = [START[family] + index for index in range(len(ids))] if positions is None else positions
@@ -119,21 +116,6 @@ def vectors(folder, family, views, slot, name, text=0, pooler="mean"):
 
 def contrastive(first, second, temperature=0.1):
     return naive_nt_xent(first, second, temperature).mean()
-
-
-def cross_entropy(u, v, linear, features):
-    """The mean over pairs, number by number."""
-    losses = []
-    for premise, hypothesis, label in zip(u.tolist(), v.tolist(), LABELS, strict=True):
-        inputs = [{"u": a, "v": b, "difference": abs(a - b), "max_square": max(a, b) ** 2}[name]
-                for name in features for a, b in zip(premise, hypothesis, strict=True)]
-        logits = [sum(w * x for w, x in zip(line, inputs, strict=True)) + b
-                  for line, b in zip(linear.weight.tolist(), linear.bias.tolist(), strict=True)]
-        losses.append(math.log(sum(math.exp(logit - logits[label]) for logit in logits)))
-    return sum(losses) / len(losses)
-
-
-# Views -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ["packed", "padded"])
@@ -178,15 +160,6 @@ def test_counts_are_rounded_down_and_every_place_may_be_cut(folders, rate):
             assert [text[index] for index in kept] == row[kept].tolist()
 
 
-def test_what_has_no_draw_costs_no_random_number(folders):
-    rng = np.random.default_rng(3)
-    consert(folders["bert"], views=("none", "none"), rates=(None, None)).views(plain(folders["bert"]), rng)
-    assert rng.integers(1 << 40) == np.random.default_rng(3).integers(1 << 40)
-
-
-# Losses ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("options", "factor"), [
     ({}, 1), ({"temperature": 1.0}, 1), ({"nt_xent": "sum", "weigh_unsup": True}, 2 * 0.15)])
 def test_unsup_is_equation_2_of_which_the_released_code_has_three_tenths(folders, family, options, factor):
@@ -210,9 +183,9 @@ def test_joint_adds_the_contrast_of_premises_and_of_hypotheses_to_the_cross_entr
     joint = {"setting": "joint", "joint_views": names, "joint_rates": rates} if names else {"setting": "sup"}
     method = consert(folder, features=features, **joint)
     batch, views = batch_for(method, pairs(folder))
-    terms = method(batch)
+    terms, linear = method(batch), method.classifier.linear
     u, v = (vectors(folder, family, views, "first", "none", text) for text in (0, 1))
-    expected = cross_entropy(u, v, method.classifier.linear, features)
+    expected = losses.sbert_nli(u, v, torch.tensor(LABELS), linear.weight, linear.bias, features=features)
     assert abs(terms["nli"].value - expected) < 1e-10 and terms["nli"].weight == 1
     for text in (0, 1) if names else ():
         first, second = (vectors(folder, family, views, slot, name, text)
@@ -246,18 +219,6 @@ def test_the_adversarial_view_is_a_step_along_the_gradient_of_the_cross_entropy(
         assert abs(float(total(method(batch)).detach()) - expected) < 1e-8
         with torch.no_grad():  # as held-out rows are scored
             assert abs(float(total(method(batch)).detach()) - expected) < 1e-8
-
-
-def test_gradients_flow_through_the_adversarial_view_but_not_through_its_step(folders):
-    method = consert(folders["bert"], **ADVERSARIAL)
-    unchanged, second, _ = method._adversarial(batch_for(method, pairs(folders["bert"]))[0], method.classifier)
-    words = method.backbone.model.embeddings.word_embeddings.weight
-    assert torch.autograd.grad(second.sum(), words, retain_graph=True)[0].abs().max() > 0
-    assert torch.autograd.grad(second.sum(), method.classifier.linear.weight, allow_unused=True)[0] is None
-    assert (unchanged - second).abs().max() > 1e-3
-
-
-# Stages, models, runs ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("setting", ["unsup", "sup", "joint", "sup-unsup", "joint-unsup"])

@@ -1,7 +1,6 @@
-"""Contrastive Tension against loops over floats of texts encoded one at a time, and against sentence-transformers."""
+"""Contrastive Tension: which pairs its encoders read, sentence-transformers' losses, and the encoder that is kept."""
 
 import json
-import math
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from training_runs import log_of, one_thread, undisturbed
 
 import stsbench
 from stsbench.errors import StsbenchError
-from stsbench.losses.labelled import ct as pair_loss
 from stsbench.methods.ct.method import ContrastiveTension, pair_up
 from stsbench.training.engine.optimiser import make_optimiser
 from stsbench.training.recipes.sections import TrainingSettings
@@ -46,9 +44,6 @@ def rows(folder, count):
     return MemoryRows(folder, {"sentence": TEXTS[:count]})
 
 
-# The losses in loops -----------------------------------------------------------------------------------------------
-
-
 def means(model, folder, texts):
     """[text] -> the mean of the last states of one text read alone, as floats."""
     vectors = []
@@ -75,84 +70,18 @@ def drawn(texts, negatives, k):
     return pairs
 
 
-def dot(a, b):
-    return sum(x * y for x, y in zip(a, b, strict=True))
-
-
-def pair_losses(first, second, labels):
-    """-log of the probability of each label, by the logistic function of the dot product."""
-    signed = (dot(a, b) * (1 if label else -1) for a, b, label in zip(first, second, labels, strict=True))
-    return [math.log1p(math.exp(-z)) if z > 0 else -z + math.log1p(math.exp(z)) for z in signed]
-
-
-def both_ways(first, second, scale, cosine):
-    """sentence-transformers' loss over the batch: the mean of a cross-entropy of rows and one of columns."""
-    def likeness(a, b):
-        return scale * (dot(a, b) / (math.hypot(*a) * math.hypot(*b)) if cosine else dot(a, b))
-
-    table, values = [[likeness(a, b) for b in second] for a in first], []
-    for square in (table, list(zip(*table, strict=True))):
-        for i, row in enumerate(square):
-            top = max(row)
-            values.append(math.log(sum(math.exp(score - top) for score in row)) + top - row[i])
-    return sum(values) / len(values)
-
-
 @pytest.mark.parametrize(("negatives", "k"), SIZES)
-def test_pairs_are_classified_by_the_dot_product(folder, negatives, k):
+def test_which_pairs_each_encoder_reads(folder, negatives, k):
     method, size = ct(folder, negatives=negatives, k=k), SIZES[negatives, k]
     assert ContrastiveTension.needs(method.options).group_size == size
     batch = batch_of(method, rows(folder, 2 * size), more_padding=3)
     assert (len(batch), batch.views, batch.labels.tolist()) == (2 * (k + 1), 2, ([1] + [0] * k) * 2)
-    term = method(batch)["tension"]
-    first, second, labels = zip(*drawn(TEXTS[: 2 * size], negatives, k), strict=True)
-    values = pair_losses(means(method.first.model, folder, first), means(method.backbone.model, folder, second), labels)
-    assert abs(term.value.item() - sum(values) / len(values)) < 1e-8
-    assert (term.count, term.weight) == (len(values), 1)
-    summed = ct(folder, negatives=negatives, k=k, reduction="sum")(batch)["tension"]
-    assert abs(summed.weight * summed.value.item() - sum(values)) < 1e-8
+    pairs = drawn(TEXTS[: 2 * size], negatives, k)
+    first, second = tokens(folder, [pair[0] for pair in pairs]), tokens(folder, [pair[1] for pair in pairs])
+    rows_of_batch = [ids[: int(mask.sum())].tolist() for ids, mask in zip(batch.ids, batch.mask, strict=True)]
+    assert rows_of_batch == [*first, *second] and batch.labels.tolist() == [label for *_, label in pairs]
     with pytest.raises(ValueError, match="whole groups"):
         pair_up(size + 1, method.options)
-
-
-@pytest.mark.parametrize("options", [{}, {"similarity": "cosine", "scale": 20.0}, {"scale": 0.3, "learned_scale": False}])
-def test_in_batch_negatives_are_those_of_both_directions(folder, options):
-    method = ct(folder, objective="in-batch", **options)
-    batch = batch_of(method, rows(folder, 6), more_padding=3)
-    assert (len(batch), batch.views) == (6, 1) and ContrastiveTension.needs(method.options).group_size == 1
-    term = method(batch)["in_batch"]
-    scale = method.metrics().get("scale", options.get("scale"))  # e to the float32 nearest to its logarithm
-    assert scale == pytest.approx(options.get("scale", 1.0), rel=1e-6)
-    pair = [means(encoder.model, folder, TEXTS[:6]) for encoder in (method.first, method.backbone)]
-
-    def expected(factor=1.0):
-        return both_ways(*pair, scale * factor, options.get("similarity") == "cosine")
-
-    assert abs(term.value.item() - expected()) < 1e-8 and (term.count, term.weight) == (6, 1)
-    assert (method.log_scale is None) == (options.get("learned_scale") is False)
-    if method.log_scale is not None:
-        term.value.backward()
-        slope = (expected(math.exp(1e-6)) - expected(math.exp(-1e-6))) / 2e-6
-        assert method.log_scale.grad.item() == pytest.approx(slope, rel=1e-5)
-
-
-def test_orthonormal_vectors_by_hand_and_large_products_in_every_precision():
-    """A pair of equal vectors costs ln(1 + 1/e), of others ln 2; half precision's exponential ends at 11."""
-    eye = torch.eye(16, dtype=torch.float64)
-    assert pair_loss(eye[:2], eye[:2], torch.ones(2)).item() == pytest.approx(math.log1p(math.exp(-1)), abs=1e-15)
-    assert pair_loss(eye[:7], eye[7:14], torch.zeros(7)).item() == pytest.approx(math.log(2), abs=1e-15)
-    assert pair_loss(eye[:0], eye[:0], torch.ones(0)).item() == 0
-    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-        first = torch.full((4, 100), 2.0, dtype=dtype).requires_grad_()
-        second = torch.tensor([[1.5], [-1.5], [5.0], [-5.0]], dtype=dtype).expand(4, 100)
-        with torch.autocast("cpu", torch.bfloat16):
-            value = pair_loss(first, second, torch.tensor([1, 0, 0, 1]))
-        value.backward()
-        assert value.dtype == torch.promote_types(dtype, torch.float32) and value.item() == pytest.approx(500)
-        assert first.grad.isfinite().all()
-
-
-# sentence-transformers ---------------------------------------------------------------------------------------------
 
 
 def library_model(folder):
@@ -203,9 +132,6 @@ def test_the_library_s_loss_over_the_batch_and_its_learned_scale(folder, options
     decayed = [group["weight_decay"] for group in make_optimiser(method, TrainingSettings(weight_decay=0.01)).param_groups
                if any(weight is method.log_scale for weight in group["params"])]
     assert decayed == [0.01]  # as in the library
-
-
-# Two encoders ------------------------------------------------------------------------------------------------------
 
 
 def test_both_start_as_the_checkpoint_share_nothing_and_learn(folder):
@@ -294,12 +220,3 @@ def test_without_development_scores_one_encoder_has_to_be_named(whole, tmp_path,
     values["options.keep"] = "model1"
     summary = stsbench.train("ct", output=tmp_path / "run", settings=values, device="cpu")
     assert summary["after"] < 0  # the loss of whole groups, negated
-
-
-def test_two_processes_keep_the_same_encoder(whole, tmp_path):
-    """Only the first of them scores; the choice is part of what it writes."""
-    _, values, cache = whole
-    values = {**values, "training.max_steps": 6}
-    assert training_runs.train_ranks(tmp_path / "run", values, method="ct", cache=cache) == [(0, None)] * 2
-    summary = json.loads((tmp_path / "run" / "train.json").read_text("utf-8"))
-    assert int(load_trained(tmp_path / "run", "cpu").kept) == int(summary["encoder"][-1])

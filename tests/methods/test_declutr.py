@@ -10,7 +10,6 @@ from info_nce_oracle import naive_nt_xent
 from method_oracle import MemoryRows, _tokenizer, batch_of, logits, make, states
 from method_runs import cached_place, recipe_of, train
 from simcse_oracle import folder
-from tiny_models import build
 
 from stsbench.errors import DataError
 from stsbench.methods.declutr.method import DeCLUTR
@@ -21,22 +20,6 @@ from stsbench.training.api.batch import IGNORED
 __all__ = ["folder"]
 WORDS = ["man", "cat", "dog", "runs", "food", "park", "red", "blue", "plays", "the", "a", "guitar", "big", "sleeps", "."]
 LENGTHS = (31, 24, 40)
-
-# Spans -------------------------------------------------------------------------------------------------------------
-
-
-class GivenDraws:
-    """Hands out numbers that were written down; `asked`: the ranges that they were asked for in."""
-
-    def __init__(self, numbers):
-        self.numbers, self.asked = list(numbers), []
-
-    def beta(self, a, b):
-        self.asked.append((a, b))
-        return self.numbers.pop(0)
-
-    integer = beta
-
 
 class NotedDraws:
     """A generator's draws, written down."""
@@ -111,25 +94,6 @@ def test_the_sampling_written_out_gives_the_same_spans_for_the_same_draws(sampli
         assert all(end <= start for (_, end), (start, _) in pairwise(ends))
 
 
-def test_one_sample_by_hand():
-    """2,100 word pieces: slots at 0, 512, 1024, 1536. The second goes with both neighbours, so the last is left."""
-    draws = GivenDraws([0.5, 1, 700, 0.25, 600, 0.999, 972, 0.0, 0, 1560, 0.25, 1592, 0.5, 1400])
-    spans = spans_of(sample_spans(2100, DeCLUTROptions(), draws))
-    assert spans == [(700, 972, [(600, 752), (972, 1483)]), (1560, 1592, [(1592, 1744), (1400, 1672)])]
-    assert draws.asked == [
-        (4, 2), (0, 3), (512, 752), (2, 4), (548, 972), (2, 4), (189, 972),
-        (4, 2), (0, 0), (1536, 2016), (2, 4), (1408, 1592), (2, 4), (1288, 1592),
-    ]
-
-
-def test_where_slots_are_scarce_the_first_or_the_last_is_taken():
-    """Six slots for three anchors: one in the middle would take its neighbours with it, and leave too few."""
-    draws = GivenDraws([0.5, 1, 100, 0.5, 95, 0.5, 0, 5, 0.5, 3, 0.5, 0, 45, 0.5, 40])
-    spans = spans_of(sample_spans(120, DeCLUTROptions(anchors=3, positives=1, l_min=3, l_max=20), draws))
-    assert spans == [(100, 111, [(95, 106)]), (5, 16, [(3, 14)]), (45, 56, [(40, 51)])]
-    assert draws.asked[1::5] == [(0, 1), (0, 3), (0, 1)]
-
-
 def test_anchors_are_long_and_positives_short():
     """Beta(4, 2) has the mean 2/3, Beta(2, 4) 1/3: swapping them is the classic slip."""
     draws = RandomDraws(np.random.default_rng(0))
@@ -143,9 +107,6 @@ def test_a_document_shorter_than_the_least_has_no_spans():
     assert least(DeCLUTROptions()) == 2048
     with pytest.raises(ValueError, match="2047 word pieces, and 2048"):
         sample_spans(2047, DeCLUTROptions(), RandomDraws(np.random.default_rng(0)))
-
-
-# The loss ----------------------------------------------------------------------------------------------------------
 
 
 class Documents(MemoryRows):
@@ -242,14 +203,6 @@ def test_without_mlm_nothing_is_masked_and_without_contrast_there_are_no_positiv
     assert alone.view_vectors(batch_of(alone, rows)) is None
     first, second = clean.view_vectors(batch_of(clean, rows))
     assert len(first) == len(second) == 2 * len(LENGTHS)
-
-
-def test_a_model_without_a_head_is_said_to_get_one(folder, tmp_path):
-    assert declutr(folder).notes() == []
-    assert "stores no masked-LM head" in declutr(build(tmp_path / "bare", pooler=False)).notes()[0]
-
-
-# Short documents ---------------------------------------------------------------------------------------------------
 
 
 def test_short_documents_are_dropped_and_counted_or_refused(tmp_path):

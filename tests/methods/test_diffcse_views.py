@@ -1,6 +1,5 @@
 """What DiffCSE makes of a batch: its blocks, their order, their labels, their random numbers; and which options act."""
 
-import math
 
 import numpy as np
 import pytest
@@ -15,11 +14,13 @@ from stsbench.errors import StsbenchError
 from stsbench.methods.diffcse.auxiliary import ViewMaker, blocks
 from stsbench.methods.diffcse.options import DiffCSEOptions, changes, detects, generates
 from stsbench.training.modules.backbone import load_backbone
+from stsbench.training.modules.edits import delete_tokens, insert_masks, mask_tokens
 
 __all__ = ["folder"]
 TEXTS = sentences(60, longest=9, seed=8)
 ALL = ["replace", "insert", "delete"]
 SIX = {"sentence": TEXTS[:6]}
+ROLES = ("anchor", "positive", "negative", "negative2")
 
 
 @pytest.fixture(scope="module")
@@ -37,124 +38,49 @@ def views_of(backbone, rows, seed=0, **options):
     return ViewMaker(backbone, DiffCSEOptions(**options))(rows, np.random.default_rng(seed))
 
 
-def is_copy_of(tokenizer, operator, copy, original, labels):
-    """Whether a row can be the operator's copy of `original`, with these labels."""
-    special, mask = set(tokenizer.all_special_ids), tokenizer.mask_token_id
+def changed_copy(backbone, options, operator, ids, rng):
+    """(copies, labels) of one view."""
+    tokenizer = backbone.tokenizer
+    special, mask = tokenizer.all_special_ids, tokenizer.mask_token_id
     if operator == "replace":
-        assert len(copy) == len(labels) == len(original)
-        return all(
-            (label == -100 and now == before) or (label == before and before not in special)
-            for now, before, label in zip(copy, original, labels, strict=True)
-        )
+        shares = options.mask_ratio, options.masked, options.random
+        return mask_tokens(ids, special, mask, len(tokenizer), rng, *shares)
     if operator == "insert":
-        rest = [token for token, new in zip(copy, labels, strict=True) if not new]
-        whole = rest == original or (len(copy) == LIMIT and rest[:-1] == original[: len(rest) - 1])
-        return whole and copy[-1] == original[-1] and all(
-            token == mask for token, new in zip(copy, labels, strict=True) if new
-        )
-    gone, place, expected = len(original) - len(copy), 0, []
-    for token in copy:  # repeated words may be read either way: the count of gaps decides
-        skipped = 0
-        while original[place] != token:
-            place, skipped = place + 1, skipped + 1
-        expected.append(int(skipped > 0))
-        place += 1
-    return set(labels) <= {0, 1} and sum(labels) <= gone and (gone > 0) == (sum(labels) > 0) and (
-        labels == expected or len(set(original)) < len(original)
-    )
+        return insert_masks(ids, special, mask, rng, options.edit_ratio, LIMIT)
+    return delete_tokens(ids, special, rng, options.edit_ratio)
 
 
-@settings(max_examples=40)
-@given(
-    st.lists(st.sampled_from(ALL), min_size=1, unique=True), st.sampled_from(["same", "next", "same+next"]),
-    st.integers(0, 2**32 - 1), st.sampled_from([0.15, 0.4]),
-)
-def test_a_block_of_changed_copies_for_each_operator_and_sentence(folder, backbone, operators, sentence, seed, ratio):
-    rows = MemoryRows(folder, SIX, documents=[0] * 6).at([3, 0, 2, 4])
-    ratios = {"mask_ratio" if operator == "replace" else "edit_ratio": ratio for operator in operators}
-    views, again = (views_of(backbone, rows, seed, operators=operators, sentence=sentence, **ratios) for _ in range(2))
-    assert list(map(lists, views.tokens)) == list(map(lists, again.tokens))
-    plain, ahead = (tokens(folder, [TEXTS[row + by] for row in (3, 0, 2, 4)]) for by in (0, 1))
-    expected = [(operator, which) for which in sentence.split("+") for operator in operators]
-    assert blocks(views.extra) == expected
-    assert len(views.tokens) == 2 + 2 * len(expected)
-    assert list(map(lists, views.tokens[:2])) == [plain, plain]
-    for number, (operator, which) in enumerate(expected):
-        originals, labels = plain if which == "same" else ahead, views.extra[f"{operator} {which} labels"]
-        assert len(labels) == 2
-        if operator == "replace":
-            assert list(map(lists, views.extra[f"replace {which} original"])) == [originals, originals]
-        for copies, marks in zip(map(lists, views.tokens[2 + 2 * number : 4 + 2 * number]), map(lists, labels), strict=True):
-            for row, original, marked in zip(copies, originals, marks, strict=True):
-                assert len(row) <= LIMIT and is_copy_of(backbone.tokenizer, operator, row, original, marked)
-    assert len(views.extra) == len(expected) + sum(operator == "replace" for operator, _ in expected)
+SHAPES = [{}, {"sentence": "next"}, {"sentence": "same+next"}, {"view": "given"}, {"combine": "choice"},
+          {"rtd_weight": 0, "augmented_as": "positive"}, {"rtd_weight": 0, "augmented_as": "negative"}]
 
 
-def test_copies_of_one_sentence_are_drawn_on_their_own(folder, backbone):
-    rows = MemoryRows(folder, {"sentence": TEXTS[:30]}, documents=[0] * 30).at(range(29))
-    views = views_of(backbone, rows, operators=ALL, sentence="same+next", edit_ratio=0.4)
-    for number in range(6):
-        assert lists(views.tokens[2 + 2 * number]) != lists(views.tokens[3 + 2 * number])
-
-
-def test_the_stated_share_is_masked_as_stated(folder, backbone):
-    texts = sentences(1000, longest=8, seed=3)
-    views = views_of(backbone, MemoryRows(folder, {"sentence": texts}), mask_ratio=0.2, masked=0.5, random=0.3)
-    special, mask = backbone.tokenizer.all_special_ids, backbone.tokenizer.mask_token_id
-    labels, ids, original = (np.concatenate([np.concatenate(view) for view in part]) for part in (
-        views.extra["replace same labels"], views.tokens[2:], views.extra["replace same original"]))
-    chosen, ordinary = labels != -100, ~np.isin(original, special)
-    count, total = int(chosen.sum()), int(ordinary.sum())
-    assert not (chosen & ~ordinary).any()
-    assert abs(count - 0.2 * total) < 5 * math.sqrt(total * 0.2 * 0.8)
-    by_chance = 0.3 * count / len(backbone.tokenizer)  # a random token may be the mask or the token itself, too
-    assert abs(int((ids[chosen] == mask).sum()) - by_chance - 0.5 * count) < 5 * math.sqrt(count * 0.25)
-    assert abs(int((ids[chosen] == original[chosen]).sum()) - by_chance - 0.2 * count) < 5 * math.sqrt(count * 0.16)
-
-
-def test_one_operator_is_drawn_for_each_batch_where_they_are_a_choice(folder, backbone):
-    rows, counts = MemoryRows(folder, SIX, documents=[0] * 6).at([0, 1]), dict.fromkeys(ALL, 0)
-    for seed in range(300):
-        views = views_of(backbone, rows, seed, operators=ALL, combine="choice", sentence="same+next")
-        operators, which = zip(*blocks(views.extra), strict=True)
-        assert len(set(operators)) == 1 and which == ("same", "next") and len(views.tokens) == 6
-        counts[operators[0]] += 1
-    assert all(abs(count - 100) < 5 * math.sqrt(300 * 2 / 9) for count in counts.values())
-
-
-@pytest.mark.parametrize("count", [2, 3, 4])
-def test_every_role_that_is_given_has_a_changed_copy(folder, backbone, count):
-    roles = ("anchor", "positive", "negative", "negative2")[:count]
-    data = {role: TEXTS[5 * i : 5 * i + 5] for i, role in enumerate(roles)}
-    plain = [tokens(folder, texts) for texts in data.values()]
-    views = views_of(backbone, MemoryRows(folder, data), view="given", operators=["replace", "delete"])
-    assert list(map(lists, views.tokens[:count])) == plain and len(views.tokens) == 3 * count
-    assert list(map(lists, views.extra["replace same original"])) == plain
-    assert len(views.extra["delete same labels"]) == count
-    for view, copies in enumerate(views.tokens[2 * count :]):
-        for copy, original, labels in zip(copies, plain[view], views.extra["delete same labels"][view], strict=True):
-            assert is_copy_of(backbone.tokenizer, "delete", lists([copy])[0], original, labels.tolist())
-
-
-@pytest.mark.parametrize("augmented_as", ["positive", "negative"])
-@pytest.mark.parametrize("operator", ALL)
-def test_one_changed_copy_as_a_further_view(folder, backbone, operator, augmented_as):
-    ratio = {} if operator == "replace" else {"edit_ratio": 0.3}
-    rows, plain = MemoryRows(folder, SIX), tokens(folder, SIX["sentence"])
-    views = views_of(backbone, rows, rtd_weight=0, augmented_as=augmented_as, operators=[operator], **ratio)
-    assert list(map(lists, views.tokens[:2])) == [plain, plain] and len(views.tokens) == 3
-    assert blocks(views.extra) == [(operator, "same")] and not views.one_length
-    (labels,) = views.extra[f"{operator} same labels"]
-    assert all(is_copy_of(backbone.tokenizer, operator, *row)
-               for row in zip(lists(views.tokens[2]), plain, lists(labels), strict=True))
-
-
-def test_plain_sentences_cost_no_random_number(folder, backbone):
-    rng = np.random.default_rng(4)
-    views = ViewMaker(backbone, DiffCSEOptions(rtd_weight=0))(MemoryRows(folder, SIX), rng)
-    assert list(map(lists, views.tokens)) == [tokens(folder, SIX["sentence"])] * 2
-    assert views.extra == {} and blocks(views.extra) == [] and not views.one_length
-    assert rng.bit_generator.state == np.random.default_rng(4).bit_generator.state
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from(ALL), min_size=1, unique=True), st.sampled_from(SHAPES), st.integers(0, 2**32 - 1))
+def test_views_are_the_texts_and_a_copy_of_each_by_each_operator_drawn_in_turn(folder, backbone, operators, shape, seed):
+    """One operator a batch where they are a choice; only the first text is changed where the copy is a further view."""
+    operators = operators[:1] if "augmented_as" in shape else operators
+    shape = {} if "combine" in shape and len(operators) == 1 else shape
+    ratios = {"mask_ratio" if operator == "replace" else "edit_ratio": 0.4 for operator in operators}
+    options, rows, numbers = {"operators": operators, **ratios, **shape}, [3, 0, 2, 4], np.random.default_rng(seed)
+    given_rows = MemoryRows(folder, SIX, documents=[0] * 6).at(rows)
+    if "view" in shape:
+        given_rows = MemoryRows(folder, {role: TEXTS[5 * i : 5 * i + 5] for i, role in enumerate(ROLES)})
+    own = [tokens(folder, given_rows.texts(role)) for role in given_rows.roles] * (1 if "view" in shape else 2)
+    ahead = [tokens(folder, [TEXTS[row + 1] for row in rows])] * len(own)
+    chosen = [operators[int(numbers.integers(len(operators)))]] if "combine" in shape else operators
+    expected, extra = list(own), {}
+    for which in shape.get("sentence", "same").split("+"):
+        for operator in chosen:
+            for ids in (own if which == "same" else ahead)[: 1 if "augmented_as" in shape else None]:
+                copies, labels = changed_copy(backbone, DiffCSEOptions(**options), operator, ids, numbers)
+                expected.append(lists(copies))
+                extra.setdefault(f"{operator} {which} labels", []).append(lists(labels))
+                if operator == "replace":
+                    extra.setdefault(f"replace {which} original", []).append(ids)
+    views = views_of(backbone, given_rows, seed, **options)
+    assert list(map(lists, views.tokens)) == expected
+    assert {name: list(map(lists, part)) for name, part in views.extra.items()} == extra
+    assert blocks(views.extra) == [tuple(name.split(" ")[:2]) for name in extra if name.endswith("labels")]
 
 
 @pytest.mark.parametrize(("options", "padded"), [
@@ -189,12 +115,7 @@ CHOICES = {  # the default first
 }
 
 
-def test_every_option_is_drawn_below_from_its_default():
-    assert set(CHOICES) == set(DiffCSEOptions.model_fields)
-    assert all(DiffCSEOptions(**{name: values[0]}) == DiffCSEOptions() for name, values in CHOICES.items())
-
-
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.data())
 def test_options_are_accepted_where_each_has_a_reader_and_none_contradicts_another(data):
     names = data.draw(st.lists(st.sampled_from(sorted(CHOICES)), max_size=5, unique=True))

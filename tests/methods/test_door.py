@@ -61,8 +61,8 @@ def test_options_of_no_method_are_refused():
 def test_names_and_options_need_no_torch():
     code = (
         "import sys, stsbench\n"
-        "from stsbench.training.recipes.methods import method_of\n"
-        "print(len({method_of(getattr(stsbench.methods, name).model_construct()) for name in stsbench.methods.__all__}))\n"
+        "from stsbench.training.recipes.methods import method_name\n"
+        "print(len({method_name(getattr(stsbench.methods, name).model_construct()) for name in stsbench.methods.__all__}))\n"
         "print('torch' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

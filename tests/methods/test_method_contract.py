@@ -15,10 +15,10 @@ from importlib.util import find_spec
 import howto_package
 import numpy as np
 import pytest
-from disturbances import disturbed
+from disturbances import Meddling, disturbed
 from method_options import changes_of, effect
 from method_refusals import roles
-from method_runs import RUNS, TERMS, InterruptAt, StopAt, Stopped, make_place, on_device, recipe_of, train
+from method_runs import RUNS, TERMS, StopAt, Stopped, make_place, on_device, recipe_of, train
 from pretend_device import pretend_device
 from sentence_transformers import SentenceTransformer
 from shipped_recipes import METHODS
@@ -39,15 +39,16 @@ LONGER = {"training.max_steps": 4, "training.epochs": 9, "checkpoint_every": 3}
 DROPOUT = {"backbone.dropout": 0.1}
 VARIANTS = {"simcse-given", "rankcse-given", "distil-ranks", "diffaug-adapter", "sbert-triplet"}  # no state of their own
 SHARED = [name for name in NAMES if name not in VARIANTS]
-TOGETHER = [name for name in SHARED if name != "promptbert-words"]  # whose encoder stays as it is: test_terms.py
+# What a training of two processes has beside the gradients of test_terms.py: stages, labelled rows, chunks, teachers, a
+# queue, groups of rows, counters, several passes a step.
+TOGETHER = ["simcse", "simcse-semi", "simcse-chunked", "simcse-wrapped", "esimcse", "diffcse-rtd", "diffaug-lora", "consert",
+            "sbert", "ct", "sarcse", "pcl-clean", "distil-rows", "tsdae", "declutr", "angle", "whitenedcse", "plain-sbert"]
 TEXTS = ["cat", "the man runs .", "a [MASK] dog with a guitar", "blue " * 30]
 STATISTICS = [f"projector.{norm}_norm.running_{kind}" for norm in ("inner", "outer") for kind in ("mean", "var")]
 # Of two processes each counts its own tokens and learns its own statistics.
-ITS_OWN = {"sarcse": ("sums", "tokens"), "diffcse": STATISTICS, "diffcse-rtd": ("auxiliary.found", *STATISTICS),
-           "ct-in-batch": ("log_scale",)}
+ITS_OWN = {"sarcse": ("sums", "tokens"), "diffcse-rtd": ("auxiliary.found", *STATISTICS)}
 STEADY = {"options.temperature": 0.5, "training.epsilon": 1e-3}  # or rounding is blown up
 STILL = {
-    "diffcse": STEADY, "infocse": STEADY,
     "diffcse-rtd": {"options.generator_mode": "eval", "options.replacement": "argmax", **STEADY},
     "ct": {"options.keep": "model1"},
 }
@@ -121,28 +122,41 @@ def test_a_run_trains_every_stage_by_finite_losses(place, whole, name):
     assert name not in TERMS or logged == TERMS[name]
 
 
+class Breaking(Meddling):
+    """Interrupts the process behind the first step, or breaks the run off at a line of its log."""
+
+    def __init__(self, encoder, lines=None):
+        super().__init__(encoder)
+        self.left = lines
+
+    def doing(self, step, what=""):
+        super().doing(step, what)
+        if self.left is None and step == 1:
+            signal.raise_signal(signal.SIGINT)
+
+    def step(self, step, loss, speed):
+        if self.left is not None:
+            self.left -= 1
+            if not self.left:
+                raise Stopped
+
+
 @pytest.mark.parametrize("name", SHARED)
-def test_broken_off_in_every_stage_and_resumed_is_the_same_run(place, whole, tmp_path, name):
-    recipe = recipe_of(place, name, **LONGER, **DROPOUT)
+def test_broken_off_in_every_stage_and_resumed_in_a_program_that_meddles_is_the_same_run(place, whole, tmp_path, name):
+    """At first between two lines of the log, in later stages at their last step: it is done again from the checkpoint on."""
+    recipe, run = recipe_of(place, name, **LONGER, **DROPOUT), tmp_path / "run"
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with pytest.raises(KeyboardInterrupt):  # between two lines of the log
-        train(recipe, tmp_path / "run", place, callback=InterruptAt(1))
-    signal.signal(signal.SIGINT, before)
-    assert list(tmp_path.glob("run/checkpoints/0-*-00000001"))
-    for number in range(len(load_plan(recipe).stages)):
-        with pytest.raises(Stopped):  # at the last step of the stage: what stands behind its checkpoint is done again
-            train(recipe, tmp_path / "run", place, resume=True, callback=StopAt(4 if number else 3))
-    train(recipe, tmp_path / "run", place, resume=True)
-    assert weights_of(tmp_path / "run") == weights_of(whole(name))
-    assert log_of(tmp_path / "run") == log_of(whole(name))
-
-
-@pytest.mark.parametrize("name", SHARED)
-def test_nothing_around_a_run_changes_its_weights(place, whole, tmp_path, name):
-    with disturbed(load_encoder(str(place / "model"), pooler="mean", device="cpu")) as callback:
-        train(recipe_of(place, name, **LONGER, **DROPOUT), tmp_path / "run", place, callback=callback)
-    assert weights_of(tmp_path / "run") == weights_of(whole(name))
-    assert log_of(tmp_path / "run") == log_of(whole(name))
+    with disturbed(load_encoder(str(place / "model"), pooler="mean", device="cpu")) as meddling:
+        with pytest.raises(KeyboardInterrupt):
+            train(recipe, run, place, callback=Breaking(meddling.encoder))
+        signal.signal(signal.SIGINT, before)
+        assert list(run.glob("checkpoints/0-*-00000001"))
+        for number in range(1, len(load_plan(recipe).stages)):
+            with pytest.raises(Stopped):
+                train(recipe, run, place, resume=True, callback=Breaking(meddling.encoder, 6 if number == 1 else 4))
+        train(recipe, run, place, resume=True, callback=meddling)
+    assert weights_of(run) == weights_of(whole(name))
+    assert log_of(run) == log_of(whole(name))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -158,18 +172,26 @@ def test_the_export_gives_every_reader_the_vectors_of_the_run(whole, name):
 @pytest.mark.parametrize("method", ALL)
 def test_every_option_has_an_effect(place, tmp_path, method):
     """On the loss of the first batch, its gradients, the rates or the tested encoder."""
-    names, start, idle = [name for name in NAMES if RUNS.get(name, (name,))[0] == method], {}, {}
+    names, seen, idle = [name for name in NAMES if RUNS.get(name, (name,))[0] == method], {}, {}
+
+    def begins(name, changes, tested):
+        if (key := (name, repr(changes), tested)) not in seen:
+            seen[key] = effect(place, tmp_path / "run", name, changes, tested)
+        return seen[key]
+
     for option, tries in changes_of(method, names, place):
         told = []
         for name, needs, change in tries:
-            if (key := (name, repr(needs))) not in start:
-                start[key] = effect(place, tmp_path / "run", name, needs)
-                assert isinstance(start[key], str), (option, start[key])
-            told.append(effect(place, tmp_path / "run", name, {**needs, **change}))
-            if isinstance(told[-1], str) and told[-1] != start[key]:
+            for tested in (False, True):
+                start, changed = begins(name, needs, tested), begins(name, {**needs, **change}, tested)
+                assert isinstance(start, str), (option, start)
+                told.append(changed if isinstance(changed, Exception) else "the same" if changed == start else "another")
+                if told[-1] != "the same":
+                    break
+            if told[-1] == "another":
                 break
         else:
-            idle[option] = [each if isinstance(each, Exception) else "the same" for each in told]
+            idle[option] = told
     assert not idle
 
 
@@ -192,9 +214,10 @@ def test_two_processes_train_what_one_trains(place, both, name):
     check_two_are_one(*both[name], place / "model", ITS_OWN.get(name, ()))
 
 
-@pytest.mark.parametrize("name", [name for name in RUNS if name in SHARED])
+@pytest.mark.parametrize("name", ["simcse", "diffaug-lora", "ct", "sarcse", "simcse-wrapped", "esimcse", "sbert", "declutr"])
 def test_a_run_on_a_device_that_refuses_the_cpu_s_tensors(place, tmp_path, monkeypatch, name):
-    """Broken off and resumed where the state of its optimiser or its own goes back to the device in another way."""
+    """Broken off and resumed where the state of its optimiser or its own goes back to the device in another way. Each
+    method's loss there: test_terms.py."""
     recipe = recipe_of(place, name)
     with pretend_device() as pretended:
         on_device(monkeypatch, pretended)

@@ -1,174 +1,22 @@
 """What the terms of every method keep: they are the public loss of the vectors compared, padding changes nothing, bfloat16
-reaches no loss, several processes have the gradient of one, and every weight that is trained has a gradient."""
+reaches no loss, several processes and another device have the same gradient, and every weight that is trained has one."""
 
 from __future__ import annotations
-
-from copy import copy
 
 import numpy as np
 import promptbert_oracle
 import pytest
-import tiny_models
 import torch
 from method_oracle import MemoryRows, make, states, tokens, total
-from two_processes import both_find, same_gradients, second_pass, shares_of
+from pretend_device import pretend_device
+from term_cases import CASES, CPU, ELSEWHERE, INFOCSE, PLAIN, TEMPLATES, WORDS, method_and_batch, numbers, split_of, views
+from two_processes import both_find, same_gradients, second_pass
 
 from stsbench import losses
-from stsbench.methods.consert.augment import SLOTS
-from stsbench.training.api.batch import IGNORED, Shares, Views
+from stsbench.training.api.batch import Shares, Views
 from stsbench.training.recipes.methods import load_method
 from stsbench.training.rows.batches import to_batch
 
-TEXTS = tiny_models.sentences(12, longest=7, seed=3)
-PLAIN = {"sentence": TEXTS[:6]}
-TRIPLETS = {"anchor": TEXTS[:4], "positive": TEXTS[4:8], "negative": TEXTS[8:]}
-TWO_TEXTS = {"anchor": TEXTS[:6], "positive": TEXTS[6:]}
-PAIRS = {"sentence1": TEXTS[:4], "sentence2": TEXTS[4:8]}
-NLI = {"premise": TEXTS[:4], "hypothesis": TEXTS[4:8]}
-TEMPLATES = {"template": "the man : {} means [MASK] .", "second_template": "a man : {} eats [MASK] ."}
-ONE_TEMPLATE = {**TEMPLATES, "second_template": None}
-WARM = {"temperature": 0.3}  # at 0.05 the softmax of a few texts is all but one number
-KL = {"objective": "similarities", "loss": "kl"}
-WORDS = {"teachers": [{"model": "lexical:token-set"}]}
-CLEAN = {"group_positive": "bce", "reduce": "row"}
-FEW = {"augmentations": ["shuffle", "delete", "repeat"], **WARM}
-MARGINS = {"alpha": 0.7, "beta": 0.7, "weight": 1.0}  # every sentence is outside of them
-INFOCSE = {"frozen_layers": 1, "mlm_weight": 0.3, "mlm_probability": 0.4}
-WHITENED = {"groups": 8, "eps": 0.1, **WARM}
-SGOPT = {"projection_width": 8, "temperature": 0.1}
-
-
-class LabelledRows(MemoryRows):
-    """Rows with a score and a class each."""
-
-    def scores(self):
-        return [float(row) for row in self.rows]
-
-    def labels(self):
-        return [row % 3 for row in self.rows]
-
-
-def views(method, batch):
-    return method.vectors(batch.ids, batch.mask).split(len(batch))
-
-
-def peer_views(method, batch, head=None):
-    return (head or method.head)(method.peer(batch.ids, batch.mask)).split(len(batch))
-
-
-def frozen_pcl(method, batch):
-    """Without the two terms of the peer's own, which would train nothing."""
-    peer = [view.detach() for view in peer_views(method, batch)]
-    return losses.pcl(views(method, batch), peer, **WARM) - losses.pcl(peer, **WARM)
-
-
-def layers(method, batch):
-    states = method.reference.states(batch.ids, batch.mask, method.layers)
-    real = batch.mask.unsqueeze(2)
-    return method.projector(torch.stack([(state * real).sum(1) / real.sum(1) for state in states], dim=1))
-
-
-def token_features(method, batch):
-    features = method.backbone.head.features(method.backbone(batch.ids, batch.mask)[0], batch.mask, zero_padding=True)
-    return features.tokens, features.real, features.vectors
-
-
-def tension(method, batch):
-    n = len(batch)
-    both = method.options.objective == "in-batch"
-    rows = (slice(None), slice(None)) if both else (slice(n), slice(n, None))
-    return [encoder.pooled(batch.ids[row], batch.mask[row])
-            for encoder, row in zip((method.first, method.backbone), rows, strict=True)]
-
-
-def whitened(method, batch):
-    first, *others = method._compared(batch)
-    return first, torch.cat(others)
-
-
-# name, which begins with the method's -> options, pooler, texts; the term, None for the whole loss, and the public loss
-CASES = {
-    "simcse": (WARM, "cls", PLAIN, "contrastive", lambda m, b: losses.simcse(*m.view_vectors(b), **WARM)),
-    "simcse, given": ({"view": "given", "alpha": 2.0}, "cls", TRIPLETS, "contrastive",
-                      lambda m, b: losses.simcse(*views(m, b), alpha=2.0)),
-    "simcse, dot": ({"similarity": "dot", "head": "none"}, "max", PLAIN, "contrastive",
-                    lambda m, b: losses.simcse(*m.view_vectors(b), similarity="dot")),
-    "simcse, masked": ({"mlm_weight": 0.1, **WARM}, "cls", PLAIN),
-    "esimcse": (WARM, "cls", PLAIN, "contrastive", lambda m, b: losses.esimcse(*m.view_vectors(b), **WARM)),
-    "consert": ({"views": ("none", "shuffle"), "rates": (None, None), "nt_xent": "sum"}, "mean", PLAIN, "contrastive",
-                lambda m, b: losses.consert(*(m._view(b, slot, "unsup") for slot in SLOTS), nt_xent="sum")),
-    "mirror-bert": ({"span_chars": 3, "min_chars": 6}, "mean", PLAIN, "contrastive",
-                    lambda m, b: losses.mirrorbert(*m.view_vectors(b))),
-    "mirror-bert, drophead": ({"drophead": 0.3}, "cls", TWO_TEXTS),
-    "promptbert": (TEMPLATES, "mask", PLAIN, "contrastive",
-                   lambda m, b: losses.promptbert(*m._vectors(b.ids, b.mask, len(b)).split(len(b)))),
-    "promptbert, transform": ({**TEMPLATES, "head": "transform", "denoise_second_shift": "first", **WARM}, "mask", PLAIN),
-    "promptbert, words": ({**ONE_TEMPLATE, "head": "transform", "trained": "prompt"}, "mask", PLAIN),
-    "promptbert, given": ({**ONE_TEMPLATE, "view": "given", "denoise_gradient": False}, "mask", TRIPLETS),
-    "diffaug": ({"template": TEMPLATES["template"], "denoise": False, "prefix_length": 2}, "mask", PLAIN, "contrastive",
-                lambda m, b: losses.diffaug(*m.view_vectors(b))),
-    "diffcse": ({"rtd_weight": 0.0, **WARM}, "cls", PLAIN, "contrastive",
-                lambda m, b: losses.diffcse(*m.view_vectors(b), **WARM)),
-    "infocse": ({**INFOCSE, **WARM}, "cls", PLAIN, "contrastive",
-                lambda m, b: losses.infocse(*m.view_vectors(b), **WARM)),
-    "infocse, tanh": ({**INFOCSE, "projector": "tanh", **WARM}, "cls", PLAIN),
-    "sarcse": ({"beta": 0.0, "gamma": 0.0}, "text_cnn", PLAIN, "contrastive", lambda m, b: losses.sarcse(*views(m, b))),
-    "sarcse, rebuilt": ({"beta": 0.3, "gamma": 0.7, "self_adaptive": False}, "text_cnn", PLAIN),
-    "sarcse, given": ({"unpool": "repeat+position", "transposed_fusion": "separate", "beta": 1.0, "self_adaptive": False,
-                       "view": "given"}, "text_cnn", TRIPLETS),
-    "ct": ({"k": 1, "reduction": "mean"}, "mean", PLAIN, "tension", lambda m, b: losses.ct(*tension(m, b), b.labels)),
-    "ct, in batch": ({"objective": "in-batch", "scale": 2.0}, "mean", PLAIN, "in_batch",
-                     lambda m, b: losses.ct_in_batch(*tension(m, b), scale=m.log_scale.exp())),
-    "sbert, nli": ({"objective": "nli"}, "mean", NLI, "nli", lambda m, b: losses.sbert_nli(
-        *views(m, b), b.labels, m.classifier.linear.weight, m.classifier.linear.bias)),
-    "sbert, features": ({"objective": "nli", "features": ["product", "u"], "bias": False}, "max", NLI, "nli",
-                        lambda m, b: losses.sbert_nli(*views(m, b), b.labels, m.classifier.linear.weight,
-                                                      features=("product", "u"))),
-    "sbert, rescaled": ({"objective": "sts", "similarity": "rescaled_cosine", "scale": [-1, 6]}, "cls", PAIRS, "sts",
-                        lambda m, b: losses.sbert_regression(*views(m, b), b.scores, scale=(-1, 6),
-                                                             similarity="rescaled_cosine")),
-    "sbert, sts": ({"objective": "sts"}, "mean", PAIRS, "sts", lambda m, b: losses.sbert_regression(*views(m, b), b.scores)),
-    "sbert, triplet": ({"objective": "triplet", "margin": 2.0}, "mean", TRIPLETS, "triplet",
-                       lambda m, b: losses.triplet(*views(m, b), margin=2.0)),
-    "cosent": ({"scale": 5.0}, "cls", PAIRS, "cosent", lambda m, b: losses.cosent(*views(m, b), b.scores, scale=5.0)),
-    "angle, triplets": ({"format": "triplets", "cosine_weight": 0.5}, "cls", TRIPLETS, None,
-                        lambda m, b: losses.angle_triplets(*views(m, b), cosine_weight=0.5)),
-    "angle, scores": ({"ibn_weight": 0.0, "angle_weight": 1.0}, "mean", PAIRS, "angle",
-                      lambda m, b: losses.angle(*views(m, b), b.scores, ibn_weight=0.0, angle_weight=1.0)),
-    "rankcse": ({**WORDS, "loss": "listnet"}, "cls", PLAIN, "ranking",
-                lambda m, b: losses.rankcse(*m.view_vectors(b), b.by_row["teacher similarities"], loss="listnet")),
-    "whitenedcse": ({"split": "per_view", **WHITENED}, "cls", PLAIN, "contrastive",
-                    lambda m, b: losses.whitenedcse(*whitened(m, b), **WARM)),
-    "whitenedcse, per third": ({"split": "per_third", **WHITENED}, "cls", PLAIN),
-    "whitenedcse, no constant": ({"split": "per_view", "groups": 8, "detach_matrix": False, **WARM}, "cls", PLAIN),
-    "whitenedcse, whole": ({"split": "whole", **WHITENED, "groups": 4, "reduce": "mean"}, "cls", PLAIN),
-    "whitenedcse, repeated": ({"split": "per_third", "groups": 16, "repeat": {"rate": 0.6}}, "cls", PLAIN),
-    "pcl": ({"peer": {"mask": True}}, "cls", PLAIN, None, lambda m, b: losses.pcl(views(m, b), peer_views(m, b))),
-    "pcl, clean": ({**FEW, "peer": {"mask": True, "head": "own"}, **CLEAN}, "cls", PLAIN, None,
-                   lambda m, b: losses.pcl(views(m, b), peer_views(m, b, m.peer_head), **CLEAN, **WARM)),
-    "pcl, released": ({**FEW, "peer": {}}, "cls", PLAIN, None,
-                      lambda m, b: losses.pcl(views(m, b), peer_views(m, b), **WARM)),
-    "pcl, frozen": ({**FEW, "peer": {"frozen": True, "mask": True}}, "cls", PLAIN, None, frozen_pcl),
-    "pcl, no head": ({**FEW, "peer": {"mask": True}, "head": "none", "augmentations": []}, "cls", PLAIN, None,
-                     lambda m, b: losses.pcl(views(m, b), m.peer(b.ids, b.mask).split(len(b)), **WARM)),
-    "pcl, no peer": ({**FEW, "peer": None}, "cls", PLAIN, None, lambda m, b: losses.pcl(views(m, b), **WARM)),
-    "distil": ({"teachers": [{"model": "minilm"}], "projection": "linear"}, "mean", PLAIN, "vectors",
-               lambda m, b: losses.distil(m.linear(*views(m, b)), b.by_row["teacher vectors"])),
-    "distil, rows": ({**WORDS, **KL}, "mean", PLAIN, "similarities",
-                     lambda m, b: losses.distil(*views(m, b), b.by_row["teacher similarities"], **KL)),
-    "sncse": ({**TEMPLATES, "negation": "verbs", "lookup": "line", **MARGINS}, "mask", PLAIN, None,
-              lambda m, b: losses.sncse(*m._vectors(b.ids, b.mask, len(b)).split(len(b)), **MARGINS)),
-    "sg-opt": ({**SGOPT, "regulariser_weight": 0.0}, "mean", PLAIN, "contrastive",
-               lambda m, b: losses.sgopt(m.projector(*views(m, b)), layers(m, b), temperature=0.1)),
-    **{f"sg-opt, {objective}{', trained' * (guide == 'trained')}": (
-        {**SGOPT, "objective": objective, "guide": guide, "skip_negative": skip}, "cls", PLAIN)
-       for objective, guide, skip in (("sg", "frozen", False), ("opt1", "frozen", False), ("opt2", "frozen", True),
-                                      ("sg-opt", "trained", False), ("opt1", "trained", False))},
-    "is-bert": ({}, "mean_cnn", PLAIN, None, lambda m, b: losses.isbert(*token_features(m, b))),
-    "is-bert, states": ({"padding": "states"}, "mean_cnn", PLAIN),
-    "mlm": ({"probability": 0.4}, "mean", PLAIN),
-    "tsdae": ({}, "cls", PLAIN),
-}
 POOLS = {"cls": lambda state: state[0], "mean": lambda state: state.mean(0), "max": lambda state: state.amax(0)}
 # methods whose vectors are of the texts as they are read -> the tanh layer behind the pooler
 ENCODED = {**dict.fromkeys(("simcse", "rankcse", "esimcse", "pcl"), "head"),
@@ -181,44 +29,19 @@ OF_ALL_ROWS = {"rankcse", "distil, rows"}  # a teacher's similarities have a col
 ALONE = {"ct", "esimcse"}  # groups of rows, and a queue of all processes' vectors: their own tests
 TOO_FEW = {"whitenedcse, no constant", "whitenedcse, repeated"}  # no covariance of full rank of a process's own rows
 # of these each process's own rows alone have a gradient with training.gather simcse
-CONTRASTIVE = {"simcse", "simcse, given", "mirror-bert", "promptbert", "pcl", "sarcse", "sg-opt", "rankcse"}
+CONTRASTIVE = {"simcse", "simcse, given", "mirror-bert", "promptbert", "pcl", "sarcse", "sg-opt", "rankcse",
+               "angle, triplets"}
 RELEASED = ["infocse", "whitenedcse, per third"]
+# Of two processes these gather what another case does.
+SAME = {"simcse, dot", "promptbert, transform", "promptbert, given", "sarcse, given", "sbert, features",
+        "sbert, rescaled", "pcl, released", "pcl, frozen", "pcl, no head", "whitenedcse, no constant",
+        "whitenedcse, repeated", "sg-opt, opt1, trained", "infocse, tanh"}
+SHARED = [case for case in CASES if case not in ALONE | SAME]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return promptbert_oracle.build(tmp_path_factory.mktemp("terms") / "model", "bert")
-
-
-def method_and_batch(folder, case, split=None, rank=0, more_padding=0):
-    """In float64, at its last stage. split: the rows of each process, None where there is one."""
-    options, pooler, texts, *_ = CASES[case]
-    method = make(load_method(case.partition(",")[0]), folder, options, pooler=pooler)
-    rows, generator = LabelledRows(folder, texts), np.random.default_rng(0)
-    if labelled := texts is NLI:
-        torch.manual_seed(1)
-        method.classifier.set_shape(method.backbone.vector_width, 3)
-        method.double()
-    method.start_stage(method.stages_for(method.options)[-1])
-    read = method.labelled_views(rows, generator) if labelled else method.views(rows, generator)
-    pad = method.backbone.tokenizer.pad_token_id
-    batch = to_batch(read, shares_of(len(read.tokens[0]), split, rank), pad, torch.device("cpu"))
-    batch.labelled_only = labelled
-    grow = torch.nn.functional.pad
-    batch.ids, batch.mask = grow(batch.ids, (0, more_padding), value=pad), grow(batch.mask, (0, more_padding))
-    batch.extra = {name: grow(values, (0, more_padding), value=IGNORED if name.endswith("labels") else pad)
-                   for name, values in batch.extra.items()}
-    return method, batch
-
-
-def split_of(case):
-    """An uneven one: an even one would hide a mean of means."""
-    count = len(next(iter(CASES[case][2].values())))
-    return count - count // 3, count // 3
-
-
-def numbers(terms):
-    return {name: term.value.item() for name, term in terms.items()}
 
 
 @pytest.mark.parametrize("case", PUBLIC)
@@ -277,40 +100,51 @@ def test_under_autocast_every_term_is_computed_in_float32_from_vectors_that_are_
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_trained_has_a_finite_gradient_and_counts_are_foreseen(folder, case):
+def test_gradients_are_finite_counts_foreseen_and_metrics_of_what_was_read_since_they_were_logged_last(folder, case):
     method, batch = method_and_batch(folder, case)
+    assert method.metrics() == {} or case == "ct, in batch"  # which logs its scale
+    counters = {name: value.clone() for name, value in method.named_buffers()
+                if not name.startswith(("queue.", "projector."))}
     terms = method(batch)
+    changed = [name for name, value in counters.items() if not torch.equal(dict(method.named_buffers())[name], value)]
     total(terms).backward()
     assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in method.parameters()
                if weight.requires_grad)
     foreseen = method.counts(batch)
     assert {name: terms[name].count for name in foreseen} == foreseen
     assert all(term.count % len(batch) == 0 for name, term in terms.items() if name not in foreseen)
-
-
-@pytest.mark.parametrize("case", [case for case in CASES if case != "ct, in batch"])  # which logs its scale
-def test_metrics_are_of_what_was_read_since_they_were_logged_last(folder, case):
-    method, batch = method_and_batch(folder, case)
-    assert method.metrics() == {}
-    counters = {name: value.clone() for name, value in method.named_buffers()
-                if not name.startswith(("queue.", "projector."))}
-    method(batch)
-    changed = [name for name, value in counters.items() if not torch.equal(dict(method.named_buffers())[name], value)]
     metrics = method.metrics()
-    assert bool(metrics) == bool(changed) and all(np.isfinite(value) and value >= 0 for value in metrics.values())
-    assert method.metrics() == {}
+    assert all(np.isfinite(value) and value >= 0 for value in metrics.values())
+    if case != "ct, in batch":
+        assert bool(metrics) == bool(changed) and method.metrics() == {}
     method(batch)
     assert method.metrics() == metrics
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "consert"])  # which is tested by another pooler
 def test_the_backbone_is_tested_without_what_only_training_has(folder, case):
-    method, _ = method_and_batch(folder, case)
+    method, batch = method_and_batch(folder, case)
+    vectors = method.vectors(batch.ids, batch.mask)  # what the semi-supervised wrappers compare
+    assert vectors.ndim == 2 and len(vectors) == len(batch.ids) and vectors.requires_grad and vectors.isfinite().all()
     inference = method.inference()
     prompted = CASES[case][1] == "mask"
     assert inference.model is method.backbone.model and inference.tokenizer is method.backbone.tokenizer
     assert (inference.pooler, inference.dense) == (CASES[case][1], None) and inference.token_pooler is method.backbone.head
     assert (inference.prompt is not None) == prompted and (inference.masked_lm is not None) == (case == "mlm")
+
+
+@pytest.mark.parametrize("case", [*CASES, *ELSEWHERE])
+def test_on_a_device_that_refuses_the_cpu_s_tensors_losses_and_gradients_are_the_cpu_s(folder, case):
+    found = []
+    with pretend_device() as pretended:
+        for device in (CPU, pretended.device):
+            method, batch = method_and_batch(folder, case, device=device)
+            terms = method(batch)
+            total(terms).backward()
+            squares = [weight.grad.square().sum() for weight in method.parameters() if weight.grad is not None]
+            found.append({**numbers(terms), **method.metrics(), "norm": float(torch.stack(squares).sum().sqrt())})
+    assert found[0].keys() == found[1].keys() and found[0]["norm"] > 0
+    assert found[1] == pytest.approx(found[0], rel=1e-6, abs=1e-8)
 
 
 @pytest.mark.parametrize("method", ["simcse", "pcl", "rankcse", "sncse", "promptbert"])
@@ -336,19 +170,18 @@ def test_a_masked_lm_head_that_the_checkpoint_lacks_is_said_to_be_new(folder, en
 
 @pytest.mark.parametrize("case", [case for case in CASES if case not in OF_ALL_ROWS | ALONE | TOO_FEW])
 def test_local_gathering_leaves_each_process_to_its_own_rows(folder, case):
-    for rank in range(2):
-        method, batch = method_and_batch(folder, case, split_of(case), rank)
-        method.gather_mode = "local"
-        alone, batch_alone = method_and_batch(folder, case)[0], copy(batch)
-        batch_alone.shares = Shares((len(batch),))
-        assert numbers(method(batch)) == pytest.approx(numbers(alone(batch_alone)), rel=1e-12)
-        assert method.counts(batch) == alone.counts(batch_alone)
+    method, batch = method_and_batch(folder, case, split_of(case), 1)
+    method.gather_mode = "local"
+    found, counts = numbers(method(batch)), method.counts(batch)
+    method.gather_mode, batch.shares = "exact", Shares((len(batch),))
+    assert found == pytest.approx(numbers(method(batch)), rel=1e-12)
+    assert counts == method.counts(batch)
 
 
 def passes_of_rank(rank, folder):
     """(case, mode) -> terms, gradients, running statistics and vectors."""
     passes = {}
-    for case in [case for case in CASES if case not in ALONE]:
+    for case in SHARED:
         for mode in ("exact", *["simcse"] * (case in CONTRASTIVE or case in RELEASED)):
             method, batch = method_and_batch(folder, case, split_of(case), rank)
             method.gather_mode = mode
@@ -364,7 +197,7 @@ def both(folder, tmp_path_factory):
     return both_find(tmp_path_factory.mktemp("shares"), passes_of_rank, folder)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case not in ALONE])
+@pytest.mark.parametrize("case", SHARED)
 def test_two_processes_have_the_gradient_and_the_statistics_of_one(folder, both, case):
     method, batch = method_and_batch(folder, case)
     terms, gradients = second_pass(method, batch)

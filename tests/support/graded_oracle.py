@@ -41,13 +41,6 @@ def naive_in_batch(first, second, labels, scale):
     return sum(losses) / len(losses)
 
 
-def naive_cross_entropy(queries, columns, scale):
-    losses = [-torch.log(torch.exp(scale * cosine(query, columns[i]))
-                         / sum(torch.exp(scale * cosine(query, column)) for column in columns))
-              for i, query in enumerate(queries)]
-    return sum(losses) / len(losses)
-
-
 def gradients(value, *inputs):
     return torch.autograd.grad(value, inputs, retain_graph=True, allow_unused=True, materialize_grads=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import ExitStack
 from typing import Literal, get_args, get_origin
 from unittest import mock
 
@@ -116,16 +117,20 @@ def _others(options, name, value):
     return [each for each in values if each != value or type(each) is not type(value)]
 
 
-def effect(place, folder, name, changes):
-    """What a run of `name` in method_runs with these changes begins with; an error where it is refused."""
+def effect(place, folder, name, changes, tested=True):
+    """What a run of `name` in method_runs with these changes begins with; an error where it is refused. tested: with the
+    vectors of the encoders that are tested and selected by, which take as long as all else."""
     seen = []
 
     def look(prepared, callback):
-        seen.append(_first_steps(prepared))
+        seen.append(repr([*_first_steps(prepared), *(_tested(prepared.method) if tested else ())]))
         raise _Seen
 
     shutil.rmtree(folder, ignore_errors=True)
-    with mock.patch.object(run, "_train_stages", look), mock.patch.object(prepare, "try_export", lambda *given: None):
+    with ExitStack() as patches:
+        patches.enter_context(mock.patch.object(run, "_train_stages", look))
+        for name_of_check in ("try_export", "_check_first_state"):
+            patches.enter_context(mock.patch.object(prepare, name_of_check, lambda *given: None))
         try:
             recipe = recipe_of(place, name, **changes)
             run.train(TrainOptions(recipe=recipe, output=folder, device="cpu", data_dir=place / "data"), lambda line: None)
@@ -154,9 +159,12 @@ def _first_steps(prepared):
         steps.append([(name, None if weight.grad is None else float(weight.grad.norm()))
                       for name, weight in method.named_parameters() if weight.requires_grad])
         steps.append((method.rates(), sorted(method.candidates())))
+    return steps
+
+
+def _tested(method):
     method.eval()
     with torch.no_grad():
-        steps.append([np.round(live_encoder(each, "live").encode(TEXTS), 6).tolist()
-                      for each in (method.inference(), method.dev_inference())])
-        steps.append(sorted(method.diagnose()))
-    return repr(steps)
+        vectors = [np.round(live_encoder(each, "live").encode(TEXTS), 6).tolist()
+                   for each in (method.inference(), method.dev_inference())]
+        return vectors, sorted(method.diagnose())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 
 import nli_files
 import promptbert_oracle
@@ -11,7 +10,6 @@ import pytest
 import tiny_models
 from accelerate import PartialState
 
-from stsbench.training.engine.callbacks import TrainingCallback
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.recipes.sample import sample_settings
 from stsbench.training.runs import run
@@ -206,17 +204,6 @@ class StopAt:
 
     def dev(self, step, name, score, best):
         pass
-
-
-class InterruptAt(TrainingCallback):
-    """Interrupts the process, as Ctrl-C does, behind a step."""
-
-    def __init__(self, step):
-        self.at = step
-
-    def doing(self, step, what=""):
-        if step == self.at:
-            signal.raise_signal(signal.SIGINT)
 
 
 def on_device(monkeypatch, pretended):

@@ -58,31 +58,6 @@ def same_gradients(found, expected, rel=1e-9):
             assert (found[name] - gradient).abs().max() < 1e-12 + rel * gradient.abs().max(), name
 
 
-def passes(rank, made, folder, chosen, splits):
-    """(split, number) -> `second_pass` of made(folder, chosen[number], split, rank), which is (method, batch).
-
-    Every choice under the last split, which is to be the most uneven: an even one hides a mean of means. The first choice
-    under all.
-    """
-    return {(split, number): second_pass(*made(folder, options, split, rank), processes=2)
-            for split in splits for number, options in enumerate(chosen) if number == 0 or split == splits[-1]}
-
-
-def passes_of_two(place: Path, made, folder, chosen, splits) -> list:
-    """[rank] -> its `passes`, in two processes."""
-    return both_find(place, passes, made, folder, chosen, splits)
-
-
-def check_same_as_one(computed, number, method, batch, rel=1e-9, gradients=1e-9):
-    """What `passes_of_two` gives for `number`, however the batch was split, is what one process computes."""
-    means, expected = second_pass(method, batch)
-    compared = [each for by_rank in computed for (_, which), each in by_rank.items() if which == number]
-    assert compared
-    for theirs, their_gradients in compared:
-        assert theirs == pytest.approx(means, rel=rel)
-        same_gradients(their_gradients, expected, gradients)
-
-
 def shares_of(total: int, split, rank) -> Shares:
     """Of `total` rows those of process `rank`; split: the rows of each process, None where there is one."""
     return Shares((total,)) if split is None else Shares(split, rank)

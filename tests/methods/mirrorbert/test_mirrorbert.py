@@ -1,22 +1,19 @@
-"""Mirror-BERT written out: spans by loops over characters, layers head by head, the mean position by position."""
+"""Mirror-BERT written out: spans by loops over characters, texts read one at a time, the mean position by position."""
 
 from __future__ import annotations
 
-import json
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
 import torch
 from info_nce_oracle import naive_nt_xent
 from method_oracle import MemoryRows, _reference, batch_of, make, tokens, total
-from tiny_models import build
-from torch.nn import functional
-from training_runs import make_text, settings
 from transformers import AutoModel
 
 import stsbench
 from stsbench.encoders.load import load_encoder
-from stsbench.errors import EncoderError, StsbenchError
+from stsbench.errors import EncoderError
 from stsbench.methods.mirrorbert.method import MirrorBERT, mask_span, mask_spans
 from stsbench.methods.mirrorbert.options import MirrorBERTOptions
 
@@ -54,32 +51,18 @@ def masked(texts, mask, seed=0, size=3, least=6, first=False):
 
 
 def states(folder, ids, real, kept=None):
-    """float64 (L, d) last states of one text with padding: each head by itself, its keys the real tokens.
+    """float64 (L, d) last states of one text with padding by transformers.
 
     ids: (L,) padding included; real: how many are real; kept: (layers, heads), whose heads count, or None for all.
     """
     model = _reference(AutoModel, folder)
-    with torch.no_grad():
-        hidden = model.embeddings(input_ids=torch.tensor([ids]))[0]
-        for number, layer in enumerate(model.encoder.layer):
-            inner, size = layer.attention.self, layer.attention.self.attention_head_size
-            heads = []
-            for head in range(inner.num_attention_heads):
-                part = slice(head * size, (head + 1) * size)
-                q, k, v = (
-                    functional.linear(hidden, linear.weight[part], linear.bias[part])
-                    for linear in (inner.query, inner.key, inner.value)
-                )
-                shares = torch.softmax(q @ k[:real].T / size**0.5, dim=1)
-                factor = 1.0
-                if kept is not None:
-                    count = int(sum(kept[number]))
-                    factor = len(kept[number]) / count if kept[number][head] else 0.0
-                heads.append(factor * shares @ v[:real])
-            output = layer.attention.output
-            hidden = output.LayerNorm(output.dense(torch.cat(heads, dim=1)) + hidden)
-            hidden = layer.output.LayerNorm(layer.output.dense(layer.intermediate(hidden)) + hidden)
-    return hidden
+    with ExitStack() as hooks, torch.no_grad():
+        for layer, heads in zip(model.encoder.layer, () if kept is None else kept, strict=kept is not None):
+            factor = torch.tensor(heads / heads.mean()).repeat_interleave(layer.attention.self.attention_head_size)
+            hook = layer.attention.output.dense.register_forward_pre_hook(lambda _, given, by=factor: (given[0] * by,))
+            hooks.callback(hook.remove)
+        mask = (torch.arange(len(ids)) < real).long()
+        return model(input_ids=torch.tensor([ids]), attention_mask=mask[None]).last_hidden_state[0]
 
 
 def vectors(folder, texts, pooler="mean_padded:12", kept=None):
@@ -216,14 +199,3 @@ def test_the_length_of_training_changes_the_loss_and_that_of_the_test_the_tested
     assert np.abs(other.encode(TEXTS) - encoder.encode(TEXTS)).max() > 1e-2
     years = ("sts12", "sts13", "sts14", "sts15", "sts16")  # STS-B's sentences were drawn from their test sets
     assert tuple(summary["data"]["main"]["texts_of"]) == encoder.traits.trained_on == years
-
-
-def test_views_without_noise_need_a_backbone_with_dropout(tmp_path):
-    values = settings(build(tmp_path / "model", pooler=False), make_text(tmp_path), **{
-        "data.sample": None, "data.sample_seed": None, "options.span_chars": 0, "backbone.dropout": None,
-        "backbone.pooler": "mean", "selection.by": "none", "training.max_steps": 1})
-    config = tmp_path / "model" / "config.json"
-    still = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
-    config.write_text(json.dumps(json.loads(config.read_text("utf-8")) | still), "utf-8")
-    with pytest.raises(StsbenchError, match="has no dropout"):
-        stsbench.train("mirror-bert", output=tmp_path / "run", settings=values, device="cpu")

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from method_oracle import MemoryRows, batch_of, logits, make, tokens
 from tiny_models import sentences
-from transformers import AutoTokenizer
 
 from stsbench.methods.mlm.method import MaskedLM
 from stsbench.training.api.batch import IGNORED
@@ -51,15 +50,6 @@ def test_the_shares_of_masking(probability, masked, random):
         assert np.abs(np.delete(found, MASK) - ratio).max() < 6 * math.sqrt(ratio) + 0.1 * ratio
     else:
         assert not len(others)
-
-
-def test_positions_and_rows_are_chosen_alike():
-    rng = np.random.default_rng(1)
-    rows = [np.full(10, 7) for _ in range(4000)]
-    chosen = np.stack(mask_tokens(rows, SPECIAL, MASK, SIZE, rng, 0.2)[1]) != IGNORED
-    assert all(within(int(column.sum()), 4000, 0.2) for column in chosen.T)
-    together = int((chosen[:, 0] & chosen[:, 1]).sum())  # each on its own
-    assert within(together, 4000, 0.04)
 
 
 @given(
@@ -108,16 +98,6 @@ def test_loss_and_accuracy(tiny_lm, options):
     assert method.metrics() == {"masked_accuracy": rights / counts}
 
 
-def test_only_masked_positions_get_logits(tiny_lm):
-    method, seen = make(MaskedLM, tiny_lm), []
-    method.head.register_forward_hook(lambda _, inputs, output: seen.append((inputs[0].shape, output.shape)))
-    batch = batch_of(method, MemoryRows(tiny_lm, TEXTS))
-    method(batch)
-    count = int((batch.extra["mlm_labels"] != IGNORED).sum())
-    assert 0 < count < int(batch.mask.sum()) / 2
-    assert seen == [((count, 32), (count, len(method.backbone.tokenizer)))]
-
-
 def test_a_batch_without_a_masked_token_has_no_loss_but_a_gradient(tiny_lm):
     method = make(MaskedLM, tiny_lm, {"probability": 1e-9})
     term = method(batch_of(method, MemoryRows(tiny_lm, TEXTS)))["mlm"]
@@ -134,20 +114,6 @@ def test_the_parameters_that_learn(tiny_lm, encoders, tied):
         assert not [name for name, weight in method.named_parameters() if weight.grad is None or not weight.grad.any()]
         embedding = method.backbone.model.get_input_embeddings().weight
         assert (method.head.decoder.weight is embedding) == tied
-
-
-def test_views_depend_on_the_generator_alone(tiny_lm):
-    method, rows = make(MaskedLM, tiny_lm, {"probability": 0.5}), MemoryRows(tiny_lm, TEXTS)
-    first, again, other = (method.views(rows, np.random.default_rng(seed)) for seed in (1, 1, 2))
-    (ids,), (labels,) = first.tokens, first.extra["mlm_labels"]
-    plain = tokens(tiny_lm, TEXTS["sentence"])
-    special = AutoTokenizer.from_pretrained(tiny_lm).all_special_ids
-    for row, copy, wanted in zip(plain, ids, labels, strict=True):
-        assert [token if label == IGNORED else int(label) for token, label in zip(copy, wanted, strict=True)] == row
-        assert all(label == IGNORED or label not in special for label in wanted)
-    for one, two in zip(first.tokens[0], again.tokens[0], strict=True):
-        assert one.tolist() == two.tolist()
-    assert [row.tolist() for row in other.tokens[0]] != [row.tolist() for row in ids]
 
 
 def test_the_tested_encoder_stands_in_its_masked_lm_and_reads_anchors_of_pairs_too(tiny_lm):

@@ -49,9 +49,6 @@ def gradients(method):
     return {name: weight.grad for name, weight in method.named_parameters() if weight.requires_grad}
 
 
-# The six terms -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 @pytest.mark.parametrize("mask", [False, True])
 def test_padding_is_text_to_a_peer_without_a_mask_and_to_nobody_else(folders, family, mask):
@@ -99,9 +96,6 @@ def test_without_peer_and_groups_it_is_simcse(folders):
     assert all(first[0] == second[0] and torch.equal(first[1], second[1]) for first, second in pairs)
 
 
-# The peer --------------------------------------------------------------------------------------------------------
-
-
 def test_it_starts_as_the_encoder_and_has_the_stored_pooler(folders):
     method = pcl(folders["bert"], peer={"head": "own"})
     for (name, first), (other, second) in zip(method.backbone.named_parameters(), method.peer.backbone.named_parameters(),
@@ -127,17 +121,6 @@ def test_a_peer_from_elsewhere_is_an_input(folders):
     assert method.inputs() == pcl(folders["bert"], peer={"model": str(folders["other"]), "frozen": True}).inputs()
     ours, theirs = (next(module.parameters()) for module in (method.backbone, method.peer.backbone))
     assert (theirs - 0.9 * ours).abs().max() < 1e-6
-
-
-def test_a_frozen_peer_keeps_its_dropout(folders):
-    method = pcl(folders["bert"], dropout=0.2, **FEW, peer={"frozen": True, "head": "own"})
-    batch = batch_of(method, rows(folders["bert"]))
-    first, second, *_ = method.peer(batch.ids, batch.mask).split(N)
-    assert not torch.equal(first, second)  # or the peer's two views of a sentence were one
-    assert method.notes() == ["options.peer frozen, with a head of its own: the head has random weights and is not trained"]
-
-
-# The views -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=["bert", "roberta"])
@@ -169,19 +152,6 @@ def test_the_ends_stay(folder):
         assert len(more) == min(len(ids) + round(0.2 * m), LIMIT)
         assert set(fewer) <= set(ids) and set(more) == set(ids)
     assert any(len(ids) == LIMIT for ids in plain) and max(map(len, repeat)) == LIMIT
-
-
-def test_a_reversed_view_is_the_same_each_time_and_a_shuffled_one_is_not(folder):
-    _, views = views_of(folder, ["reverse", "reverse", "shuffle", "shuffle"])
-    assert views[2] == views[3] and views[4] != views[5]
-    again = views_of(folder, ["reverse", "reverse", "shuffle", "shuffle"])[1]
-    other = views_of(folder, ["reverse", "reverse", "shuffle", "shuffle"], seed=1)[1]
-    assert again == views and other[4] != views[4]
-
-
-def test_a_longer_limit_leaves_room_to_repeat(folder):
-    _, views = views_of(folder, ["repeat"], limit=LIMIT + 4)
-    assert all(len(more) == len(ids) + round(0.2 * (len(ids) - 2)) for ids, more in zip(views[0], views[2], strict=True))
 
 
 def test_a_text_without_a_word_is_left_alone_and_one_without_special_tokens_has_no_ends_to_keep(folder):

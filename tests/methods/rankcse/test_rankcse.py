@@ -1,16 +1,13 @@
-"""RankCSE's terms against loops over texts encoded one at a time, and what its teachers are to a run."""
+"""RankCSE's terms on texts encoded one at a time, as a section of other methods, too; teachers that cannot be read."""
 
 from __future__ import annotations
 
-import json
 import math
-import shutil
 
 import numpy as np
 import pytest
 import torch
 from method_oracle import MemoryRows, batch_of, make, total
-from method_runs import StopAt, Stopped, cached_place, recipe_of, train
 from shipped_recipes import one_line
 from simcse_oracle import PLAIN, QUADRUPLES, TRIPLETS, cls, naive_info_nce, same
 
@@ -21,8 +18,6 @@ from stsbench.methods.simcse.method import SimCSE
 from stsbench.training.api.batch import Shares
 from stsbench.training.api.ranking_options import RankingOptions
 from stsbench.training.engine.objective import Ranked
-from stsbench.training.recipes.method_plan import load_plan
-from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows.batches import to_batch
 
 WORDS = {"model": "lexical:token-set"}
@@ -110,14 +105,6 @@ def test_local_rows_are_ranked_among_themselves(tiny_lm):
         assert term.value.item() == pytest.approx(alone[name].value.item(), abs=1e-12) and term.count == 4
 
 
-def test_sentences_that_occur_twice_are_as_near_as_the_row_itself(tiny_lm):
-    method = make(RankCSE, tiny_lm, {"teachers": teachers(tiny_lm)})
-    rows = MemoryRows(tiny_lm, {"sentence": [*PLAIN["sentence"], PLAIN["sentence"][1]]})
-    similarities = batch_of(method, rows).by_row["teacher similarities"]
-    assert torch.equal(similarities[:, 1], similarities[:, 5]) and torch.equal(similarities[1], similarities[5])
-    assert similarities.diagonal().numpy() == pytest.approx(1, abs=1e-6)
-
-
 @pytest.mark.parametrize(("teacher", "message"), [
     ({"model": "no/such-model-here", "settings": {"offline": True}}, "options.teachers: "),
     ({**WORDS, "settings": {"pooler": "cls"}}, "options.teachers: --pooler does not apply"),
@@ -137,50 +124,3 @@ def test_a_text_that_the_method_makes_of_rows_is_not_ranked(tiny_lm):
 
 
 # Runs ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    yield from cached_place(tmp_path_factory.mktemp("rankcse"))
-
-
-def test_a_run_knows_its_teachers_by_fingerprint_and_exports_none(place, tmp_path):
-    summary, _ = train(recipe_of(place, "rankcse"), tmp_path / "run", place)
-    encoders = [load_encoder(str(place / "model"), pooler="mean"), load_encoder("lexical:token-set")]
-    known = {f"teacher {k}": encoder.identity.fingerprint() for k, encoder in enumerate(encoders, 1)}
-    assert summary["teachers"] == known
-    position = json.loads(next((tmp_path / "run" / "checkpoints").glob("0-*/position.json")).read_text("utf-8"))
-    assert {key: value for key, value in position["inputs"].items() if key.startswith("teacher")} == known
-    plain, _ = train(recipe_of(place, "simcse", **{"options.mlm_weight": 0}), tmp_path / "plain", place)
-    assert "teachers" not in plain
-    names = [{path.name for path in (tmp_path / run / "best").rglob("*")} for run in ("run", "plain")]
-    assert names[0] == names[1]
-
-
-def test_another_teacher_is_no_resumption(place, tmp_path):
-    changed = place / "teacher"
-    shutil.copytree(place / "model", changed)
-    recipe = recipe_of(place, "promptbert-ranked", **{"training.accumulate": 1, "ranking.teachers": [
-        {"model": "teacher", "settings": {"pooler": "mean"}}]})
-    with pytest.raises(Stopped):
-        train(recipe, tmp_path / "run", place, callback=StopAt(2))
-    config = json.loads((changed / "config.json").read_text("utf-8"))
-    (changed / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 1e-6}), "utf-8")
-    one_line(lambda: train(recipe, tmp_path / "run", place, resume=True), "the teacher 1 is not what")
-
-
-def test_what_the_section_ranking_refuses():
-    def plan(method, *settings):
-        return lambda: load_plan(load_recipe(method, None, settings))
-
-    section = "ranking.teachers=[{model: 'lexical:token-set'}]"
-    assert plan("simcse", section)().ranking == RankingOptions(teachers=(WORDS,))
-    one_line(plan("rankcse", section), "ranking: the method rankcse ranks by its own options")
-    idle = plan("simcse", section, "ranking.loss=listnet", "ranking.eps=1e-7")
-    one_line(idle, "--set: ranking", "eps 1e-07 has no effect with loss listnet")
-    one_line(plan("simcse", "ranking.gamma=1"), "--set: ranking", "gamma 1 needs teachers: name an encoder")
-
-
-def test_a_method_that_contrasts_nothing_cannot_be_ranked(place, tmp_path):
-    recipe = recipe_of(place, "mlm", **{"ranking.teachers": [WORDS], "selection.by": "none", "data.held_out": 0})
-    one_line(lambda: train(recipe, tmp_path / "run", place), "ranking: mlm compares no two views by the shared")

@@ -30,7 +30,6 @@ from stsbench.training.runs.run import train as run
 from stsbench.training.runs.run_folder import read_manifest
 
 TEXTS = tiny_models.sentences(12, longest=9, seed=3)
-CLASSES, SCORES = [2, 0, 1, 1, 0, 2], [0.0, 5.0, 3.8, 1.25, 2.5, 4.4]
 LABELS = ("contradiction", "entailment", "neutral")
 ROLES = {"nli": ("premise", "hypothesis"), "sts": ("sentence1", "sentence2"), "triplet": ("anchor", "positive", "negative")}
 
@@ -128,9 +127,6 @@ def test_the_tested_pooler_is_exported_and_another_one_selected_by(folder, tmp_p
     assert np.abs(ours.encode(TEXTS) - theirs.encode(TEXTS)).max() < 5e-6
 
 
-# Runs ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """(a run of both stages that nobody disturbed, the values it was trained with, the cache)."""
@@ -153,26 +149,14 @@ def test_pairs_of_stsb_are_said_to_be_in_the_tests_of_the_years(whole):
     assert list(read_trained_on(whole[0] / "best")) == years
 
 
-@pytest.mark.parametrize("first", ["nli", "nli-sts"])
-def test_stage_by_stage_is_the_same_run(whole, tmp_path, first):
-    """Also from a run of the NLI objective alone."""
+def test_stage_by_stage_is_the_same_run(whole, tmp_path):
+    """From a run of the NLI objective alone."""
     folder, values, cache = whole
     how = {"method": "sbert", "recipe": "nli-bert-base", "cache": cache}
     alone = {key: value for key, value in values.items() if key not in ("data.file", "stages.sts.training")}
-    before = {**alone, "options.objective": "nli"} if first == "nli" else values
-    assert train(tmp_path / "one", before, stage=1, **how) == (0, None)
+    assert train(tmp_path / "one", {**alone, "options.objective": "nli"}, stage=1, **how) == (0, None)
     assert train(tmp_path / "two", values, stage=2, start_from=tmp_path / "one", **how) == (0, None)
     assert weights_of(tmp_path / "two") == weights_of(folder)
-
-
-def test_a_run_of_scores_is_no_first_stage(whole, tmp_path):
-    _, values, cache = whole
-    how = {"method": "sbert", "recipe": "stsb-bert-base", "cache": cache}
-    alone = {key: value for key, value in values.items() if key not in ("labelled.file", "stages.sts.training")}
-    assert train(tmp_path / "one", {**alone, "options.objective": "sts"}, **how) == (0, None)
-    status, said = train(tmp_path / "two", values, stage=2, start_from=tmp_path / "one", method="sbert", cache=cache,
-                         recipe="nli-bert-base")
-    assert (status, said) == (1, f"--from {tmp_path / 'one'} trained stage sts: name the run that trained stage nli")
 
 
 @pytest.mark.parametrize(("recipe", "settings", "message"), [

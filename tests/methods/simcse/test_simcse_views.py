@@ -7,17 +7,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from method_oracle import LIMIT, MemoryRows, batch_of, logits, states, tokens
+from method_oracle import MemoryRows, batch_of, logits, states, tokens
 from simcse_oracle import PLAIN, TEXTS, cls, heads, loss, naive_info_nce, same, simcse
 from transformers import AutoTokenizer
 
 from stsbench.data.text import augment
-from stsbench.data.text.examples import TextRows
-from stsbench.data.text.store import open_store
-from stsbench.data.text.tokens import tokenised
-from stsbench.errors import DataError, StsbenchError
+from stsbench.errors import StsbenchError
 from stsbench.methods.simcse.method import SimCSE
-from stsbench.methods.simcse.options import SimCSEOptions
 from stsbench.methods.simcse.views import words_to_replace
 
 
@@ -84,35 +80,6 @@ def test_following_sentences(tiny_lm, view, reach):
         method.views(every.at([0, 7]), np.random.default_rng(0))
 
 
-def test_following_sentences_of_a_file(tiny_lm, tmp_path):
-    path, documents = tmp_path / "documents.txt", [TEXTS[:3], TEXTS[3:4], TEXTS[4:6]]
-    path.write_text("\n\n".join("\n".join(texts) for texts in documents) + "\n", encoding="utf-8")
-    method = simcse(tiny_lm, view="next")
-    for contiguous in (True, False):
-        store = open_store(path, contiguous=contiguous, cache=tmp_path)
-        tokenised_store = tokenised(store, method.backbone.tokenizer, "tiny", LIMIT, ("sentence",), cache=tmp_path)
-        every = TextRows(store, tokenised_store, range(len(store)))
-        if not contiguous:
-            with pytest.raises(DataError, match=r"data\.contiguous"):
-                SimCSE.needs(method.options).usable(every)
-            continue
-        usable = np.flatnonzero(SimCSE.needs(method.options).usable(every))
-        assert usable.tolist() == [0, 1, 4]
-        first, second = method.views(every.at(usable), np.random.default_rng(0)).tokens
-        assert [list(row) for row in first] == tokens(tiny_lm, [TEXTS[row] for row in (0, 1, 4)])
-        assert [list(row) for row in second] == tokens(tiny_lm, [TEXTS[row] for row in (1, 2, 5)])
-
-
-def test_every_row_is_usable_but_for_following_sentences(tiny_lm):
-    rows = MemoryRows(tiny_lm, PLAIN, documents=range(5))
-    assert SimCSE.needs(SimCSEOptions()).usable is None
-    with pytest.raises(StsbenchError, match=r"set data\.contiguous"):
-        SimCSE.needs(SimCSEOptions(view="next")).usable(rows)
-
-
-# Words filled in by a masked LM ----------------------------------------------------------------------------------
-
-
 def naive_replaced(tiny_lm, ids, labels):
     special = AutoTokenizer.from_pretrained(tiny_lm).all_special_ids
     mask = AutoTokenizer.from_pretrained(tiny_lm).mask_token_id
@@ -140,20 +107,6 @@ def test_words_filled_in_by_a_masked_lm(tiny_lm, both):
     value.backward()
     assert not any(weight.requires_grad or weight.grad is not None for weight in method.replacer.parameters())
     assert not method.replacer.backbone.training and method.backbone.training
-
-
-def test_the_replacer_is_frozen_while_the_backbone_learns(tiny_lm):
-    method, rows = simcse(tiny_lm, view="mlm", rate=0.4), MemoryRows(tiny_lm, PLAIN)
-    with torch.no_grad():
-        for weight in method.backbone.parameters():
-            weight.mul_(1.5)
-    batch = batch_of(method, rows)
-    replaced = method.replacer(batch.ids, batch.mask, batch.extra["replaced_labels"])
-    expected = naive_replaced(tiny_lm, *([*first, *second] for first, second in (
-        method.views(rows, np.random.default_rng(0)).tokens,
-        method.views(rows, np.random.default_rng(0)).extra["replaced_labels"],
-    )))
-    assert [row[: int(m.sum())].tolist() for row, m in zip(replaced, batch.mask, strict=True)] == expected
 
 
 def test_no_special_token_is_filled_in(tiny_lm):

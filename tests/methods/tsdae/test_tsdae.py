@@ -134,24 +134,6 @@ def test_a_decoder_of_another_vocabulary_writes_its_own_tokens(folders):
     assert float(loss_of(method, batch_of(method, rows)).value) > 0
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_tied_parameters_are_the_same_objects(folders, family):
-    method = tsdae(folders[family])
-    encoder = dict(method.backbone.model.named_parameters())
-    decoder = dict(method.decoder.model.named_parameters())
-    assert all(decoder[name] is weight for name, weight in encoder.items())
-    assert all("crossattention" in name for name in decoder.keys() - encoder.keys())
-    assert method.decoder.head.decoder.weight is method.backbone.model.get_input_embeddings().weight
-    untied = tsdae(folders[family], tie=False)
-    encoder, decoder = (dict(part.named_parameters()) for part in (untied.backbone.model, untied.decoder.model))
-    assert not any(decoder[name] is weight for name, weight in encoder.items())
-    assert all(torch.equal(decoder[name], weight) for name, weight in encoder.items())
-    assert untied.decoder.head.decoder.weight is untied.decoder.model.get_input_embeddings().weight
-    copied = copy.deepcopy(method)
-    assert dict(copied.decoder.model.named_parameters())["encoder.layer.0.output.dense.weight"] is dict(
-        copied.backbone.model.named_parameters())["encoder.layer.0.output.dense.weight"]
-
-
 @pytest.mark.parametrize("tie", [True, False])
 def test_an_encoder_that_was_changed_in_memory_keeps_its_values(folders, tie):
     """The library starts the encoder anew from its checkpoint."""
@@ -164,37 +146,6 @@ def test_an_encoder_that_was_changed_in_memory_keeps_its_values(folders, tie):
     assert all(torch.equal(a, b) for a, b in zip(before, method.backbone.model.parameters(), strict=True))
     decoder = dict(method.decoder.model.named_parameters())
     assert all(torch.equal(decoder[name], weight) for name, weight in method.backbone.model.named_parameters())
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_queries_and_keys_of_the_cross_attention_do_nothing(folders, family):
-    method = tsdae(folders[family])
-    batch = batch_of(method, rows_of(folders[family]))
-    idle = [weight for name, weight in method.named_parameters()
-            if "crossattention.self.query" in name or "crossattention.self.key" in name]
-    assert len(idle) == 8 and not any(weight.requires_grad for weight in idle)
-    for weight in idle:
-        weight.requires_grad_(True)
-    before = loss_of(method, batch).value
-    before.backward()
-    assert all(float(weight.grad.abs().max()) < 1e-14 for weight in idle)
-    with torch.no_grad():
-        for weight in idle:
-            weight.normal_()
-    assert float(loss_of(method, batch).value) == pytest.approx(before.item(), abs=1e-12)
-
-
-def test_dropout_acts_in_encoder_and_decoder(folders):
-    method = tsdae(folders["bert"], dropout=0.1)
-    batch = batch_of(method, rows_of(folders["bert"]))
-    ids, mask = batch.ids[len(batch) :], batch.mask[len(batch) :]
-    with torch.no_grad():
-        vectors = [method.backbone.pooled(batch.ids[: len(batch)], batch.mask[: len(batch)]) for _ in range(2)]
-        assert not torch.equal(*vectors)
-        for mode in (True, False):
-            method.train(mode)
-            logits = [method.decoder(vectors[0], ids[:, :-1], mask[:, 1:].bool()) for _ in range(2)]
-            assert torch.equal(*logits) != mode
 
 
 def test_an_adapter_is_merged_and_the_decoder_has_it_too(folders, tmp_path):

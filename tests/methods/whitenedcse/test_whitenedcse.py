@@ -1,17 +1,12 @@
-"""WhitenedCSE once more: texts one at a time by transformers, a flat list of rows, loops over parts and groups."""
+"""WhitenedCSE's views and draws. Its whitening: tests/training/modules/test_group_whitening.py; its loss: test_terms.py."""
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
-import scipy.linalg
 import torch
 from method_oracle import MemoryRows, batch_of, make
 from shipped_recipes import one_line
 from tiny_models import sentences
-from transformers import AutoModel
 
-from stsbench import losses
 from stsbench.methods.whitenedcse.method import WhitenedCSE
 
 TEXTS = sentences(60, longest=9, seed=7)
@@ -24,89 +19,8 @@ def whitenedcse(tiny_lm, *, dropout=0.0, pooler="cls", **options):
     return make(WhitenedCSE, tiny_lm, options, dropout=dropout, pooler=pooler)
 
 
-def whitened(rows, groups, order, eps, detach):
-    """A list of (d,) vectors, whitened together. order: which old feature stands at each index."""
-    width, result = len(rows[0]), [[None] * len(rows[0]) for _ in rows]
-    size = width // groups
-    for group in range(groups):
-        features = [int(order[group * size + at]) for at in range(size)]
-        table = torch.stack([torch.stack([row[feature] for feature in features]) for row in rows])
-        mean = sum(table) / len(table)
-        covariance = sum(torch.outer(row - mean, row - mean) for row in table) / len(table) + eps * torch.eye(size).double()
-        if detach:
-            root = torch.from_numpy(scipy.linalg.inv(scipy.linalg.sqrtm(covariance.detach().numpy())).real)
-        else:
-            values, vectors = torch.linalg.eigh(covariance)
-            root = sum(torch.outer(vector, vector) / value.sqrt() for value, vector in zip(values, vectors.T, strict=True))
-        for number, row in enumerate(table):
-            for at, feature in enumerate(features):
-                result[number][feature] = (row - mean) @ root[:, at]
-    return [torch.stack(row) for row in result]
-
-
-class Naive:
-    """The released head sees the flat batch: all views of the first sentence, then all of the second, ..."""
-
-    def __init__(self, tiny_lm, method):
-        self.model = AutoModel.from_pretrained(tiny_lm, dtype=torch.float32).double().eval()
-        self.weight, self.bias = (each.detach().clone().requires_grad_() for each in method.head.dense.parameters())
-        self.options = method.options
-
-    def weights(self):
-        """By the names that the method has for them."""
-        weights = {f"backbone.model.{name}": weight for name, weight in self.model.named_parameters()
-                   if "pooler" not in name}
-        return {**weights, "head.dense.weight": self.weight, "head.dense.bias": self.bias}
-
-    def loss(self, views):
-        """A scalar with a graph. views: the method's, token ids and seeds."""
-        options, v, n = self.options, len(views.tokens), len(views.tokens[0])
-        flat = [self.model(input_ids=torch.tensor([[int(token) for token in views.tokens[k][i]]])).last_hidden_state[0, 0]
-                for i in range(n) for k in range(v)]
-        if options.split == "per_third":
-            parts = [range(part * n, part * n + n) for part in range(v)]
-        else:
-            parts = {"per_view": [range(k, n * v, v) for k in range(v)], "whole": [range(n * v)], "none": []}[options.split]
-        for number, part in enumerate(parts):
-            order = np.arange(len(flat[0]))
-            if views.by_row:
-                order = np.random.default_rng(views.by_row["permutation"][number][0]).permutation(len(order))
-            rows = whitened([flat[row] for row in part], options.groups, order, options.eps, options.detach_matrix)
-            for row, new in zip(part, rows, strict=True):
-                flat[row] = new
-        flat = [torch.tanh(self.weight @ row + self.bias) for row in flat]
-        first, *others = (torch.stack(flat[k::v]) for k in range(v))
-        return losses.whitenedcse(first, torch.cat(others), temperature=options.temperature, reduce=options.reduce)
-
-
 def rows(tiny_lm, count=N, start=0):
     return MemoryRows(tiny_lm, {"sentence": TEXTS[start : start + count]})
-CASES = [
-    {"split": "per_third", **EPS}, {"split": "per_view", **EPS}, {"split": "whole", **EPS}, {"split": "none"},
-    {"split": "per_third", "groups": 16, "repeat": REPEAT},  # as released, but for the views: their rows have to differ
-    {"split": "per_view", "groups": 8, "temperature": 0.3},
-    {"split": "per_view", "groups": 4, "shuffle": False, "repeat": REPEAT},
-    {"split": "per_third", **EPS, "detach_matrix": False}, {"split": "per_view", "groups": 8, "detach_matrix": False},
-    {"split": "per_third", **EPS, "views": 2}, {"split": "per_view", **EPS, "views": 4, "reduce": "mean"},
-    {"split": "whole", "groups": 32, "detach_matrix": False},
-]
-
-
-@pytest.mark.parametrize("options", CASES)
-def test_the_loss_and_its_gradient_are_those_of_a_loop(tiny_lm, options):
-    """To 1e-8 in float64, with padding that no row needs."""
-    method = whitenedcse(tiny_lm, **options)
-    batch = batch_of(method, rows(tiny_lm), seed=4, more_padding=3)
-    term = method(batch)["contrastive"]
-    naive = Naive(tiny_lm, method)
-    expected = naive.loss(method.views(rows(tiny_lm), np.random.default_rng(4)))
-    assert term.count == N and term.value.item() == pytest.approx(expected.item(), abs=1e-8)
-    term.value.backward()
-    expected.backward()
-    weights = {name: weight for name, weight in method.named_parameters() if weight.requires_grad}
-    assert weights.keys() == naive.weights().keys()
-    for name, weight in naive.weights().items():
-        assert (weights[name].grad - weight.grad).abs().max() < 1e-8, name
 
 
 def test_without_dropout_the_released_layer_leaves_the_views_equal(tiny_lm):

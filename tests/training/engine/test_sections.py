@@ -71,7 +71,7 @@ def started(place):
         key = name, json.dumps(changes, sort_keys=True)
         if key not in results:
             try:
-                results[key] = effect(place, place / "run", name, changes)
+                results[key] = effect(place, place / "run", name, changes, tested=False)
             except StsbenchError as error:  # before there is a run: the plan refuses it
                 results[key] = error
         return results[key]
@@ -89,7 +89,7 @@ def terms_of(first_steps):
     """(stage, term) -> (weight, value, count)."""
     assert isinstance(first_steps, str), first_steps
     parts = ast.literal_eval(first_steps)
-    return {(parts[at][0], term): values for at in range(0, len(parts) - 2, 4) for term, values in parts[at + 1].items()}
+    return {(parts[at][0], term): values for at in range(0, len(parts), 4) for term, values in parts[at + 1].items()}
 
 
 def refusals(which):
@@ -204,6 +204,20 @@ def test_another_guide_is_no_resumption(place, tmp_path):
         train(recipe, tmp_path / "run", place, resume=True)
 
 
+def test_a_guide_with_dropout_draws_by_the_batch_and_not_from_the_training_s_numbers(place, tmp_path):
+    """As MultiCSR's has it."""
+    guide = {"model": "model", "settings": {"pooler": "cls"}, "threshold": "fixed", "margin": 0.0, "phi": 0.9,
+             "contrast_anchors": False, "contrast_positives": False, "diagonals": "masked", "masked": "zero",
+             "dropout": True, "loss": "bce_of_softmax"}
+    recipe = recipe_of(place, "simcse-given", **{"guide": guide, "options.alpha": 1.0, "backbone.dropout": 0.1})
+    losses = []
+    for name in ("one", "two"):
+        torch.manual_seed(len(losses))
+        _, log = train(recipe, tmp_path / name, place)
+        losses.append([line["loss"] for line in log if line["kind"] == "train"])
+    assert losses[0] == losses[1] and len(losses[0]) == 2
+
+
 def test_the_sections_make_another_training_and_a_models_folder_does_not():
     recipe = load_recipe("simcse")
     nested = load_recipe("simcse", None, ["matryoshka.dims=[32, 8]"])
@@ -212,8 +226,6 @@ def test_the_sections_make_another_training_and_a_models_folder_does_not():
              for name in ("/one/model", "/two/model", "/two/other")]
     assert model[0] == model[1] != model[2]
 
-
-# --- training.chunk: a few texts at a time, with the loss and the gradient of the whole batch ---
 
 ADAPTED = ("diffaug-adapter", "diffaug-lora")  # they act around a pass
 FIRSTS = {method: name for name, (method, _) in reversed(RUNS.items()) if name not in ADAPTED}.values()
@@ -233,7 +245,8 @@ def numbers(value):
 def test_without_dropout_every_method_in_chunks_has_the_gradient_of_the_whole_batch(place, started, name, monkeypatch):
     if name == "diffcse-rtd":  # it draws words behind the encoder's pass, and each packed pass draws the seed of its masks
         monkeypatch.setattr("stsbench.training.modules.backbone.packable", lambda model: False)
-        whole, chunked = (effect(place, place / "run", name, changes) for changes in ({}, {"training.chunk": 4}))
+        whole, chunked = (
+            effect(place, place / "run", name, changes, tested=False) for changes in ({}, {"training.chunk": 4}))
     else:
         whole, chunked = started(name), started(name, {"training.chunk": 4})
     assert isinstance(chunked, str), chunked

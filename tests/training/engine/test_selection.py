@@ -163,8 +163,6 @@ def test_scoring_changes_nothing(place):
     assert newest[0].read_bytes() == newest[1].read_bytes()
 
 
-# --- vectors that no score can be made of ---
-
 REAL = selection.correlation
 
 
@@ -221,23 +219,6 @@ def test_without_any_score_the_last_step_is_kept(place, tmp_path, monkeypatch):
     assert stsbench.load_encoder(str(tmp_path / "out")).encode(["a cat"]).shape[0] == 1
 
 
-def test_of_candidates_the_one_with_a_score_is_chosen(place, tmp_path, monkeypatch):
-    """CT's two encoders; the first of each evaluation after training has none."""
-    break_scores(monkeypatch, {2: collapsed, 4: collapsed})
-    run(place, tmp_path / "out", method="ct", **{
-        "training.milestones": [5], "training.rates": [1e-5], "options.keep": "best", "training.max_steps": 6,
-        "training.batch_size": 15, "training.epochs": 9, "backbone.max_length": 16, "selection.every": 3,
-    })
-    dev = lines(tmp_path / "out")[1:]
-    assert [(line["encoder"], line["encoders"]["model2"]) for line in dev] == [("model1", None)] * 2
-
-
-def test_a_backbone_that_gives_nan_is_an_error_before_the_first_step(place, tmp_path, monkeypatch):
-    break_scores(monkeypatch, {0: degenerate})
-    with pytest.raises(StsbenchError, match="NaN or infinity"):
-        run(place, tmp_path / "out")
-
-
 @pytest.mark.parametrize("changed", [{4: "3.0"}, {5: "a cat", 6: "a dog"}])
 def test_dev_data_that_give_no_encoder_a_score_are_an_error(place, tmp_path, changed):
     shutil.copytree(SAMPLE, tmp_path / "data")
@@ -260,8 +241,6 @@ def test_a_held_out_loss_that_is_nan_is_not_the_best(place, tmp_path, monkeypatc
     summary = run(place, tmp_path / "out", **{"selection.by": "held-out", "data.held_out": 20, "selection.every": 3})
     assert lines(tmp_path / "out")[1]["score"] is None and summary["best"]["step"] > 3
 
-
-# --- the loss on held-out rows: the mean of each term over its own items, whatever batches they lie in ---
 
 WEIGHTS = {"tokens": 0.5, "rows": 2.0, "pairs": 1.0}
 

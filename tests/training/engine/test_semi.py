@@ -1,8 +1,6 @@
-"""Semi-supervised training of any method: losses against loops, stages, batches and labels, in two processes, too."""
+"""Semi-supervised training of any method: its loss on vectors read one at a time, stages, batches and labels."""
 
 from __future__ import annotations
-
-import math
 
 import nli_files
 import numpy as np
@@ -12,9 +10,9 @@ import torch
 import training_runs
 from method_oracle import MemoryRows, make, masked_lm_folder, states, tokens
 from training_runs import log_of, one_thread
-from two_processes import check_same_as_one, passes_of_two
 
 import stsbench
+from stsbench import losses
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Shares
 from stsbench.training.engine.loop import Loop
@@ -82,55 +80,32 @@ def batch_of(objective, rows, split=None, rank=0):
     return to_batch(views, shares, method.backbone.tokenizer.pad_token_id, torch.device("cpu"))
 
 
-def naive_nli(first, second, labels, linear):
-    losses = []
-    for u, v, label in zip(first, second, labels, strict=True):
-        features = [*u, *v, *(abs(a - b) for a, b in zip(u, v, strict=True))]
-        scores = [sum(w * x for w, x in zip(row, features, strict=True)) + b
-                  for row, b in zip(linear.weight.tolist(), linear.bias.tolist(), strict=True)]
-        losses.append(math.log(sum(map(math.exp, scores))) - scores[label])
-    return sum(losses) / len(losses)
-
-
-def naive_contrastive(vectors, temperature):
-    def cosine(a, b):
-        return sum(x * y for x, y in zip(a, b, strict=True)) / math.hypot(*a) / math.hypot(*b)
-
-    losses = []
-    for i, query in enumerate(vectors):
-        scores = [cosine(query, key) / temperature for key in vectors]
-        losses.append(math.log(sum(map(math.exp, scores))) - scores[i])
-    return sum(losses) / len(losses)
-
-
-def test_the_joint_loss_of_simcse_is_that_of_loops(place):
-    """Contrastive of plain sentences + alpha * Eq. 4 of triplets, both through the MLP head, texts encoded one at a time."""
+def test_the_joint_loss_of_simcse_is_that_of_vectors_read_one_at_a_time(place):
+    """Contrastive of plain sentences + alpha * Eq. 4 of triplets, both through the MLP head."""
     folder, alpha = place / "tiny", 0.3
     objective = objective_of(place, plan_for(place, **{"semi.alpha": alpha}))
     method = objective.method
     batch = batch_of(objective, {"sentence": TEXTS[:5]})
     batch.labelled = batch_of(objective, TRIPLETS)
     terms = objective(batch)
-    dense = method.head.dense
+    dense, linear = method.head.dense, method.nli_classifier.linear
 
     def vectors(texts):
-        firsts = [state[0].tolist() for state in states(folder, tokens(folder, texts))]
-        return [[math.tanh(sum(w * x for w, x in zip(row, first, strict=True)) + b)
-                 for row, b in zip(dense.weight.tolist(), dense.bias.tolist(), strict=True)]
-                for first in firsts]
+        firsts = torch.stack([state[0] for state in states(folder, tokens(folder, texts))])
+        return torch.tanh(firsts @ dense.weight.T + dense.bias)
 
-    contrastive = naive_contrastive(vectors(TEXTS[:5]), 0.05)
+    contrastive = losses.simcse(vectors(TEXTS[:5]), vectors(TEXTS[:5]))
     anchors, positives, negatives = map(vectors, TRIPLETS.values())
-    nli = naive_nli(anchors * 2, positives + negatives, [1] * 5 + [0] * 5, method.nli_classifier.linear)
+    labels = torch.tensor([1] * 5 + [0] * 5)
+    nli = losses.sbert_nli(torch.cat([anchors] * 2), torch.cat([positives, negatives]), labels, linear.weight, linear.bias)
     loss = sum(term.weight * term.value for term in terms.values())
-    assert loss.item() == pytest.approx(contrastive + alpha * nli, abs=1e-6)
+    assert loss.item() == pytest.approx((contrastive + alpha * nli).item(), abs=1e-6)
     assert {name: term.count for name, term in terms.items()} == {"contrastive": 5, "nli": 10}
-    assert terms["nli"].value.item() == pytest.approx(nli, abs=1e-6)
+    assert terms["nli"].value.item() == pytest.approx(nli.item(), abs=1e-6)
 
 
 @pytest.mark.parametrize(("method", "procedure", "labelled"), [
-    ("simcse", "sup-unsup", "pairs-30.tsv"), ("diffcse", "sup-joint", "triplets-30.csv"),
-    ("mlm", "sup-joint", "triplets-30.csv"), ("sarcse", "sup-joint", "pairs-30.tsv"),
+    ("simcse", "sup-unsup", "pairs-30.tsv"), ("mlm", "sup-joint", "triplets-30.csv"),
 ])
 def test_stages_terms_and_classes_of_a_run(place, tmp_path, method, procedure, labelled):
     values = values_of(place, method, procedure, labelled, **{"stages.sup.training.batch_size": 5})
@@ -227,33 +202,3 @@ def test_rows_held_out_of_the_methods_data_are_scored_by_its_own_loss(place, tmp
         train(tmp_path / name, chosen)
     first, second = ([line for line in log_of(tmp_path / name) if line["kind"] == "dev"] for name in ("semi", "plain"))
     assert first[0]["score"] == second[0]["score"] and len(first) == 2
-
-
-CHOSEN = [(name, stage) for name in ("simcse", "diffcse") for stage in ("sup", "main")]
-
-
-def started(place, chosen, split, rank):
-    """The objective of sup-joint at the beginning of a stage, without dropout, and its batch; of two processes a share:
-    of five labelled rows three and two."""
-    name, stage = chosen
-    options = {"options.generator_mode": "eval"} if name == "diffcse" else {}
-    objective = objective_of(place, plan_for(place, name, "sup-joint", **options, **{"semi.alpha": 0.5}))
-    objective.start_stage(stage)
-    labelled = batch_of(objective, TRIPLETS, split, rank)
-    if stage == "sup":
-        labelled.labelled_only = True
-        return objective, labelled
-    batch = batch_of(objective, {"sentence": TEXTS[:6]}, split, rank)
-    batch.labelled = labelled
-    return objective, batch
-
-
-@pytest.fixture(scope="module")
-def computed(place, tmp_path_factory):
-    return passes_of_two(tmp_path_factory.mktemp("processes"), started, place, CHOSEN, [(3, 2)])
-
-
-@pytest.mark.parametrize("number", range(len(CHOSEN)))
-def test_two_processes_have_the_loss_and_gradient_of_one(place, computed, number):
-    """Also the batch statistics: a second pass would show a first that was another."""
-    check_same_as_one(computed, number, *started(place, CHOSEN[number], None, 0), gradients=1e-7)

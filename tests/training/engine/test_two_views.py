@@ -13,10 +13,10 @@ from transformers import ModernBertConfig, ModernBertModel
 
 import stsbench
 from stsbench.errors import StsbenchError
-from stsbench.training.api import Batch, Method, Shares
+from stsbench.training.api import Batch, Shares
 from stsbench.training.engine.passes import check_two_views
 from stsbench.training.recipes.method_plan import load_plan
-from stsbench.training.recipes.recipes import load_recipe, recipe_names
+from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.runs.prepare import make_backbone
 
 __all__ = ["one_thread"]
@@ -157,18 +157,3 @@ def test_views_that_differ_otherwise_pass_without_dropout(place):
     batch = batch_of(made)
     batch.labelled_only = True
     assert not one_vector(recipe, made, batch)
-
-
-def test_recipes_whose_views_differ_otherwise_need_no_dropout():
-    def need(method, name):
-        return load_plan(load_recipe(method, name)).needs.dropout
-
-    assert not any(need("simcse", name) for name in recipe_names("simcse") if name.startswith("sup-"))
-    for method, needed, others in (
-        ("simcse", "unsup-bert-base-two-encoders",
-         ("unsup-bert-base-fixed-dropout", "unsup-bert-base-delete-one-word-no-dropout")),
-        ("diffcse", "bert-base-sts", ("no-contrastive",)), ("diffaug", "prefix-same", ("bert-base-semi",)),
-        ("promptbert", "unsup-promptbert-base-same-template", ("unsup-promptbert-base",)), ("sarcse", "roberta-base", ()),
-    ):
-        assert need(method, needed) and not any(need(method, name) for name in others), method
-    assert Method.needs(None).dropout is False

@@ -78,15 +78,6 @@ def test_the_projector_is_the_loops_in_training_and_in_evaluation():
     assert np.abs(expected - out.detach().numpy()).max() > 0.1
 
 
-def test_the_projectors_gradient_against_finite_differences():
-    module = projector().train()
-    assert torch.autograd.gradcheck(module, (random(5, 4, seed=3, grad=True),))
-    module(random(5, 4, seed=3)).pow(3).sum().backward()
-    assert {name for name, weight in module.named_parameters() if weight.grad.abs().max() > 1e-6} == {
-        "inner.weight", "outer.weight", "inner_norm.weight", "inner_norm.bias",
-    }
-
-
 def test_the_projectors_sizes_and_start():
     torch.manual_seed(0)
     module = BatchNormProjector(96, 64, 0.02)
@@ -98,14 +89,6 @@ def test_the_projectors_sizes_and_start():
         count = linear.weight.numel()
         assert abs(linear.weight.mean().item()) < 4.5 * 0.02 / math.sqrt(count)
         assert abs(linear.weight.std().item() / 0.02 - 1) < 4.5 / math.sqrt(2 * count)
-
-
-def test_views_are_normalised_together_and_every_output_has_mean_0():
-    module, x = projector().train(), random(8, 4, seed=5)
-    together = module(x)
-    separate = torch.cat([module(x[:4]), module(x[4:])])
-    assert (together - separate).abs().max().item() > 0.1
-    assert together.mean(0).abs().max().item() < 1e-10
 
 
 def test_a_single_row_is_refused_in_training_only():

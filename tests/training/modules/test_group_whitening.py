@@ -47,15 +47,6 @@ def test_the_matrix_is_the_symmetric_one_and_the_variance_that_of_n():
     assert (matrix @ matrix @ (centred.T @ centred / M) - torch.eye(3)).abs().max() < 1e-10
 
 
-def test_groups_of_one_feature_are_standardised_and_order_means_nothing_to_them_nor_to_one_group():
-    x = rows(P, M, D)
-    standardised = (x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True, correction=0)
-    assert (whiten_groups(x, D) - standardised).abs().max() < 1e-12
-    for groups in (1, D):
-        assert (whiten_groups(x, groups, orders()) - whiten_groups(x, groups)).abs().max() < 1e-10
-    assert (whiten_groups(x, 4, orders()) - whiten_groups(x, 4)).abs().max() > 0.1
-
-
 def test_the_released_cut_is_through_sentences_and_the_meant_one_between_views():
     """Of 18 sentences without dropout three views are equal where thirds are whitened, and differ where views are."""
     sentences = rows(18, D)
@@ -74,24 +65,17 @@ def test_the_released_cut_is_through_sentences_and_the_meant_one_between_views()
     assert (whole[0] - meant[0]).abs().max() < 1e-10
 
 
-def test_of_17_sentences_a_cut_divides_one():
-    views = rows(17, D).expand(3, 17, D)
-    thirds = GroupWhitening(6, split="per_third")(views, orders(3))
-    apart = ((thirds[0] - thirds[1]).abs().amax(1) > 1e-6) | ((thirds[0] - thirds[2]).abs().amax(1) > 1e-6)
-    assert apart.nonzero().flatten().tolist() == [5, 11]
-
-
-@pytest.mark.parametrize("groups", [1, 4, 12])
+@pytest.mark.parametrize("groups", [1, 4])
 def test_the_full_gradient(groups):
-    for x in (rows(1, M, D), _all_eigenvalues_equal()):
+    for x in (rows(1, 14, D), _all_eigenvalues_equal(14)):
         whole = x.clone().requires_grad_()
         assert torch.autograd.gradcheck(lambda x: whiten_groups(x, groups, orders(1), detach_matrix=False), whole)
 
 
-def _all_eigenvalues_equal():
+def _all_eigenvalues_equal(m):
     """Where the derivative of an eigenvector is infinite."""
-    centred = rows(M, D) - rows(M, D).mean(0)
-    return torch.linalg.qr(centred).Q[None] * M**0.5
+    centred = rows(m, D) - rows(m, D).mean(0)
+    return torch.linalg.qr(centred).Q[None] * m**0.5
 
 
 def test_a_detached_matrix_is_a_constant_for_the_gradient():
@@ -141,12 +125,6 @@ def test_too_few_rows_and_equal_ones_are_refused_without_eps():
         one_line(lambda equal=equal: whiten_groups(equal, 3), "span too few dimensions", "options.eps")
         for few in (rows(1, 4, D, dtype=dtype), equal, equal[:, :1]):
             assert whiten_groups(few, 3, eps=1e-5).isfinite().all()
-
-
-def test_no_row_is_no_vector_with_a_gradient():
-    x = torch.empty(1, 0, D, requires_grad=True)
-    whiten_groups(x, 3, eps=1e-5).sum().backward()
-    assert x.grad.shape == (1, 0, D)
 
 
 def test_the_example_of_the_docstring_runs():

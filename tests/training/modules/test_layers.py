@@ -6,7 +6,6 @@ import shutil
 
 import pytest
 import torch
-from method_runs import make_place, recipe_of, train
 from safetensors.torch import load_file, save_file
 from shipped_recipes import one_line
 from tiny_models import build
@@ -69,15 +68,3 @@ def test_layers_that_are_what_their_number_makes_them_are_refused():
     keep_layers(plain, [0, 2], "tiny", "backbone.layers")
     assert plain.config.layer_kinds == ["local", "local"] and plain.config.n_layer == 2
     assert [block.attn.layer_idx for block in plain.h] == [0, 1]
-
-
-@pytest.mark.parametrize("name", ["mlm", "diffcse-rtd"])
-def test_methods_with_heads_and_second_models_train_and_export_them(tmp_path, monkeypatch, name):
-    place = make_place(tmp_path)
-    monkeypatch.setenv("STSBENCH_CACHE", str(place / "cache"))
-    lines = {"backbone.layers": [1], "backbone.dropout": 0.1}
-    train(recipe_of(place, name, **lines), tmp_path / "run", place)
-    best = tmp_path / "run" / "best"
-    assert json.loads((best / "config.json").read_text("utf-8"))["num_hidden_layers"] == 1
-    assert "layers of the backbone that were kept, from 0 | 1 |" in (best / "README.md").read_text("utf-8")
-    assert AutoModel.from_pretrained(best)(input_ids=IDS, attention_mask=MASK).last_hidden_state.isfinite().all()
