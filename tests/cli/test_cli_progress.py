@@ -8,7 +8,6 @@ from rich.progress import Progress
 
 from stsbench.cli.output.progress import Bar, TrainingProgress, columns
 from stsbench.evaluation.announce import EncodingTime
-from stsbench.evaluation.api import EvalOptions, run
 
 
 class Clock:
@@ -62,14 +61,6 @@ def test_what_has_no_length_shows_what_it_is_and_how_long(row, clock):
     bar.doing("transfer [red]MR[/red]\x1b[2J")
     clock.now += 61
     assert shown().startswith(r"transfer [red]MR[/red]\x1b[2J") and "in 0:01:01" in shown() and "%" not in shown()
-
-
-def test_an_evaluation_says_each_task_before_it(tmp_path):
-    said = []
-    options = EvalOptions(model="lexical:token-set", output=tmp_path / "run", protocols=["sts", "retrieval"], sample=True,
-                          tasks=["STS12", "STS-B"], resamples=0, no_cache=True)
-    run(options, lambda line: None, doing=said.append)
-    assert said[:2] == ["sts STS12", "sts STS-B"]
 
 
 def test_a_training_shows_every_step_and_what_it_waits_for(monkeypatch, clock):

@@ -69,13 +69,6 @@ def test_a_training_says_its_lines_above_the_bar(tmp_path):
     assert not any("━" in line and word in line for line in lines for word in ("warning", "dev ", "run:", "measur"))
 
 
-@pytest.mark.parametrize("group", [[], ["data"]])
-def test_the_line_of_each_command_is_whole(folder, group):
-    code, lines = screen([*group, "--help"], 80, folder)
-    commands = lines[lines.index("Commands:") + 1 :]
-    assert code == 0 and any(commands) and not any(line.endswith("...") for line in commands)
-
-
 @pytest.mark.parametrize("columns", [40, 80])
 def test_messages_are_broken_between_words_and_commands_stay_whole(columns, monkeypatch):
     texts = [

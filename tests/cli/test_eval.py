@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from clirun import STSB, cli, damaged, evaluate, fails, folder, place, record  # noqa: F401 - fixtures
 
-from stsbench.cli.main import main
-from stsbench.errors import StsbenchError
 from stsbench.evaluation.run_file import load_records, read_observations
 
 # Files -----------------------------------------------------------------------------------------------------------
@@ -33,18 +31,6 @@ def test_a_full_disk_leaves_nothing_half_written(evaluate, monkeypatch, after):
     monkeypatch.setattr(os, "fsync", full)
     fails(evaluate("lexical:token-set", tasks=("--tasks", "STS-B,SICK-R")), "cannot write run/", "No space left on device")
     assert not list(Path().glob("*run*")) and not list(Path().glob(".*.tmp"))
-
-
-def test_output_is_never_overwritten(evaluate):
-    outs = [evaluate("lexical:token-set") for _ in range(3)]
-    assert [code for code, _, _ in outs] == [0, 0, 0]
-    assert [err.splitlines()[-1] for _, _, err in outs] == ["run: run", "run: run-2", "run: run-3"]
-    assert ["run is there already and is left as it is" in err for _, _, err in outs] == [False, True, True]
-    assert {path.name for path in Path("run-2").iterdir()} == {"run.parquet", "scores.csv"}
-    shutil.rmtree("run")
-    Path("run").write_text("a file of the user's")
-    assert evaluate("lexical:token-set")[2].endswith("run: run-4\n")
-    assert Path("run").read_text() == "a file of the user's"
 
 
 def test_a_name_that_is_not_utf_8_is_refused_before_anything_is_measured(evaluate):
@@ -89,25 +75,6 @@ def test_the_sample_is_labelled_wherever_it_shows_and_quiet_leaves_results_alone
     as_json = cli("eval", "--quiet", *words, "third", "--json", "-")
     assert as_json[2] == "sample data: not comparable with published numbers\n"
     assert "encoder lexical:token-set" in evaluate("lexical:token-set")[2]  # it lasts for one command
-
-
-def test_quiet_keeps_warnings_and_failures(evaluate, damaged):
-    code, _, err = evaluate("python:mine_cli:constant", "--quiet", data=("--data-dir", damaged), tasks=("--tasks", "STS12"))
-    *warnings, failed, error = err.splitlines()
-    assert code == 1 and error == "stsbench: error: no task could be scored" and failed.startswith("failed: sts STS12")
-    assert warnings and all(line.startswith("warning: ") for line in warnings)
-
-
-def test_lists_and_pages_name_what_is_registered(cli):
-    listed = {"protocols": ("simcse", "sts:wmean"), "encoders": ("first_last:layer1",), "data": ("sick-r/mteb",),
-              "post": ("whitening",)}
-    for kind, names in listed.items():
-        code, out, _ = cli("list", kind)
-        assert code == 0 and all(name in out for name in names)
-    shown = {"protocol simcse": "aggregations:", "protocol sts": "version: 1", "data sts12/test": "id: sts12/test",
-             "post whitening": "- dimensions = null (int, >= 1 | None): how many"}
-    for words, text in shown.items():
-        assert text in cli("show", *words.split())[1]
 
 
 # Data ------------------------------------------------------------------------------------------------------------
@@ -175,21 +142,10 @@ def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(cli, monke
     assert os.environ["OMP_WAIT_POLICY"] == expected
 
 
-def test_debug_shows_the_traceback(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["stsbench", "score", "nowhere", "--debug"])
-    with pytest.raises(StsbenchError):
-        main()
-
-
 def test_the_program_s_streams_and_exit_codes():
     def program(*words):  # a child process inherits the working folder and the environment that the fixtures set
         return subprocess.run([sys.executable, "-m", "stsbench", *words], capture_output=True, text=True, timeout=60)
 
-    sample = ("--sample", "--tasks", "STS-B")
-    done = program("eval", "--model", "lexical:token-set", *sample, "--json", "-", "--output", "run")
+    done = program("eval", "--model", "lexical:token-set", "--sample", "--tasks", "STS-B", "--json", "-", "--output", "run")
     assert done.returncode == 0 and len(json.loads(done.stdout)) == 6 and "Traceback" not in done.stderr
-    failed = program("eval", "--model", "python:mine_cli:too_few", *sample, "--output", "bad")
-    assert failed.returncode == 1 and failed.stdout == "" and not Path("bad").exists()
-    assert failed.stderr.splitlines()[-1].startswith("stsbench: error: python:mine_cli:too_few returned ndarray")
     assert program("eval", "--nope").returncode == 2
-

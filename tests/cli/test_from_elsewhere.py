@@ -75,50 +75,45 @@ def work(base, tmp_path, monkeypatch):
 # How a folder is spoilt -----------------------------------------------------------------------------------------------
 
 
+def put(stored, values):
+    """Values of nested mappings; __ for a step inside."""
+    for key, value in values.items():
+        *way, last = key.split("__")
+        inner = stored
+        for part in way:
+            inner[part] = inner = inner.get(part) or {}
+        inner[last] = value
+
+
 def recipe(**values):
-    """Values of the run's recipe; __ for the dot."""
+    """Values of the run's recipe."""
 
     def spoil(work):
         path = work / "run" / "recipe.yaml"
         stored = yaml.safe_load(path.read_text("utf-8"))
-        for key, value in values.items():
-            *way, last = key.split("__")
-            inner = stored
-            for part in way:
-                inner[part] = inner = inner.get(part) or {}
-            inner[last] = value
+        put(stored, values)
         path.write_text(yaml.safe_dump(stored), "utf-8")
 
     return spoil
 
 
 def in_json(pattern, **values):
-    """Values of a JSON file; __ for a step inside."""
+    """Values of a JSON file."""
 
     def spoil(work):
         path = next(iter(sorted(work.glob(pattern))))
         stored = json.loads(path.read_text("utf-8"))
-        for key, value in values.items():
-            *way, last = key.split("__")
-            inner = stored
-            for part in way:
-                inner = inner[part]
-            inner[last] = value
+        put(stored, values)
         path.write_text(json.dumps(stored), "utf-8")
 
     return spoil
 
 
 def record(**values):
-    """Values of the first record; __ for a step inside."""
+    """Values of the first record."""
 
     def change(row):
-        for key, value in values.items():
-            *way, last = key.split("__")
-            inner = row.record
-            for part in way:
-                inner = inner[part]
-            inner[last] = value
+        put(row.record, values)
         with suppress(ValueError, KeyError):  # one that is no record at all keeps its name
             row.renamed()
 
@@ -168,6 +163,13 @@ def archive(path, members):
             stream.writestr(f"{name}.npy", content)
 
 
+def rewrite(work, table):
+    """The table as a run file."""
+    with pq.ParquetWriter(work / "measured" / RUN, table.schema, store_schema=False, compression="zstd") as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"stsbench": "run 1"})
+
+
 def layout(value, **more):
     """The first record's arrays as this layout has them, and columns beside them."""
 
@@ -178,9 +180,7 @@ def layout(value, **more):
         table = table.set_column(at, "layout", pa.array([value, *rest]))
         for name, column in more.items():
             table = table.append_column(name, pa.array([column, *[None] * len(rest)]))
-        with pq.ParquetWriter(work / "measured" / RUN, table.schema, store_schema=False, compression="zstd") as writer:
-            writer.write_table(table)
-            writer.add_key_value_metadata({"stsbench": "run 1"})
+        rewrite(work, table)
 
     return spoil
 
@@ -188,10 +188,7 @@ def layout(value, **more):
 def zeros(work):
     """An array that takes a few bytes in the file, and 520 MB by what it says of itself."""
     values = pa.ListArray.from_arrays([0, 65_000_000, 65_000_000], pa.array(np.zeros(65_000_000, dtype=bool)))
-    table = pq.read_table(work / "measured" / RUN).append_column("observed.more", values)
-    with pq.ParquetWriter(work / "measured" / RUN, table.schema, store_schema=False, compression="zstd") as writer:
-        writer.write_table(table)
-        writer.add_key_value_metadata({"stsbench": "run 1"})
+    rewrite(work, pq.read_table(work / "measured" / RUN).append_column("observed.more", values))
 
 
 def several(*spoils):
@@ -209,57 +206,52 @@ def vectors(**members):
     return lambda work: archive(work / "v.npz", members)
 
 
+def nothing(work):
+    """The folder as it is."""
+
+
 VARIANTS = {
     # run folders
-    **{f"method {name}": (recipe(method=name), EVAL, RESUME, FROM, SHOW, TOKENS) for name in (METHODS[0], METHODS[-1])},
-    "method of rows": (recipe(method=METHODS[0]), REPRODUCE),
-    "method os": (recipe(method="os:system"), EVAL, RESUME, SHOW, TOKENS),
-    "extends outside": (recipe(extends=f"../{SECRET}.yaml"), EVAL, RESUME, FROM, TOKENS, REPRODUCE),
+    **{f"method {name}": (recipe(method=name), EVAL, RESUME, FROM, TOKENS) for name in (METHODS[0], METHODS[-1])},
+    "method of rows": (recipe(method=METHODS[0]), SHOW, REPRODUCE),
+    "method os": (recipe(method="os:system"), RESUME, SHOW),
+    "extends outside": (recipe(extends=f"../{SECRET}.yaml"), EVAL, RESUME, FROM, REPRODUCE),
     "recipe bomb": (written("run/recipe.yaml", BOMB), EVAL),
-    "recipe deep": (written("run/recipe.yaml", "a: " + DEEP), RESUME, SHOW),
+    "recipe deep": (written("run/recipe.yaml", "a: " + DEEP), SHOW),
     "recipe's tag": (written("run/recipe.yaml", f"method: !!python/object/apply:os.system [touch {MARKER}]\n"), EVAL, SHOW),
     "recipe without an end": (linked("run/recipe.yaml", "/dev/zero"), SHOW),
     "train.json deep": (written("run/train.json", DEEP), EVAL, RESUME, TOKENS),
-    "train.json a list": (written("run/train.json", "[]"), EVAL, RESUME, TOKENS),
-    "train.json of other things": (in_json("run/train.json", data=3, stages=[], best="x"), EVAL, RESUME, TOKENS, REPRODUCE),
-    "search.json deep": (written("run/search.json", DEEP), EVAL),
-    "begun.json deep": (written("run/begun.json", DEEP), RESUME),
+    "train.json of other things": (in_json("run/train.json", data=3, stages=[], best="x"), EVAL, RESUME, REPRODUCE),
+    "search.json and begun.json deep": (several(written("run/search.json", DEEP), written("run/begun.json", DEEP)),
+                                        EVAL, RESUME),
     "log deep": (written("run/log.jsonl", DEEP + "\n{}\n"), "plot training run --output p.png"),
     "position outside": (several(
         in_json("run/checkpoints/*/position.json", files={f"../../../{SECRET}.txt": "0"}),
         lambda work: (work / "run" / "train.json").unlink()), RESUME),
     # recipes: sizes
     "seed": (recipe(seed=HUGE), TRAIN),
-    "epochs": (recipe(training__epochs=1e300, training__max_steps=None), TRAIN),
     "steps": (recipe(training__max_steps=10**15, training__epochs=1e6), TRAIN),
     "channels": (recipe(backbone__pooler="text_cnn", backbone__text_cnn={"channels": 10**7}), TRAIN),
-    "kernels": (recipe(backbone__pooler="text_cnn", backbone__text_cnn={"kernels": [10**7]}), TRAIN),
     "many kernels": (recipe(backbone__pooler="mean_cnn", backbone__mean_cnn={"kernels": [*range(1, 40001, 2)]}), TRAIN),
     "length": (recipe(backbone__max_length=10**9), TRAIN),
     "rows": (recipe(data__held_out=10**12), TRAIN),
     "batch": (recipe(training__batch_size=10**12), TRAIN),
     "text without an end": (recipe(data__file="/dev/zero"), TRAIN),
     "backbone of code": (recipe(backbone__model="python:m:call"), TRAIN),
-    "seeds": (lambda work: None, "train simcse --backbone tiny --seeds 1000000000"),
-    # records
+    "seeds": (nothing, "train simcse --backbone tiny --seeds 1000000000"),
+    # records and observations
     "protocol": (record(protocol__name="m.py:M"), SCORE, COMPARE, ADD, MTEB),
-    "spec": (record(encoder__spec__name="python:m:call"), SCORE, COMPARE),
-    "record's recipe": (record(provenance__recipe="m.py:M/run/recipe.yaml"), SCORE, REPRODUCE),
+    "spec": (record(encoder__spec__name="python:m:call"), SCORE),
+    "record's recipe": (record(provenance__recipe="m.py:M/run/recipe.yaml"), REPRODUCE),
     "shared outside": (record(observations__shared={"file": f"../{SECRET}.txt", "sha256": "0" * 64}), SCORE, COMPARE, ADD),
     "data outside": (record(data__id=f"../{SECRET}.txt"), SCORE, ADD),
-    "record deep": (text("provenance", DEEP), SCORE, ADD),
-    "record open": (text("data", '{}, "data": {}'), SCORE, ADD),
+    "record deep": (text("provenance", DEEP), SCORE),
     "run without an end": (linked(f"measured/{RUN}", "/dev/zero"), SCORE, ADD),
-    "run a pipe": (linked(f"measured/{RUN}", "pipe"), SCORE, ADD),
-    "run pickled": (written(f"measured/{RUN}", pickle.dumps(Evil())), SCORE, ADD),
-    # observations
-    "layout deep": (layout(DEEP), SCORE, ADD),
+    "run a pipe": (linked(f"measured/{RUN}", "pipe"), SCORE),
+    "run pickled": (written(f"measured/{RUN}", pickle.dumps(Evil())), SCORE),
     "layout of objects": (layout('{"gold": ["O", [1]]}'), SCORE, ADD),
-    "layout beyond": (layout('{"gold": ["<f8", [1000000000000]]}'), SCORE, ADD),
     "layout of more": (layout('{"more": ["<f8", [1]]}', **{"observed.more": [1.0]}), SCORE, ADD),
-    "texts beside": (layout("{}", texts=["a sentence"]), SCORE, ADD),
-    "zeros": (zeros, SCORE, ADD),
-    "damaged": (written(f"measured/{RUN}", b"PAR1"), SCORE, ADD),
+    "zeros": (zeros, SCORE),
     # boards
     "entry": (written("board/measured/x/entry.json", DEEP), "leaderboard build --board board --output b"),
     "entry of code": (written("board/measured/x/entry.yaml", f"method: !!python/name:os.system\npath: {SECRET}.txt\n"),
@@ -269,10 +261,8 @@ VARIANTS = {
     "vectors shape": (vectors(texts=header((1,)), vectors=header((10**12, 10**6))), VECTORS),
     "vectors pickled": (written("v.npz", pickle.dumps(Evil())), VECTORS),
     "words wide": (written("w.txt", "5 1000000000000\na 1 2\n"), WORDS),
-    "words wider": (written("w.txt", f"5 {'9' * 5000}\na 1 2\n"), WORDS),
-    "words on one line": (written("w.txt", "a " + "1 " * 3_000_000), WORDS),
     "words in a later line": (written("w.txt", "a 1 2\nb " + "1 " * 3_000_000), WORDS),
-    "callable outside": (lambda work: None, "eval --model python:os --sample --output o"),
+    "callable outside": (nothing, "eval --model python:os --sample --output o"),
 }
 
 

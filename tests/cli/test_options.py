@@ -84,14 +84,6 @@ def test_eval_takes_what_its_options_are_and_no_other_default():
     }.items()
 
 
-def test_help_lists_options_below_what_they_are_of():
-    lines = CliRunner().invoke(evaluate, ["--help-all"]).output.splitlines()
-    headings = [line.removesuffix(":") for line in lines if line.endswith("ptions:") and not line.startswith(" ")]
-    core = ["Options", *(f"{of} options" for of in ("Encoder", "Cache", "Measure", "Data", "Record"))]
-    assert [heading for heading in headings if heading in core] == core
-    assert next(line for line in lines[lines.index("Cache options:") :] if "--" in line).split()[0] == "--cache"
-
-
 def test_help_lists_what_many_need_and_help_all_the_rest():
     def listed(word):
         return re.findall(r"^  (?:-h, )?(--[\w-]+)", CliRunner().invoke(evaluate, [word]).output, re.MULTILINE)

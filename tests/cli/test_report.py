@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from text_tables import parts
 
-from stsbench.cli.output.report import print_result, print_summary
+from stsbench.cli.output.report import print_result
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.plan import changed_settings, plan
 from stsbench.evaluation.protocol import kinds
@@ -89,36 +89,12 @@ def test_markdown_is_a_table_of_the_printed_scores(result):
     assert len(cells) == 2 + 6 and "lexical:token-set" in result.markdown() and "sample data: not" in result.markdown()
 
 
-def test_latex_has_a_table_that_compiles_in_shape(result):
-    text = result.latex()
-    body = re.search(r"\\midrule\n(.*)\\bottomrule", text, re.S)[1]
-    lines = [line for line in body.splitlines() if line.strip()]
-    assert len(lines) == 6 and all(line.count("&") == 2 and line.endswith(r"\\") for line in lines)
-    assert re.findall(r"\\begin{(.*?)}", text) == re.findall(r"\\end{(.*?)}", text)[::-1] == ["table*", "tabular"]
-    assert "\\small" in text and "\\label{tab:sts}" in text and "sample data" in text
-    assert text.index("\\caption") < text.index("\\label")  # a label before it would name the section
-    assert "scores $\\times$ 100" in text and "x 100" not in text
-    unescaped = re.sub(r"\\[&%$#_{}]|^%.*$|%$|\$\\times\$", "", text, flags=re.M)
-    assert not re.search("[%_$#]", unescaped)
-
-
 def test_plain_metrics_are_no_percentages(result):
     row = ScoreRow(protocol="geometry", task="STS-B", metric="uniformity", value=-2.3134, low=-2.4, high=-2.2, n=9)
     assert format_score(row) == "-2.313" and interval(row) == "-2.400 to -2.200"
     assert interval(ScoreRow(**{**row.model_dump(), "low": -2.313, "high": -2.313})) == ""  # every resample scored the same
     assert format_score(result.rows[0]) == f"{result.rows[0].value:.2f}"
     assert "scores x 100" in table_title(result, "sts")
-
-
-def test_subsets_show_only_where_nothing_stands_for_the_whole(result):
-    assert all(row.subset is None for row in main_rows(result, "sts"))
-    kept, result.summaries = result.summaries, [
-        ScoreRow(protocol="geometry", task="STS-B", subset="0-1", metric="mean cosine", value=0.2, n=3)
-    ]
-    try:
-        assert [row.subset for row in main_rows(result, "geometry")] == ["0-1"]
-    finally:
-        result.summaries = kept
 
 
 def identity(name, label, settings):
@@ -157,23 +133,6 @@ def test_a_changed_setting_is_said(name, settings, said):
     assert [changed_settings(identity(p.protocol.name, p.protocol.label, p.protocol.settings)) for p in found] == said
 
 
-def test_a_changed_setting_stands_in_every_form(whole, capsys):
-    assert table_title(whole, "sts").startswith("sts (similarity dot): scores x 100 (sample data")
-    assert "**sts (similarity dot): scores x 100" in whole.markdown()
-    assert r"sts (similarity dot): scores $\times$ 100" in whole.latex()
-    assert table_title(whole, "sts") in printed(whole, capsys)[0]
-    assert headlines(whole)[0][0] == "sts (similarity dot)"
-
-
-def test_what_is_left_out_of_the_pairs_keeps_its_wording(tmp_path):
-    run = evaluate("lexical:token-set", output=tmp_path / "run", sample=True, tasks=["STS-B"], without_overlap=["stsb/dev"])
-    assert table_title(run, "sts").startswith("sts: scores x 100") and "the pairs that share a sentence with stsb/dev" in (
-        table_title(run, "sts")
-    )
-    row, *_ = csv.DictReader(io.StringIO(as_csv(run)))
-    assert row["settings"] == "without_overlap stsb/dev"
-
-
 def test_csv_says_what_a_row_was_measured_on(whole):
     rows = list(csv.DictReader(io.StringIO(as_csv(whole))))
     sets = {row["task"]: row["data"] for row in rows}
@@ -202,12 +161,6 @@ def test_an_average_stands_behind_its_tasks(whole, result, capsys):
     assert [row.task for row in main_rows(result, "sts")][::6] == ["STS12", "STS-B"]  # no average: as they come
 
 
-def test_an_average_of_unknown_tasks_stays_last():
-    counts = {"A": 4, "B": 6, "Avg": 7}
-    rows = rows_of(*((task, None, "f1", 1, None, None, n) for task, n in counts.items()))
-    assert [row.task for row in main_rows(rows, "p")] == ["A", "B", "Avg"]
-
-
 def test_intervals_are_of_each_rows_first_score(capsys):
     run = rows_of(
         ("A", None, "pearson", 50, 45, 55, 10), ("A", None, "mse", 1, None, None, 10),
@@ -220,15 +173,6 @@ def test_intervals_are_of_each_rows_first_score(capsys):
     assert headlines(run) == [("p", "pearson: A 50.00; accuracy: B 70.00")]
     _, cells = printed(rows_of(("A", None, "pearson", 50, 45, 55, 10), ("B", None, "mse", 1, None, None, 9)), capsys)
     assert cells[0][2:] == ["pearson [95 % interval]", "mse"]  # only one has an interval
-
-
-def test_headlines_name_subsets_and_skip_a_tasks_further_metrics():
-    run = rows_of(
-        ("A", None, "alignment", 0.2, None, None, 9), ("A", "0-1", "mean cosine", 0.1, None, None, 3),
-        ("C", "de", "alignment", 0.3, None, None, 4), ("C", "fr", "alignment", 0.4, None, None, 4),
-        protocol="geometry",
-    )
-    assert headlines(run) == [("geometry", "alignment: A 0.200, C de 0.300, C fr 0.400")]
 
 
 def test_a_missing_average_is_said_only_where_there_could_be_one(result):
@@ -258,12 +202,3 @@ def test_a_title_names_the_text_view_that_could_be_mistaken(result):
     assert "not MTEB's own scores; MTEB's SICK-R is SICK-R-MTEB" in titled("mteb", "senteval")
     assert "MTEB's own" not in titled("mteb", "raw") and "(text version raw)" in titled("sts", "raw")
     assert "text version" not in titled("sts", "senteval")
-
-
-@pytest.mark.parametrize(("best", "words"), [
-    (53.37, "best 53.37 at step 1 (below the start), "), (53.8, "best 53.80 at step 1, "),
-])
-def test_a_best_step_below_the_start_says_so(best, words, tmp_path, capsys):
-    print_summary(tmp_path, {"selected_by": "sts-b dev", "before": 53.69, "after": 51.0, "stages": ["main"],
-                             "best": {"score": best, "step": 1, "stage": "main"}, "exported": "step 1"})
-    assert f"sts-b dev: 53.69 before, {words}51.00 after" in capsys.readouterr().out

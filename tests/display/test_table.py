@@ -131,8 +131,3 @@ def test_a_document_is_lines_tables_and_lines():
     assert made.latex("x").count(r"\caption{A: x. t. note}") == 2 and r"\label{tab:x-1}" in made.latex("x")
     assert made.latex("x").endswith("% below\n\n% stsbench eval\n") and made.html().endswith("<pre>stsbench eval</pre>")
     assert Document().text() == Document().html() == Document().markdown() == ""
-
-
-def test_an_empty_table_has_its_header():
-    table = Table.from_rows("t", ["a", "b"], [])
-    assert table.csv() == "a,b\n" and table.text() == "t\na  b\n-  -" and table.rows() == []

@@ -1,14 +1,12 @@
 """Estimates of the time left: right where work is what they take it for, and silent where there is nothing to say."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from clirun import cli, evaluate, folder, place, record  # noqa: F401 - fixtures
 
 from stsbench.data.sets.sets import PairSet
-from stsbench.evaluation import announce
 from stsbench.evaluation.announce import EncodingTime, TasksTime
 from stsbench.protocols.sts import StsProtocol
 from stsbench.protocols.transfer import TransferProtocol
@@ -80,15 +78,3 @@ def test_the_line_before_a_run_says_which_pass_runs(evaluate, folder):
     assert len({line[-12:] for line in lines[:3]}) == 1
     assert [record(run)["provenance"].get("attention") for run in ("run", "run-2", "run-3", "run-4")] == [
         None, None, "padded", "eager"]
-
-
-def test_eval_says_it(evaluate, folder, monkeypatch):
-    monkeypatch.setattr(announce, "WATCHED", 0.0)
-    monkeypatch.setattr(announce, "WORTH_SAYING", 0.0)
-    code, _, err = evaluate(folder, "--pooler", "mean", "--batch-tokens", "64")
-    assert code == 0
-    assert len(re.findall(r"^encoding: about 0:0\d:\d\d left for \d+ texts, by the speed so far$", err, re.M)) == 1
-    monkeypatch.setattr("stsbench.evaluation.measure.LONG", -1)
-    _, _, err = evaluate("lexical:token-set", "--output", "again", tasks=("--tasks", "STS12,STS-B"))
-    assert re.search(r"^sts STS12: 0 s; about 0:00:00 left for STS-B\nsts STS-B: 0 s$", err, re.M)
-    assert Path("again").is_dir()

@@ -104,12 +104,6 @@ def test_what_would_pack_too_well_is_written_plain(tmp_path, monkeypatch, number
     assert observations_digest(unpacked(table, 0)) == observations_digest(few)
 
 
-def test_what_a_file_may_fill_grows_with_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(columns, "MOST_UNPACKED", 10**6)
-    values = np.random.default_rng(0).random(10**5)
-    opened(pa.BufferReader(packed(to_columns([Observations({"similarity": values, "label": values > 0.5})]), FORM)), FORM)
-
-
 def file_of(path, column, values, **options):
     """A file with a column of one list, as another program writes it."""
     lists = pa.ListArray.from_arrays([0, len(values)], values)
@@ -137,8 +131,7 @@ def test_what_may_be_any_number_of_values_is_refused_by_its_encoding(tmp_path, c
 
 @pytest.mark.parametrize(("column", "values", "options"), [
     ("names.x", FEW, {}), ("names.x", pa.nulls(2 * 10**5, pa.string()), {}), ("names.x", FEW, {"use_dictionary": False}),
-    *(("observed.x", ZEROS, {"use_dictionary": False, "compression": kind})
-      for kind in ("zstd", "gzip", "brotli", "snappy", "lz4")),
+    *(("observed.x", ZEROS, {"use_dictionary": False, "compression": kind}) for kind in ("gzip", "lz4")),
     ("observed.x", ZEROS, {"data_page_version": "2.0"}), ("observed.x", ZEROS, {"data_page_size": 100}),
     ("observed.x", ZEROS.cast(pa.float64()),
      {"use_byte_stream_split": [ENCODED.format("observed.x")], "use_dictionary": False}),
@@ -186,12 +179,6 @@ def test_a_footer_that_is_the_file_is_not_read(tmp_path):
         opened(tmp_path / "x.parquet", FORM)
 
 
-def test_arrays_of_another_byte_order_are_packed_as_any(tmp_path):
-    arrays = {key: array.astype(array.dtype.newbyteorder(">")) for key, array in SEEN.arrays.items()}
-    stored = unpacked(table_of(tmp_path / "x.parquet", Observations(arrays, SEEN.names)), 0)
-    assert observations_digest(stored) == observations_digest(SEEN)
-
-
 def test_a_file_is_split_and_joined():
     shared, mine = split(SEEN, ("gold", "pair", "subsets"))
     assert shared.arrays.keys() == {"gold", "pair"} and shared.names.keys() == {"subsets"}
@@ -204,7 +191,7 @@ near = st.floats(-1, 1).flatmap(lambda x: st.sampled_from([x, np.nextafter(x, 2)
 
 
 @given(st.lists(near, min_size=2, max_size=40))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_rounding_keeps_order_and_ties(values):
     array = np.array(values)
     rounded = in_steps(array)

@@ -299,12 +299,6 @@ def test_the_interval_of_an_average_is_drawn_with_the_protocols_seed(seed):
         assert (row.low, row.high) == interval(drawn[None, "all", row.metric])
 
 
-def test_a_large_set_of_queries_is_drawn_in_blocks_that_differ():
-    query = np.arange(6000)
-    ranks = Observations({"rank": rng(1).integers(1, 5000, len(query)).astype(float), "query": query, "group": query})
-    assert len(np.unique(RetrievalProtocol({}).draws(ranks, "x", 1000, 0)[None, None, "mrr"])) == 1000
-
-
 def test_a_mean_of_correlations_has_fishers_interval_of_as_many_pairs_as_a_subset_has():
     protocol, seen = StsProtocol({"metrics": ["pearson"], "resamples": 200}), similar(3)
     drawn = protocol.draws(seen, "x", 200, 0)

@@ -8,7 +8,7 @@ from clirun import SAMPLE
 from geometry_runs import vectors
 
 from stsbench.data.sets.sets import PairSet
-from stsbench.evaluation.api import EvalOptions, evaluate, run
+from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import ScoreRow
 from stsbench.evaluation.schema import Array, Metric
@@ -88,13 +88,3 @@ def test_a_protocol_s_own_data_without_items_is_still_data(tmp_path, monkeypatch
     monkeypatch.setattr("stsbench.evaluation.plan.load_protocol", lambda name: Own)
     result = evaluate(vectors, output=tmp_path / "run", sample=True, protocols=["geometry"], no_cache=True)
     assert [(row.task, row.value) for row in result.rows] == [("mine", 12)] and not result.failures
-
-
-def test_without_overlap_says_what_it_does_not_touch(tmp_path):
-    said = []
-    options = EvalOptions(
-        model="lexical:token-set", output=tmp_path / "run", sample=True, protocols=["sts", "geometry"], tasks=["STS-B"],
-        resamples=0, without_overlap=["stsb/dev"],
-    )
-    run(options, log=said.append)
-    assert "--without-overlap does not apply to geometry: measured on the whole sets" in said

@@ -1,13 +1,10 @@
 """`--post` and `--fit-on`: what a set's own texts are, what records say, and where nothing is guessed."""
 
-import json
-import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from clirun import SAMPLE, cli, evaluate, place  # noqa: F401
+from clirun import SAMPLE
 from post_sources import plain_whitening
 from toy_encoder import Toy
 
@@ -106,13 +103,6 @@ def test_every_text_is_encoded_once_whatever_is_fitted(tmp_path):
     assert len(asked) == len(set(asked)) > 100
 
 
-def test_other_protocols_are_fitted_on_their_sets(tmp_path):
-    result = measured(tmp_path / "run", protocols=["geometry", "transfer"], tasks=["STS-B", "MR", "MRPC"])
-    fitted = {record.data.id: fitted_sets(record.encoder.spec["fitted_on"]) for record in result.records}
-    assert fitted == {"stsb/test": ("stsb/train", "stsb/dev", "stsb/test"), "mr": ("mr",), "mrpc": ("mrpc",)}
-    assert not result.failures
-
-
 def test_a_missing_split_is_a_failure_of_the_task_and_no_smaller_fit(tmp_path):
     folder = tmp_path / "downstream" / "STS" / "STSBenchmark"
     folder.mkdir(parents=True)
@@ -130,16 +120,3 @@ def test_a_mistake_is_found_before_anything_is_encoded(tmp_path, options):
     with pytest.raises(StsbenchError):
         measured(tmp_path / "run", encoder, **options)
     assert not encoder.calls
-
-
-def test_through_the_command_line(evaluate):
-    code, out, err = evaluate(
-        "python:mine_cli:hashed", "--post", "standardise+whitening:dimensions=2", "--fit-on", "target", "--json", "-"
-    )
-    assert code == 0 and {row["task"] for row in json.loads(out)} == {"STS-B"}
-    assert "then standardise+whitening:dimensions=2,divisor=n-1" in err
-    assert "fitted on each set's own texts, the test sentences among them: its scores are transductive" in err
-    Path("own.txt").write_text("".join(f"sentence {i} of mine\n" for i in range(50)))
-    code, _, err = evaluate("python:mine_cli:hashed", "--post", "whitening", "--fit-on", "own.txt", "--output", "file")
-    assert code == 0 and "fitting whitening on own.txt: 50 texts" in err and "transductive" not in err
-    assert re.search(r"then whitening:dimensions=null,divisor=n-1 fitted on own\.txt@[0-9a-f]{12}, float32", err)

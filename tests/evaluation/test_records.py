@@ -98,13 +98,9 @@ def cut(record):
     [
         (cut, "data.digest: Field required"),
         (lambda r: r["data"].update(extra=1), "data.extra: "),
-        (lambda r: r["data"].update(digest="abc"), "data.digest: "),
-        (lambda r: r["data"].update(known="perhaps"), "data.known: "),
         (lambda r: r["scores"][0].update(value=float("nan")), "scores.0.value: "),
         (lambda r: r["scores"][0].update(n=0), "scores.0.n: "),
-        (lambda r: r.update(created="yesterday"), "created: "),
         (lambda r: r["counts"].update(truncated=-5), "counts.truncated: "),
-        (lambda r: r["encoder"].update(dimension=0), "encoder.dimension: "),
         (lambda r: r["data"].update(n=-1), "data.n: "),
         (lambda r: r["data"].update(n=0), "data: Value error, n: data without items"),
         (lambda r: r["observations"].update(sha256="abc"), "observations.sha256: "),
@@ -145,11 +141,9 @@ def test_two_records_of_one_name_are_refused(tmp_path):
     ("counts", lambda text: text + ', "counts": {}', "counts: Extra data"),
     ("counts", lambda text: text.replace("0", "1e999", 1), "counts: 1e999 is not a finite number"),
     ("provenance", lambda text: text.replace("0.25", "NaN"), "provenance: NaN is not a finite number"),
-    ("provenance", lambda text: text.replace("0.25", "1e999"), "provenance: 1e999 is not a finite number"),
     ("provenance", lambda text: text.replace("0.25", "[" * 99 + "]" * 99), "provenance: its lists and mappings are nested"),
     ("encoder", lambda text: text[:-1], "encoder: Expecting"),
     ("encoder", lambda text: "[]", "encoder: Input should be"),
-    ("encoder", lambda text: "null", "encoder: Input should be"),
 ])
 def test_a_text_that_no_reader_of_json_should_take_is_refused(tmp_path, column, text, problem):
     """Readers of JSON differ in which of two values they take: what a person reads need not be what is ranked."""

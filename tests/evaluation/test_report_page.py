@@ -8,31 +8,27 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from stsbench.comparison.compare import compare
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/how-to/report.md"
+RESAMPLES = 1000  # the usual number takes ten seconds
 REPORT = re.compile(r"(?<=<!-- report: )(?P<a>\S+) (?P<b>\S+) -->\n(?P<text>.*?)(?=<!-- end of report -->)", re.DOTALL)
 
 
 def quoted(a: str, b: str) -> str:
     """The report of two entries of the board, as the page has it."""
     measured = ROOT / "leaderboard/measured"
-    lines = compare(measured / a, measured / b, protocols="sts").report().splitlines()
+    lines = compare(measured / a, measured / b, protocols="sts", resamples=RESAMPLES).report().splitlines()
     return "\n".join(["", *(f"> {line}".rstrip() for line in lines), "", ""])
 
 
-@pytest.mark.parametrize("match", list(REPORT.finditer(PAGE.read_text("utf-8"))), ids=lambda match: match["a"])
-def test_the_page_has_what_the_command_prints(match):
+def test_the_page_has_what_the_command_prints():
+    page = PAGE.read_text("utf-8")
+    [match] = REPORT.finditer(page)
     a, b = (f"leaderboard/measured/{match[side]}" for side in "ab")
-    assert f"stsbench compare {a} {b} --protocol sts --report -" in PAGE.read_text("utf-8")
+    assert f"stsbench compare {a} {b} --protocol sts --resamples {RESAMPLES} --report -" in page
     assert match["text"] == quoted(match["a"], match["b"])
-
-
-def test_the_page_has_a_report():
-    assert len(REPORT.findall(PAGE.read_text("utf-8"))) == 1
 
 
 if __name__ == "__main__":

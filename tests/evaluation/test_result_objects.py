@@ -88,11 +88,6 @@ def test_where_nothing_was_measured_no_other_run_is_taken_for_it(tmp_path, monke
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_what_strangers_wrote_moves_no_cursor(runs):
-    foreign = Result(Path("x"), failures={"sts a\x1b[2J": "red \x1b[31m"})
-    assert "\x1b" not in str(foreign) and "red " in str(foreign)
-
-
 def test_what_is_loaded_knows_what_was_left_out(tmp_path):
     run = evaluate(lambda texts: np.ones((len(texts), 2)), protocols="sts,transfer:exact,retrieval", tasks="STS12,CR",
                    settings={"transfer.k": 3}, sample=True, no_cache=True, output=tmp_path / "run")
@@ -103,18 +98,6 @@ def test_what_is_loaded_knows_what_was_left_out(tmp_path):
     (run.folder / "not-measured.json").write_text('{"failures": {"sts STS12": 3}}')
     with pytest.raises(StsbenchError, match=r"not-measured\.json: failures must be names with reasons"):
         load(run.folder)
-
-
-def test_a_result_in_other_forms_is_what_the_command_gives(runs, printed, tmp_path):
-    result = load(runs[0])
-    assert result.latex() == printed("score", result.folder, "--format", "latex")
-    assert json.loads(result.to_json()) == json.loads(printed("score", result.folder, "--json", "-"))
-    kept = result.save(tmp_path / "kept")
-    assert (kept, result.folder) == (tmp_path / "kept", tmp_path / "kept") and load(kept).rows == result.rows
-    for taken in (kept, kept / "run.parquet" / "folder"):
-        with pytest.raises(StsbenchError):
-            result.save(taken)
-    assert result.folder == kept and sorted(path.name for path in tmp_path.iterdir()) == ["kept"]
 
 
 def drawn(axes):
@@ -154,18 +137,6 @@ def test_a_comparison_shows_the_differences_and_says_what_they_mean(runs, compar
     assert text.startswith("A: lexical:tfidf\nB: lexical:token-set\n")
     same = compare(runs[0], runs[0], resamples=100)
     assert "A and B name the same encoder" in str(same) and "A and B name the same encoder" not in text
-
-
-def test_a_comparison_in_other_forms_is_what_the_command_gives(runs, comparison, printed):
-    folders = [run.folder for run in runs]
-    want = json.loads(printed("compare", *folders, "--resamples", 100, "--json", "-"))
-    ours = json.loads(comparison.to_json())
-    assert ours == json.loads(compare(*folders, resamples=100).to_json()) == want
-    latex = comparison.latex()
-    assert latex.count(r"\begin{table*}") == 2 and latex.count(r"\label{tab:") == 2 and "95 \\% \\\\ interval]" in latex
-    for table in comparison.tables:
-        for row in table.rows:
-            assert f"{row.task} & {row.n} & {row.a:.2f} & {row.b:.2f} & " in latex
 
 
 def test_a_picture_of_differences_has_a_line_at_zero(comparison):

@@ -17,10 +17,8 @@ from run_edits import edit, rows_of, with_column, with_layout, with_metadata, wr
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import columns
 from stsbench.evaluation.api import evaluate
-from stsbench.evaluation.columns import MOST_UNPACKED
-from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.rescore import score_again
-from stsbench.evaluation.run_file import RUN, load_records, read_observations, run_folders, runs_below, write_run
+from stsbench.evaluation.run_file import RUN, load_records, read_observations, run_folders, runs_below
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +97,6 @@ def test_a_table_of_another_form_is_refused(file, damage):
     assert line.startswith(f"{file} is not a valid run file: ") and problem in line
 
 
-RECORD = ("name", "created", "encoder", "protocol", "data", "observations", "counts", "provenance", "scores")
-OBSERVED = ("observed.gold", "observed.pair", "observed.similarity", "observed.subset", "names.subsets")
 WHOLE = {
     "missing": lambda name: lambda table: table.drop_columns([name]),
     "twice": lambda name: lambda table: table.append_column(name, table.column(name)),
@@ -113,14 +109,16 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("damage", WHOLE)
-@pytest.mark.parametrize("name", [*RECORD, *OBSERVED, "layout"])
-def test_every_column_has_to_be_there_once_whole_and_of_its_type(file, name, damage):
-    rewritten(file, WHOLE[damage](name))
-    line = refused(file)
-    assert name not in RECORD or (line.startswith(f"{file} is not a valid run file: ") and name in line)
+def test_every_column_has_to_be_there_once_whole_and_of_its_type(file, damage):
+    good = file.read_bytes()
+    for name in ("name", "created", "protocol", "scores", "observed.gold", "names.subsets", "layout"):
+        file.write_bytes(good)
+        rewritten(file, WHOLE[damage](name))
+        line = refused(file)
+        assert "." in name or name == "layout" or (line.startswith(f"{file} is not a valid run file: ") and name in line)
 
 
-@pytest.mark.parametrize("name", OBSERVED)
+@pytest.mark.parametrize("name", ["observed.gold", "observed.subset", "names.subsets"])
 def test_an_array_with_an_empty_place_is_refused(file, name):
     def change(table):
         values = table.column(name).to_pylist()
@@ -131,36 +129,19 @@ def test_an_array_with_an_empty_place_is_refused(file, name):
     assert re.search(r"are not what the record names|a name of subsets is missing", refused(file))
 
 
-LAYOUTS = {
-    "nothing": lambda text: "",
-    "no array": lambda text: "{}",
-    "a list": lambda text: "[]",
-    "null": lambda text: "null",
-    "cut": lambda text: text[:-1],
-    "spaces": lambda text: f"{text} ",
-    "another byte order": lambda text: text.replace("<f8", ">f8", 1),
-    "deep": lambda text: "[" * 100_000,
-    "a key twice": lambda text: text.replace("{", '{"gold": ["<f8", [45]], ', 1),
-    "1e999": lambda text: text.replace("45", "1e999", 1),
-    "NaN": lambda text: text.replace("45", "NaN", 1),
-    "fewer": lambda text: text.replace("45", "44", 1),
-    "negative": lambda text: text.replace("[45]", "[-1]", 1),
-    "a word": lambda text: text.replace("[45]", '["x"]', 1),
-    "no shape": lambda text: text.replace("[45]", "null", 1),
-    "very many": lambda text: text.replace("[45]", "[1000000000000, 1000000000000]", 1),
-    "objects": lambda text: text.replace("<f8", "O", 1),
-    "dates": lambda text: text.replace("<f8", "M8[s]", 1),
-    "no type": lambda text: text.replace("<f8", "zz", 1),
-    "another type": lambda text: text.replace("<f8", "<f4", 1),
-    "an array more": lambda text: text.replace("{", '{"absent": ["<f8", [45]], ', 1),
+LAYOUT = {  # what stands in it -> what stands there instead
+    "[45]": ("[-1]", '["x"]', "null", "[1000000000000, 1000000000000]"), "45": ("1e999", "NaN", "44"),
+    "<f8": (">f8", "O", "M8[s]", "zz", "<f4"), "{": ('{"gold": ["<f8", [45]], ', '{"absent": ["<f8", [45]], '),
 }
+LAYOUTS = [*[(old, new) for old, others in LAYOUT.items() for new in others],
+           *[(None, text) for text in ("", "{}", "[]", "null", "[" * 100_000)]]
 
 
-@pytest.mark.parametrize("damage", LAYOUTS)
-def test_a_layout_that_does_not_fit_is_one_line_that_names_the_file(file, damage):
+@pytest.mark.parametrize(("old", "new"), LAYOUTS, ids=lambda text: str(text)[:12])
+def test_a_layout_that_does_not_fit_is_one_line_that_names_the_file(file, old, new):
     def change(text):
-        assert LAYOUTS[damage](text) != text
-        return LAYOUTS[damage](text)
+        assert old is None or old in text
+        return new if old is None else text.replace(old, new, 1)
 
     with_layout(file, change)
     refused(file)
@@ -246,18 +227,19 @@ def test_other_observations_are_one_line_that_names_the_record(file, damage):
         assert damage == "NaN" and list(failures) == ["sts STS12"]
 
 
-def test_a_bomb_is_not_unpacked(file):
+def test_a_bomb_is_not_unpacked(file, monkeypatch):
     """A million zeros take a few bytes: what they would fill is known before."""
-    size = MOST_UNPACKED // 8
+    monkeypatch.setattr(columns, "MOST_UNPACKED", 10**7)
+    size = 10**7
     zeros = pa.ListArray.from_arrays([0, size, size], pa.array(np.zeros(size, dtype=bool)))
     rewritten(file, lambda table: table.append_column("observed.more", zeros))
-    assert file.stat().st_size < 2_000_000
+    assert file.stat().st_size < 100_000
     tracemalloc.start()
-    with pytest.raises(StsbenchError, match=f"it would fill more than {MOST_UNPACKED // 10**6} MB"):
+    with pytest.raises(StsbenchError, match="it would fill more than 10 MB"):
         load_records(file)
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert most < 20_000_000
+    assert most < 2_000_000
 
 
 def test_a_file_that_is_replaced_is_read_anew(file, made):
@@ -309,18 +291,10 @@ def test_a_run_of_many_records_is_read_again(made, tmp_path):
     """What a file may fill does not grow with the square of its records."""
     rows = rows_of(made.folder)
     many = []
-    for number in range(1200):
+    for number in range(500):
         row = copy.deepcopy(rows[number % 2])
         row.record["encoder"]["fingerprint"] = f"{number:064x}"
         row.renamed()
         many.append(row)
     write_rows(tmp_path, many)
-    assert len(load_records(tmp_path)) == 1200
-
-
-def test_a_run_that_nobody_would_read_is_not_written(made, tmp_path, monkeypatch):
-    monkeypatch.setattr(columns, "MOST_UNPACKED", 10**6)
-    items = [(record, Observations({}, {"more": ["x"] * 10_000})) for record in made.records]
-    with pytest.raises(StsbenchError, match=r"run\.parquet: not written: it would fill more than 2 MB"):
-        write_run(tmp_path / "run" / RUN, items)
-    assert not list(tmp_path.iterdir())
+    assert len(load_records(tmp_path)) == 500

@@ -15,17 +15,15 @@ from stsbench.evaluation.rescore import encoder_key, record_task, rescored, scor
 from stsbench.evaluation.run_file import RUN, load_records
 from stsbench.protocols.sts import StsProtocol
 
-SHA = "0" * 64
-
 
 @pytest.fixture
 def run(tmp_path):
     return evaluate("lexical:token-set", output=tmp_path / "run", sample=True, resamples=30)
 
 
-@pytest.mark.parametrize("protocols", [["sts:mean", "sts:all"], ["simcse", "senteval"]])
-def test_score_again_for_several_protocols(tmp_path, protocols):
+def test_score_again_for_several_protocols(tmp_path):
     """Every row comes back, in the order of measuring."""
+    protocols = ["sts:mean", "simcse", "senteval"]
     run = evaluate("lexical:tfidf", output=tmp_path / "run", sample=True, resamples=0, protocols=protocols)
     again = score_again(run.folder)
     assert [record.protocol.label for record in again.records] == [record.protocol.label for record in run.records]
@@ -122,13 +120,6 @@ def test_what_an_encoder_was_fitted_on_makes_it_another(tmp_path):
     each = evaluate("lexical:tfidf", output=tmp_path / "each", sample=True, tasks=["STS-B", "STS12"], resamples=0)
     assert len({record.encoder.fingerprint for record in each.records}) == 2
     assert len({encoder_key(record) for record in each.records}) == 1 and len(score_again(each.folder).records) == 2
-
-
-def test_an_encoder_fitted_once_on_a_set_it_is_scored_on_is_one(tmp_path):
-    source = f"stsb/test@{SHA}"
-    run = evaluate(fitted(source), output=tmp_path / "run", sample=True, tasks=["STS-B", "STS12"], resamples=0)
-    assert {record.encoder.spec["fitted_on"] for record in run.records} == {source}
-    assert score_again(run.folder).rows == run.rows
 
 
 def relabelled(folder, change):

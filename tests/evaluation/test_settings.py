@@ -13,7 +13,6 @@ from pydantic import create_model
 from stsbench.cli.eval import _setting
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import kinds
-from stsbench.evaluation.run_file import load_records, read_observations
 from stsbench.evaluation.schema import (
     LARGEST,
     AnyOf,
@@ -25,14 +24,8 @@ from stsbench.evaluation.schema import (
     Text,
     Whole,
     checked,
-    described,
     setting,
 )
-from stsbench.metrics.aggregation import AGGREGATIONS
-from stsbench.metrics.ranking import TIES
-from stsbench.metrics.similarity import SIMILARITIES
-from stsbench.protocols.geometry import SPLITS
-from stsbench.protocols.regression import METRICS
 
 
 def test_one_value_is_a_list_of_one_and_whole_numbers_are_floats_where_floats_are_meant():
@@ -73,15 +66,6 @@ def test_a_setting_without_a_default_is_needed():
         checked(of(Whole), {}, "p")
 
 
-def test_the_words_of_the_models_are_those_of_the_code():
-    words = {each.name: each.values for name in ("sts", "geometry", "retrieval", "regression")
-             for each in described(kinds()[name].Settings, kinds()[name]({}).settings)}
-    assert words["similarity"] == ", ".join(map(repr, SIMILARITIES)) and words["ties"] == ", ".join(map(repr, TIES))
-    assert words["aggregations"] == "list of " + ", ".join(map(repr, AGGREGATIONS))
-    assert words["split"] == ", ".join(map(repr, SPLITS))
-    assert words["metrics"] == "list of " + ", ".join(map(repr, METRICS))
-
-
 # --set, from the command line -------------------------------------------------------------------------------------------
 
 
@@ -109,15 +93,3 @@ def test_settings_reach_the_record(evaluate, words, settings):
     assert code == 0, err
     kept = record()["protocol"]["settings"]
     assert {key: kept[key] for key in settings} == settings
-
-
-def test_a_grid_of_exponents_reaches_the_fits(cli):
-    code, _, err = cli(
-        "eval", "--model", "python:mine_cli:hashed", "--protocol", "transfer:exact", "--tasks", "MRPC", "--sample",
-        "--set", "transfer.grid_kfold=[1e-5,1e-4]", "--set", "transfer.k=2", "--output", "run",
-    )
-    assert code == 0, err
-    [(_, only)] = load_records("run")
-    seen = read_observations("run", only).arrays
-    assert seen["regs"].tolist() == [1e-5, 1e-4] and seen["grid"].shape == (1, 2)
-    assert record()["protocol"]["settings"]["grid_kfold"] == [1e-5, 1e-4]

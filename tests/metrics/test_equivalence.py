@@ -1,4 +1,4 @@
-"""TOST: against scipy's t tests and a published example, a counting loop, error rates at the margin and power."""
+"""TOST: against scipy's t tests, a published example and a counting loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from stsbench.metrics.bootstrap import resample_counts
 from stsbench.metrics.equivalence import (
     Equivalence,
     equivalence,
@@ -16,7 +15,6 @@ from stsbench.metrics.equivalence import (
     from_deviations,
     verdict,
 )
-from stsbench.metrics.paired import paired_difference
 from stsbench.metrics.seeds import deviations_over_seeds, difference_over_seeds
 
 SHARES = (np.arange(20_000) + 0.5) / 20_000
@@ -43,13 +41,14 @@ def test_a_published_example() -> None:
     assert (test.low, test.high) == pytest.approx((0.03 - half, 0.03 + half), abs=1e-4)
 
 
-@pytest.mark.parametrize("value", [-0.7, -0.5, -0.1, 0.0, 0.2, 0.5, 0.9])
 @pytest.mark.parametrize("df", [4, 30])
-def test_each_side_is_a_one_sided_t_test(value: float, df: int) -> None:
-    test = from_deviations(value, student(0.25, df), 0.5)
-    assert test is not None
-    expected = stats.t.sf((value + 0.5) / 0.25, df), stats.t.cdf((value - 0.5) / 0.25, df)
-    assert (test.p_low, test.p_high) == pytest.approx(expected, abs=2e-4)
+def test_each_side_is_a_one_sided_t_test(df: int) -> None:
+    deviations = student(0.25, df)
+    for value in (-0.7, -0.5, 0.2, 0.9):
+        test = from_deviations(value, deviations, 0.5)
+        assert test is not None
+        expected = stats.t.sf((value + 0.5) / 0.25, df), stats.t.cdf((value - 0.5) / 0.25, df)
+        assert (test.p_low, test.p_high) == pytest.approx(expected, abs=2e-4)
 
 
 def test_by_hand() -> None:
@@ -116,48 +115,6 @@ def test_deviations_over_seeds_are_those_of_the_difference(paired: bool) -> None
     assert (1 + np.count_nonzero(deviations >= abs(value))) / 1000 == difference.p
 
 
-ITEMS, DRAWS, RUNS = 300, 400, 400
-SPREAD = 3 * (0.05 * 0.95 / RUNS) ** 0.5
-
-
-def accuracies(number: int, better: float) -> tuple[float, float, np.ndarray, np.ndarray]:
-    """Two classifiers that are right on 70 % of the items, one on `better` points more, often on the same ones."""
-    rng = np.random.default_rng([8, number])
-    ease = rng.uniform(size=ITEMS)
-    mixed = [np.where(rng.uniform(size=ITEMS) < 0.5, ease, rng.uniform(size=ITEMS)) for _ in "ab"]
-    hits = [100 * (one < share) for one, share in zip(mixed, (0.7 + better / 100, 0.7), strict=True)]
-    counts = resample_counts(ITEMS, DRAWS, (9, number))
-    return hits[0].mean(), hits[1].mean(), counts @ hits[0] / ITEMS, counts @ hits[1] / ITEMS
-
-
-def test_a_difference_of_the_margin_is_called_equal_in_at_most_5_of_100() -> None:
-    tests = [equivalence(*accuracies(number, 8.0), 8.0) for number in range(RUNS)]
-    wrong = np.mean([test.p < 0.05 for test in tests])
-    assert 0.05 - SPREAD < wrong < 0.05 + SPREAD, wrong  # a 95 % interval, or one side's p for both, leaves this range
-
-
-def test_equal_classifiers_are_called_equal_as_often_as_the_normal_distribution_says() -> None:
-    power = np.mean([equivalence(*accuracies(number, 0.0), 8.0).p < 0.05 for number in range(RUNS)])
-    error = 100 * (2 * 0.7 * 0.3 * (1 - 0.25) / ITEMS) ** 0.5  # a quarter of the variance is in common
-    expected = 2 * stats.norm.cdf(8.0 / error - stats.norm.ppf(0.95)) - 1
-    assert power == pytest.approx(expected, abs=0.08) and 0.5 < expected < 0.95
-
-
-@pytest.mark.parametrize("seeds", [2, 3])
-def test_methods_a_margin_apart_are_called_equal_in_at_most_5_of_100(seeds: int) -> None:
-    wrong = []
-    for number in range(RUNS):
-        rng = np.random.default_rng([10, number])
-        of_items = rng.normal(0, 0.2, (2, 1))
-        a, b = rng.normal([[79.5], [78.5]], 0.4, (2, seeds)) + of_items
-        draws = rng.normal([[a.mean()], [b.mean()]], 0.2, (2, DRAWS))
-        wrong.append(equivalence_over_seeds(a, b, *draws, 1.0).p < 0.05)
-    assert np.mean(wrong) < 0.05 + SPREAD, np.mean(wrong)
-
-
 def test_verdicts() -> None:
     words = [verdict(different, equivalent) for different in (True, False) for equivalent in (False, True)]
     assert words == ["different", "different, yet within", "undecided", "practically equal"]
-    a, b = np.random.default_rng(1).normal([[79.0], [78.7]], 0.05, (2, 999))
-    test, difference = equivalence(79.0, 78.7, a, b, 0.5), paired_difference(79.0, 78.7, a, b)
-    assert verdict(difference.p < 0.05, test.p < 0.05) == "different, yet within"

@@ -18,10 +18,6 @@ from stsbench.errors import ScoreError
 from stsbench.metrics import geometry
 from stsbench.protocols.geometry import GeometryProtocol
 
-matrices = st.tuples(st.integers(2, 12), st.integers(2, 6)).flatmap(
-    lambda shape: arrays(np.float64, shape, elements=st.floats(-5, 5, width=32).map(lambda x: x + 0.5))
-)
-
 
 def sentences(n=40, d=7, seed=0):
     return np.random.default_rng(seed).normal(0.4, 1, (n, d))
@@ -35,8 +31,7 @@ def loop_uniformity(x, t):
     return np.log(sum(terms) / len(terms))
 
 
-@pytest.mark.parametrize("t", [0.5, 2.0, 5.0])
-@pytest.mark.parametrize("tile", [1, 7, 40, 1024])
+@pytest.mark.parametrize(("t", "tile"), [(0.5, 1), (2.0, 7), (5.0, 40), (2.0, 1024)])
 def test_uniformity_is_the_double_loop_whatever_the_tile(t, tile):
     x = sentences()
     assert geometry.uniformity(geometry.directions(x), t, tile) == pytest.approx(loop_uniformity(x, t), rel=1e-12)
@@ -47,21 +42,6 @@ def test_uniformity_neither_under_nor_overflows():
     # exp(-4000) is 0 in float64: the nearest pairs, 2 apart when squared, decide.
     assert geometry.uniformity(x, 1000.0) == pytest.approx(-2000 + np.log(2 / 3))
     assert geometry.uniformity(np.tile(x[:1], (4, 1))) == 0.0
-
-
-@settings(max_examples=30, deadline=None)
-@given(matrices, st.floats(0.01, 1e20), st.integers(0, 99))
-def test_only_directions_matter_and_a_rotation_changes_nothing(x, scale, seed):
-    unit = geometry.directions(x)
-    if len(unit) < 2:
-        return
-    turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(x.shape[1],) * 2))[0]
-    for other in (geometry.directions(x * scale), geometry.directions(x @ turn)):
-        if len(other) != len(unit):
-            continue  # the rotation rounded a tiny row away
-        assert geometry.uniformity(other) == pytest.approx(geometry.uniformity(unit), abs=1e-9)
-        assert geometry.anisotropy(other) == pytest.approx(geometry.anisotropy(unit), abs=1e-9)
-    assert -8 - 1e-9 <= geometry.uniformity(unit) <= 1e-9
 
 
 def test_alignment_is_the_loop():
@@ -196,11 +176,6 @@ def test_one_sentence_is_too_few():
     data = PairSet("stsb/test", "STS-B", "sample", ("a",), ("a",), np.array([5.0]), ("all",))
     with pytest.raises(ScoreError, match="at least two sentences"):
         GeometryProtocol({"texts": "distinct"}).observe(embed(), data)
-
-
-def test_variants_choose_the_split():
-    assert GeometryProtocol({}).tasks() == {"STS-B": "stsb/test"}
-    assert GeometryProtocol(GeometryProtocol.variant("whole")).tasks() == {"STS-B-whole": "stsb/splits"}
 
 
 def test_real_counts():

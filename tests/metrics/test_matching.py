@@ -26,9 +26,9 @@ def pairs(n, seed, ties=False, share=0.4):
 
 
 @pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("n", [2, 3, 17, 300])
+@pytest.mark.parametrize("n", [2, 17, 120])
 def test_scores_are_those_of_scikit_learn_and_of_a_loop_over_thresholds(n, ties):
-    for seed in range(5):
+    for seed in range(3):
         similarity, label = pairs(n, seed, ties)
         scores = matching_scores(similarity, label)
         assert scores.ap == pytest.approx(average_precision_score(label, similarity), abs=1e-12)

@@ -27,7 +27,7 @@ def varies(values):
 
 
 @given(tied, st.integers(0, 2**32 - 1))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @pytest.mark.parametrize("metric", METRICS)
 def test_bootstrap_equals_scipy_on_the_repeated_pairs(metric, pairs, seed):
     x, y = np.array(pairs, dtype=np.float64).T
@@ -42,7 +42,7 @@ def test_bootstrap_equals_scipy_on_the_repeated_pairs(metric, pairs, seed):
 
 
 @given(st.lists(st.integers(-2, 2), min_size=1, max_size=20), st.data())
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_weighted_ranks_equal_ranks_of_the_repeated_values(values, data):
     x = np.array(values, dtype=np.float64)
     count = data.draw(st.lists(st.integers(0, 3), min_size=len(x), max_size=len(x)))
@@ -56,7 +56,7 @@ def test_weighted_ranks_equal_ranks_of_the_repeated_values(values, data):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("resamples", [1, 7, 8, 9, 30])
+@pytest.mark.parametrize("resamples", [7, 8, 9])
 def test_blocks_do_not_show(metric, resamples, monkeypatch):
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(2, 40))
@@ -88,63 +88,11 @@ def test_ranks_of_more_pairs_than_sixteen_bits_hold():
     assert got == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-12)
 
 
-def test_drawing_every_pair_once_is_the_plain_correlation():
-    rng = np.random.default_rng(2)
-    x, y = rng.normal(size=(2, 50)).round(1)
-    for metric in METRICS:
-        got = bootstrap_correlation(x, y, np.ones((1, 50)), metric)[0]
-        assert got == pytest.approx(correlation(x, y, metric)) == pytest.approx(SCIPY[metric](x, y).statistic)
-
-
-@pytest.mark.parametrize("scale", [1e-5, 1e6])
-def test_the_scale_of_the_predictions_does_not_matter(scale):
-    rng = np.random.default_rng(3)
-    x, y = rng.normal(size=(2, 60))
-    counts = resample_counts(60, 20, (0,))
-    for metric in METRICS:
-        plain = bootstrap_correlation(x, y, counts, metric)
-        assert np.allclose(bootstrap_correlation(scale * x, y, counts, metric), plain)
-
-
 def test_resamples_follow_the_seed_and_keep_the_size():
     first, again, other = (resample_counts(30, 50, seed) for seed in ((1, 2), (1, 2), (2, 1)))
     assert first.shape == (50, 30) and (first.sum(axis=1) == 30).all() and (first == first.round()).all()
     assert (first == again).all() and (first != other).any()
     assert abs(first.mean(axis=0) - 1).max() < 0.7 and first.var() == pytest.approx(1 - 1 / 30, rel=0.15)
-
-
-def test_the_interval_covers_the_truth_about_as_often_as_it_says():
-    rng, truth, inside = np.random.default_rng(4), 0.6, 0
-    for trial in range(200):
-        x, noise = rng.normal(size=(2, 150))
-        y = truth * x + np.sqrt(1 - truth**2) * noise
-        low, high = interval(bootstrap_correlation(x, y, resample_counts(150, 300, (trial,)), "pearson"))
-        inside += low <= truth <= high
-    assert 0.89 <= inside / 200 <= 0.99
-
-
-@pytest.mark.parametrize("shape", ["normal", "grid"])
-def test_pearsons_interval_covers_the_truth_with_few_pairs(shape):
-    n, rounds = 20, 2000
-    rng = np.random.default_rng([n, len(shape)])
-    x, y = rng.normal(size=(2, rounds, n))
-    y = 0.8 * x + 0.6 * y
-    truth = 0.8
-    if shape == "grid":  # gold in whole steps, with ties and skew
-
-        def steps(values):
-            return np.clip(np.round(values + 1.5), 0, 5)
-
-        big = rng.normal(size=(2, 1_000_000))
-        truth = np.corrcoef(big[0], steps(0.8 * big[0] + 0.6 * big[1]))[0, 1]
-        y = steps(y)
-    inside = 0
-    for start in range(0, rounds, 100):  # one set of counts for a hundred simulations
-        counts = resample_counts(n, 400, (n, start))
-        for a, b in zip(x[start : start + 100], y[start : start + 100], strict=True):
-            low, high = fisher_interval(bootstrap_correlation(a, b, counts, "pearson"), np.corrcoef(a, b)[0, 1], n)
-            inside += low <= truth <= high
-    assert 0.938 <= inside / rounds <= 0.968  # the percentile interval's: .91 to .94
 
 
 def test_many_pairs_have_the_intervals_that_scipy_gives():
@@ -234,7 +182,7 @@ vectors = st.integers(1, 6).flatmap(
 @pytest.mark.parametrize("name", SIMILARITIES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @given(vectors)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 def test_similarity_equals_scipy_dense_and_sparse(name, dtype, rows):
     both = np.array(rows, dtype=dtype)
     first, second = np.hsplit(both, 2)
@@ -261,18 +209,6 @@ def test_zero_vectors_and_stored_zeros():
     assert zero_rows(cancelling).tolist() == [False]
 
 
-def test_equal_fractions_tie_exactly():
-    """1/2 and 2/4 are one similarity; a last-bit difference would break the tie and move Spearman."""
-    def sets(common, own):
-        a, b = np.zeros((2, 20), np.float32)
-        a[:common], b[:common] = 1, 1
-        a[common:common + own], b[common + own:common + 2 * own] = 1, 1
-        return a, b
-
-    first, second = zip(*[sets(c, c) for c in range(1, 7)], strict=True)
-    assert set(paired_similarity(np.array(first), np.array(second)).tolist()) == {0.5}
-
-
 def test_large_and_small_float32_vectors_do_not_overflow():
     for size in (1e18, 1e-18):
         a = np.full((1, 4), size, np.float32)
@@ -282,7 +218,7 @@ def test_large_and_small_float32_vectors_do_not_overflow():
 DISCRETE = {"bits": (0, 2), "signs": (-1, 2), "counts": (0, 4), "int8": (-128, 128), "uint8": (0, 256)}
 
 
-@pytest.mark.parametrize("width", [3, 8, 20, 1024])
+@pytest.mark.parametrize("width", [3, 1024])
 @pytest.mark.parametrize("kind", DISCRETE)
 def test_cosines_of_whole_numbers_tie_exactly_where_they_are_equal(kind, width):
     """Against fractions: the square of a cosine of whole numbers is one. Spearman's against scipy's of the same."""

@@ -37,7 +37,7 @@ def drawn_from(df: float, variance: float, each: np.ndarray, rng: np.random.Gene
     return true * rng.chisquare(each) / each
 
 
-@pytest.mark.parametrize("df", [1.0, 3.0, 6.0])
+@pytest.mark.parametrize("df", [1.0, 6.0])
 def test_the_prior_is_that_of_maximum_likelihood(df: float) -> None:
     """scipy's F distribution is that of a sample variance over the prior's: an estimate that shares no formula with ours."""
     rng = np.random.default_rng(3)
@@ -71,22 +71,13 @@ def test_a_variance_of_zero_is_drawn_up() -> None:
     assert np.isfinite([prior.df, prior.variance]).all() and moderated(variances, each, np.full(5, prior.df), prior)[0] > 0
 
 
-@pytest.mark.parametrize("count", [2, 3, 5, 10])
+@pytest.mark.parametrize("count", [2, 10])
 def test_two_sides_err_in_five_percent_whatever_their_noise(count: int) -> None:
     """By integration, an error of two sides is below 5.05 % at every ratio; Satterthwaite's degrees of freedom are above."""
     for ratio in (1.0, 3.0, 6.0, 10.0, 30.0):
         assert error(count, ratio, df_of_two, 500) < 0.0505
     assert error(count, 8.0, satterthwaite, 500) > 0.0503
     assert df_of_two(2.0, 0.0, count) == df_of_two(0.0, 2.0, count) == count - 1  # one side's noise is all
-
-
-def test_the_integral_is_that_of_a_simulation() -> None:
-    rng, rounds, (one, other) = np.random.default_rng(0), 20000, (9 / 3, 1 / 3)
-    a, b = one * rng.chisquare(2, rounds) / 2, other * rng.chisquare(2, rounds) / 2
-    difference = rng.normal(0, np.sqrt(one + other), rounds)
-    critical = stats.t.isf(0.025, [df_of_two(*pair, 3) for pair in zip(a, b, strict=True)])
-    share = np.mean(np.abs(difference) > critical * np.sqrt(a + b))
-    assert share == pytest.approx(error(3, 3.0, df_of_two), abs=0.004)
 
 
 def test_a_row_of_another_kind_stands_for_itself() -> None:

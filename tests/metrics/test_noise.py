@@ -1,4 +1,4 @@
-"""Noise of items and seeds: two rows against scipy's t tests, many against a simulation, paired rows seed by seed."""
+"""Noise of items and seeds: two rows against scipy's t tests, paired rows seed by seed."""
 
 from __future__ import annotations
 
@@ -99,27 +99,6 @@ def equal_rows(rng: np.random.Generator, sds: np.ndarray, common: float) -> Scor
     return Scores(seeds.mean(axis=1), draws, list(seeds), np.zeros(len(sds), dtype=np.int64) if common else None)
 
 
-@pytest.mark.parametrize(
-    ("sds", "common", "most"),
-    [(np.full(12, 1.0), 0.0, 0.1), (np.r_[3.0, np.full(11, 0.3)], 0.0, 0.1), (np.full(6, 1.0), 0.8, 0.1)],
-)
-def test_equal_rows_rarely_differ(sds: np.ndarray, common: float, most: float) -> None:
-    """The large simulation is benchmarks/family_wise_error.py."""
-    rng, rounds = np.random.default_rng(5), 100
-    tests = [significantly_different(equal_rows(rng, sds, common), [number]) for number in range(rounds)]
-    assert np.mean([each.jointly.any() for each in tests]) < most
-
-
-def test_better_rows_are_still_found() -> None:
-    rng = np.random.default_rng(6)
-    scores = equal_rows(rng, np.full(12, 0.3), 0.0)
-    shift = np.repeat([0.0, 5.0], 6)
-    shifted = Scores(scores.values + shift, scores.draws + shift[:, None],
-                     [seeds + by for seeds, by in zip(scores.seeds, shift, strict=True)])
-    different = significantly_different(shifted).jointly
-    assert different[:6, 6:].all() and not different[:6, :6].any()
-
-
 def test_pairs_have_the_variance_of_their_differences() -> None:
     """Seven rows that move together over seeds: the differences between them are far surer than their means."""
     rng = np.random.default_rng(7)
@@ -143,15 +122,3 @@ def test_a_block_of_pairs_is_the_pairs_one_by_one() -> None:
     for at, (i, j) in enumerate(zip(one, other, strict=True)):
         assert np.allclose(block[at], noise.drawn(np.asarray(i), np.array([j]))[0])
         assert np.allclose(block[at], noise.drawn(np.asarray(j), np.array([i]))[0])
-
-
-@pytest.mark.parametrize("seeds", [2, 3, 5])
-def test_paired_seeds_have_student_s_interval_whatever_the_draws(seeds):
-    """Of two rows seed by seed, without noise of items, p and interval are those of the paired t test, from any seed."""
-    a, b = np.random.default_rng(seeds).normal([[1.0], [0.0]], 0.8, (2, seeds)) + 70
-    theirs = stats.ttest_rel(a, b)
-    interval = theirs.confidence_interval(0.95)
-    for seed in range(3):
-        ours = difference_over_seeds(a, b, np.full(5000, a.mean()), np.full(5000, b.mean()), paired=True, seed=(seed,))
-        assert ours.p == pytest.approx(theirs.pvalue, abs=0.0015)
-        assert (ours.low, ours.high) == pytest.approx((interval.low, interval.high), rel=0.02)

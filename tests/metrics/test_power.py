@@ -1,4 +1,4 @@
-"""Power and the minimum detectable difference, against closed forms, noncentral t, a published table and a naive loop."""
+"""Power and the minimum detectable difference, against closed forms, noncentral t and a published table."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from stsbench.metrics.power import (
 from stsbench.metrics.seeds import degrees_of_freedom, difference_over_seeds
 
 
-@pytest.mark.parametrize("size", [0.0, 0.3, 1.0, 2.8, 4.9, 5.1, 9.0])
-@pytest.mark.parametrize("df", [1.0, 2.5, 4.0, 33.0, 900.0, inf])
-def test_power_is_that_of_the_textbook_test(size: float, df: float) -> None:
+@pytest.mark.parametrize(("df", "size"), [
+    (1.0, 0.0), (1.0, 9.0), (2.5, 1.0), (33.0, 4.9), (900.0, 5.1), (inf, 0.3), (inf, 2.8),
+])
+def test_power_is_that_of_the_textbook_test(df: float, size: float) -> None:
     if df == inf:
         critical = stats.norm.ppf(0.975)
         expected = stats.norm.sf(critical - size) + stats.norm.cdf(-critical - size)
@@ -52,20 +53,6 @@ def test_the_detectable_difference_has_the_power() -> None:
     for df in (0.5, 1.0, 2.0, 6.0, 1e6, inf):
         for power in (0.5, 0.8, 0.99):
             assert difference_power(detectable_difference(2.0, df, power), 2.0, df) == pytest.approx(power, abs=1e-6)
-
-
-
-
-def test_a_naive_loop_of_experiments() -> None:
-    """The test that `compare` makes of a mean difference, at the difference that is called detectable."""
-    rng, n, error = np.random.default_rng(3), 60, 1 / sqrt(60)
-    truth, hits = detectable_difference(error), 0
-    counts = rng.multinomial(n, np.full(n, 1 / n), 199)
-    for _ in range(1000):
-        items = truth + rng.standard_normal(n)
-        tested = paired_difference(float(items.mean()), 0.0, counts @ items / n, np.zeros(199))
-        hits += tested.p < 0.05
-    assert 0.76 < hits / 1000 < 0.84  # three standard errors
 
 
 def test_the_standard_error_of_a_difference() -> None:

@@ -51,7 +51,7 @@ def test_equals_a_sorted_list(block):
 @given(arrays(np.float32, (3, 2), elements=SMALL), arrays(np.float32, (12, 2), elements=SMALL),
        st.lists(st.lists(st.integers(0, 11), min_size=2, max_size=6, unique=True), min_size=3, max_size=3),
        st.integers(1, 13))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_ties_count_against_the_relevant(queries, corpus, chosen, block):
     own, relevant = [each[:1] for each in chosen], [each[1:] for each in chosen]
     similar = cosines(queries, corpus)
@@ -75,38 +75,8 @@ def test_mid_ranks_of_one_relevant_text_are_scipys():
     assert worst.tolist() == [rankdata(-similar[i], "max")[relevant[i][0]] for i in range(30)]
 
 
-def test_copies_of_the_relevant_text_and_a_constant_encoder_flatter_nobody():
-    corpus = np.ones((50, 4))
-    ranks, _ = relevant_ranks(corpus[:2], corpus, [[10], [11]], [[0], [1]])
-    assert ranks.tolist() == [49, 49]
-    ranks, _ = relevant_ranks(corpus[:1], corpus, [[10, 4, 7]], [[0]])
-    assert ranks.tolist() == [47, 48, 49]
-    ranks, _ = relevant_ranks(corpus[:1], corpus, [[10]], [[0]], ties="mid")
-    assert ranks.tolist() == [25]
-
-
-def test_own_texts_are_never_counted():
-    queries, corpus, relevant, _ = data()
-    corpus[:20] = queries  # every query is in the corpus, at cosine 1
-    relevant = [[j for j in wanted if j >= 20] or [149] for wanted in relevant]
-    with_own, _ = relevant_ranks(queries, corpus, relevant, [[i] for i in range(20)], block=7)
-    without, _ = relevant_ranks(queries, corpus, relevant)
-    assert (without == with_own + 1).all()
-    several, _ = relevant_ranks(queries, corpus, relevant, [[i, (i + 1) % 20] for i in range(20)])
-    assert (several <= with_own).all()
-
-
-@given(st.integers(0, 1000), st.floats(1e-3, 1e3))
-@settings(max_examples=15, deadline=None)
-def test_rotation_scaling_blocks_and_batches_change_nothing(seed, scale):
-    queries, corpus, relevant, own = data(seed=seed)
-    want, _ = relevant_ranks(queries, corpus, relevant, own)
-    turn = np.linalg.qr(np.random.default_rng(seed).standard_normal((12, 12)))[0]
-    assert relevant_ranks(scale * queries @ turn, corpus @ turn, relevant, own, block=31)[0].tolist() == want.tolist()
-
-
 @given(arrays(np.float32, (7, 2), elements=SMALL), st.lists(st.floats(1e-6, 1e6), min_size=7, max_size=7), st.randoms())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_vectors_of_one_direction_tie_whatever_their_lengths_and_order(corpus, lengths, random):
     """Rounding a vector of another length to float32 turns it by less than the tie rule's step."""
     queries = np.array([[1, 2], [2, 1], [-1, 1]], np.float32)
@@ -147,13 +117,3 @@ def test_mrr_of_one_relevant_text_is_scikit_learns():
     ranks, query = relevant_ranks(queries, corpus, relevant)
     want = label_ranking_average_precision_score(np.eye(20, 150), cosines(queries, corpus))
     assert reciprocal_rank(ranks, query).mean() == pytest.approx(want)
-
-
-@given(st.integers(0, 1000))
-@settings(max_examples=15, deadline=None)
-def test_recall_rises_to_one_and_mrr_at_1_is_the_hit_rate_at_1(seed):
-    queries, corpus, relevant, _ = data(seed=seed, q=6, n=40)
-    ranks, query = relevant_ranks(queries, corpus, relevant)
-    values = np.array([recall(ranks, query, k) for k in range(1, 41)])
-    assert (np.diff(values, axis=0) >= 0).all() and (values[-1] == 1).all()
-    assert reciprocal_rank(ranks, query, 1).tolist() == hit(ranks, query, 1).tolist()

@@ -156,9 +156,3 @@ def test_empty_splits(sizes, message):
     parts = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:2])
     with pytest.raises(ScoreError, match=message):
         given_splits(y, *parts, REGS, Recorder(y))
-
-
-def test_an_empty_test_split_after_cross_validation():
-    y = labels(20, 20)
-    with pytest.raises(ScoreError, match="the test split is empty"):
-        cross_validated(y, np.arange(40), np.arange(0), 3, 1111, REGS, Recorder(y))

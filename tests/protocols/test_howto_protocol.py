@@ -67,34 +67,19 @@ def test_a_file_of_the_user_s_own_is_read(installed):
     assert of_catalog.exception is None and "file" not in sample.protocol.settings and sample.data.id == "stsb/test"
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    ("--set sts-top.share=2", r"^sts-top: share must be below 1, not 2"),
-    ("--set sts-top.similarity=cosin",
-     r"^sts-top: similarity must be 'cosine' or 'dot', not 'cosin'; did you mean cosine\?$"),
-    ("--set sts-top.shar=1", r"^protocol sts-top has no setting 'shar'; did you mean share\?$"),
-    ("--set sts-top.share=0.001", "no task could be scored"),
-])
-def test_mistakes_are_one_line(installed, words, message):
-    done = run(f"stsbench eval --model lexical:token-set --protocol sts-top --sample --output wrong {words}")
-    assert re.search(message, str(done.exception)) and "\n" not in str(done.exception)
-
-
 CLASS = r"TopProtocol \(sts_top.py\)"
 BEFORE = {  # what is replaced on the page, by what, the line that the command ends with: nothing was encoded
     "class": ("TopProtocol(Protocol)", "TopProtocol", "entry point sts-top: <class 'sts_top.TopProtocol'> is not a class"),
     "abstract": ("def observe", "def observed", f"{CLASS} does not define observe"),
     "no name": ('    name = "sts-top"\n', "", f"{CLASS} does not set name to a string"),
-    "no version": ("    version = 1\n", "", f"{CLASS} does not set version to a whole number"),
     "name": ('name = "sts-top"', 'name = "sts-bottom"', "entry point sts-top: TopProtocol.name is 'sts-bottom'"),
     "variant": ('{"share": 0.5}', '{"shar": 0.5}',
                 rf"{CLASS}: variant 'half': protocol sts-top has no setting 'shar'; did you mean share\?"),
     "default": ("setting(0.1,", "setting(10,", f"{CLASS}: default settings: sts-top: share must be below 1, not 10"),
     "no metrics": ('    metrics: ClassVar = {"gold of the top": Metric(range=(0, 100))}\n', "",
                    rf"{CLASS} does not declare its metrics: set metrics to a dictionary, name -> Metric\(better=...\)"),
-    "metric": ("Metric(range=(0, 100))", "'higher'", f"{CLASS} does not declare its metrics"),
     "direction": ("Metric(range", "Metric('up', range",
                   r"the protocol 'sts-top' \(sts_top:TopProtocol\) failed .*better must be"),
-    "range": ("(0, 100)", "(100, 0)", r"the protocol 'sts-top' .*range must be two numbers, the lower one first"),
     "no arrays": ("    arrays: ClassVar", "    others: ClassVar", f"{CLASS} does not declare its arrays: set arrays to a"),
     "kind": ('Array("float", "n", shared', 'Array("f", "n", shared', r"the protocol 'sts-top' .*kind must be one of "),
     "tasks": ('return {"STS-B": "stsb/test"}', 'return ["STS-B"]',
@@ -108,7 +93,6 @@ AFTER = {  # the same, the reason of the failure
     "shape": ('"gold": data.gold}', '"gold": data.gold[1:]}', rf"{CLASS}: gold of the observations has the shape \(\d+,\)"),
     "score": ("np.argsort", "np.sort_it", r"TopProtocol.score failed \(sts_top.py:42\): AttributeError: module"),
     "NaN": ("100 *", "np.nan *", f"{CLASS}: score of task STS-B is NaN"),
-    "infinite": ("100 *", "np.inf *", f"{CLASS}: score of task STS-B is infinite"),
     "beyond": ("100 *", "101 * 5 *", f"{CLASS}: gold of the top of task STS-B is .*, outside of its range, 0 to 100"),
     "undeclared": ('metric="gold of the top"', 'metric="gold"',
                    f"{CLASS} declares no metric 'gold', only gold of the top"),

@@ -1,22 +1,25 @@
-"""`pairs:FILE`, `triplets:FILE` and `transfer:FILE`: against scikit-learn, in every format; what is wrong in a file."""
+"""`sts:FILE`, `pairs:FILE`, `triplets:FILE` and `transfer:FILE`: against scipy and scikit-learn, in every format."""
 
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pytest
-from clirun import cli, fails, place  # noqa: F401 - fixtures
+from clirun import place  # noqa: F401 - a fixture
+from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.metrics.pairwise import paired_cosine_distances
 
 from stsbench import evaluate, load_encoder
 from stsbench.data.own.sets import read_labelled_pairs, read_labelled_texts, read_scored_pairs, read_triplets
 from stsbench.display.table import Estimate
+from stsbench.errors import DataError, StsbenchError
 from stsbench.evaluation.plan import declared_metric
 from stsbench.evaluation.rescore import rescored
-from stsbench.evaluation.run_file import load_records
+from stsbench.evaluation.run_file import load_records, read_observations
 
 WORDS = ["red", "green", "blue", "cat", "dog", "bird", "runs", "sleeps", "eats", "here", "there", "now"]
 
@@ -87,6 +90,11 @@ def test_pairs_have_the_scores_of_scikit_learn(tmp_path, monkeypatch):
         assert all(row.low <= row.value <= row.high for row in rows.values() if row.low is not None)
         best = similarity[at] >= rows["accuracy-threshold"].value
         assert rows["accuracy"].value == pytest.approx(100 * np.mean(best == label[at]))
+    rows = {row.metric: row for row in result.rows if row.subset is None}
+    for metric in ("ap", "f1-threshold", "accuracy-threshold"):  # of thresholds every interval is shown
+        row = rows[metric]
+        assert f"{Estimate(row.value, row.low, row.high):.{declared_metric(row).digits}f}" in str(result)
+    assert f"[{rows['f1'].low:.2f}, {rows['f1'].high:.2f}]" not in str(result)
     ((path, record),) = load_records(Path("run"))
     assert record.protocol.label == "pairs:a.csv" and rescored(path, record)[1] == record.scores
 
@@ -117,13 +125,6 @@ def test_transfer_trains_on_the_splits_that_are_there(tmp_path, monkeypatch, spl
     assert rescored(path, record)[1] == record.scores and record.protocol.label == "transfer:exact:a.csv"
 
 
-def test_the_default_classifier_takes_own_texts(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path, CLASSES)
-    result = evaluate("lexical:token-set", output="run", protocol="transfer:a.csv")
-    assert not result.failures and {row.protocol for row in result.rows} == {"transfer:a.csv"}
-
-
 def test_columns_by_name_and_by_position(tmp_path):
     (tmp_path / "a.csv").write_text("id,q1,q2,same\n1,a,b,yes\n2,c,d,no\n")
     (tmp_path / "b.tsv").write_text("1\ta\tb\tyes\n2\tc\td\tno\n")
@@ -151,22 +152,92 @@ def test_a_label_that_is_a_number_may_mean_a_match(tmp_path, monkeypatch, label)
     assert [row.value for row in result.rows if row.metric == "auc"] == [0]  # the pair of the label 2 is the nearer one
 
 
-def test_the_command_line(cli, place):
-    folder = Path.cwd()
-    write(folder, PAIRS)
-    words = ("eval", "--model", "lexical:token-set", "--resamples", "100", "--protocol")
-    code, out, err = cli(*words, "pairs:a.csv", "--output", "one")
-    assert code == 0 and "f1-threshold" in out and "ap [95 % interval]" in out, err
-    rows = {row.metric: row for _, record in load_records(Path("one")) for row in record.scores if row.subset is None}
-    for metric in ("ap", "f1-threshold", "accuracy-threshold"):  # of thresholds every interval is shown
-        row = rows[metric]
-        digits = declared_metric(row).digits
-        assert f"{Estimate(row.value, row.low, row.high):.{digits}f}" in out and row.low < row.high
-    assert f"[{rows['f1'].low:.2f}, {rows['f1'].high:.2f}]" not in out
-    code, out, err = cli(*words, "pairs:b.csv", "--similarity", "dot", "--output", "dot")
-    assert code == 0, err
-    code, out, _ = cli("compare", "one", "one")
-    assert code == 0 and "pairs:a.csv" in out
-    (folder / "bare.csv").write_text("".join(f"{row['sentence1']},{row['sentence2']},{row['label']}\n" for row in PAIRS))
-    code, out, err = cli(*words, "pairs:bare.csv", "--columns", "sentence1=1,sentence2=2,label=3", "--output", "bare")
-    assert code == 0, err
+# A user's own scored pairs: `sts:FILE` -------------------------------------------------------------------------------
+
+
+def test_scored_pairs_have_the_scores_of_scipy(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, SCORED)
+    result = evaluate("lexical:token-set", output="run", protocols=["sts:a.csv"], resamples=20)
+    cosine, gold = (cosines(*([row[side] for row in SCORED] for side in ("sentence1", "sentence2"))),
+                    np.array([row["label"] for row in SCORED]))
+    for metric, of in {"spearman": spearmanr, "pearson": pearsonr}.items():
+        parts = [100 * of(cosine.round(6)[at::2], gold[at::2]).statistic for at in (0, 1)]
+        want = {"all": 100 * of(cosine.round(6), gold).statistic, "mean": np.mean(parts), "wmean": np.mean(parts)}
+        rows = {row.aggregation: row for row in result.rows if row.subset is None and row.metric == metric}
+        assert {how: row.value for how, row in rows.items()} == pytest.approx(want)
+        assert {row.task for row in rows.values()} == {"a.csv"} and rows["all"].n == len(SCORED)
+    ((path, record),) = load_records(Path("run"))
+    assert record.protocol.label == "sts:a.csv" and record.data.text_version == "own"
+    assert str(tmp_path) not in record.model_dump_json() and rescored(path, record)[1] == record.scores
+
+
+VARIANTS = {
+    "a.csv": "sentence1;sentence2;score\na;b;1\nc, d;e;2\n",
+    "b.csv": "sentence1\tsentence2\tscore\na\tb\t1\nc, d\te\t2\n",
+    "c.tsv": "sentence1,sentence2,score\na,b,1\n\"c, d\",e,2\n",
+    "d.csv": "a,b,1\n\"c, d\",e,2\n",
+    "e.tsv": "a\tb\t1\nc, d\te\t2\n",
+    "f.csv": "label,text1,text2\n1,a,b\n2,\"c, d\",e\n",
+    "g.csv": "Sent_1|Sent_2|Similarity\na|b|1\nc, d|e|2\n",
+    "h.jsonl": '{"sentence_A": "a", "sentence_B": "b", "relatedness_score": 1}\n'
+               '{"sentence_A": "c, d", "sentence_B": "e", "relatedness_score": 2}',
+}
+
+
+def test_usual_delimiters_names_and_formats_hold_one_set(tmp_path, monkeypatch):
+    """Equal pairs are one set by id and digest, whatever file holds them; what was not as expected is in a warning."""
+    import datasets
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    monkeypatch.chdir(tmp_path)
+    columns = {"sentence1": ["a", "c, d"], "sentence2": ["b", "e"], "score": [1.0, 2.0]}
+    parquet.write_table(pa.table(columns), "i.parquet")
+    parquet.write_table(pa.table({**columns, "score": [Decimal("1.00"), Decimal("2.00")]}), "j.parquet")
+    datasets.disable_progress_bars()
+    datasets.Dataset.from_dict(columns).save_to_disk("saved")
+    for name, text in VARIANTS.items():
+        Path(name).write_text(text, "utf-8", newline="")
+    sets = {name: read_scored_pairs(Path(name)) for name in (*VARIANTS, "i.parquet", "j.parquet", "saved")}
+    assert {tuple(each.rows()) for each in sets.values()} == {(("all", "a", "b", 1.0), ("all", "c, d", "e", 2.0))}
+    assert len({(each.id, each.digest) for each in sets.values()}) == 1
+    assert {name for name, each in sets.items() if not each.warnings} == {"i.parquet", "j.parquet", "saved"}
+    assert sets["a.csv"].warnings == ("a.csv: its columns are separated by semicolons",)
+    datasets.DatasetDict({"test": datasets.Dataset.from_dict(columns)}).save_to_disk("splits")
+    with pytest.raises(DataError):
+        read_scored_pairs(Path("splits"))  # several: which one is to be measured?
+    assert read_scored_pairs(Path("splits/test")).id == sets["saved"].id
+
+
+@pytest.mark.parametrize("fault", [TypeError("no such text"), MemoryError()])
+def test_what_fails_in_one_task_does_not_cost_the_others(tmp_path, monkeypatch, fault):
+    """An encoder that fails on a text of one of two files: the other's record is kept, the reason stands by the task."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, SCORED)
+    Path("bad.csv").write_text("sentence1,sentence2,score\na,b,1\nbad text,c,2\nd,e,3\n")
+
+    def encode(texts):
+        if "bad text" in texts:
+            raise fault
+        return np.random.default_rng(0).standard_normal((len(texts), 4)).astype(np.float32)
+
+    result = evaluate(encode, output="run", protocols=["sts:bad.csv", "sts:a.csv"], resamples=0)
+    assert [record.data.task for record in result.records] == ["a.csv"] and len(load_records(Path("run"))) == 1
+    ((task, reason),) = result.failures.items()
+    assert task == "sts:bad.csv bad.csv" and type(fault).__name__ in reason
+    with pytest.raises(StsbenchError, match="ZeroDivisionError"):  # where it fails in each it is the encoder's
+        evaluate(lambda texts: 1 / 0, output="none", protocols=["sts:bad.csv", "sts:a.csv"], resamples=0)
+
+
+def test_few_pairs_are_said_to_show_little(tmp_path, monkeypatch):
+    """Over two pairs a correlation is 1 or -1; over fewer than ten its interval is nearly everything."""
+    monkeypatch.chdir(tmp_path)
+    rows = ["sentence1,sentence2,score,subset", "a b,a,1,x", "b,c,2,x", "c,c d,3.5,x", "d,d,4,y", "a,b c,2,y", "a c,c,3,y"]
+    Path("few.csv").write_text("\n".join(rows))
+    result = evaluate("lexical:token-set", output="run", protocols=["sts:few.csv"], resamples=0)
+    said = " ".join(read_observations(result.folder, result.records[0]).names["notes"])
+    assert "3 pairs in x, 3 pairs in y: a correlation over fewer than 10 says next to nothing" in said
+    Path("two.csv").write_text("\n".join([*rows, "e,f,1,rest", "g,h i,2,rest"]))
+    [reason] = evaluate("lexical:token-set", output="no", protocols=["sts:two.csv"], resamples=0).failures.values()
+    assert "subset rest: a correlation needs at least three pairs" in reason

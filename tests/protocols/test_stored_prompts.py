@@ -9,13 +9,11 @@ from tiny_models import add_modules, build
 from torch.utils.data import DataLoader
 
 from stsbench.data.fetch.mteb import undisturbed
-from stsbench.data.own.relevance import read_relevance
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.cache.mteb import MtebEncoder
 from stsbench.encoders.load import load_encoder
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.run_file import read_observations
-from stsbench.metrics.ranking import relevant_ranks
 
 MEAN = {"pooling_mode": "mean"}
 PROMPTS = {
@@ -38,8 +36,10 @@ def library(folder):
     return module.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
 
 
-@pytest.mark.parametrize("task", ["STSBenchmark", "STS12", "SciFact", "Banking77Classification"])
-@pytest.mark.parametrize("side", [None, "query", "document"])
+@pytest.mark.parametrize(("task", "side"), [
+    ("STSBenchmark", None), ("STS12", "query"), ("SciFact", "query"), ("SciFact", "document"),
+    ("Banking77Classification", None),
+])
 def test_a_text_is_read_as_mteb_has_the_library_read_it(folder, library, task, side):
     ours = MtebEncoder(Embed(load_encoder(str(folder), device="cpu", offline=True)))
     with undisturbed() as mteb:
@@ -66,27 +66,6 @@ def test_a_prompt_of_the_user_s_own_is_before_every_text(folder, library):
         vectors = ours.encode([{"text": list(WORDS)}], **about)
     np.testing.assert_allclose(vectors, library.encode(list(WORDS), prompt="man "), atol=1e-5)
     assert not ours.prompted
-
-
-def test_queries_and_documents_of_a_folder_have_their_prompts(folder, library, tmp_path):
-    own = tmp_path / "own"
-    own.mkdir()
-    (own / "queries.tsv").write_text("".join(f"q{i}\t{text}\n" for i, text in enumerate(WORDS[:2])))
-    (own / "corpus.tsv").write_text("".join(f"d{i}\t{text}\n" for i, text in enumerate((*WORDS, "dog cat", "mat"))))
-    (own / "relevance.tsv").write_text("q0\td3\nq1\td4\n")
-    data = read_relevance(own)
-    result = evaluate(str(folder), output=tmp_path / "run", protocols=[f"retrieval:{own}"], resamples=0, no_cache=True,
-                      device="cpu", offline=True)
-    hidden = data.hidden
-    queries, corpus = library.encode_query(list(data.queries)), library.encode_document(list(data.corpus))
-    rank, _ = relevant_ranks(queries, corpus, data.relevant, hidden)
-    stored = read_observations(result.folder, result.records[0])
-    assert stored.arrays["rank"].tolist() == rank.tolist()
-    assert stored.names["notes"] == [
-        "corpus texts that are a query itself and not counted for it: 2 by text (no corpus text has the query's id)",
-        "queries are read behind the stored prompt 'the dog : '",
-        "documents are read behind the stored prompt 'a man : '",
-    ]
 
 
 def test_texts_that_a_prompt_makes_too_long_are_counted(folder, tmp_path):

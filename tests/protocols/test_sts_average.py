@@ -46,9 +46,8 @@ def naive(found, resamples=300):
     return np.std(averages)
 
 
-@pytest.mark.parametrize("shared", [0, 80])
-def test_the_spread_is_that_of_redrawing_distinct_pairs(shared):
-    found = observed(shared)
+def test_the_spread_is_that_of_redrawing_distinct_pairs():
+    found = observed(80)
     drawn = StsProtocol(SETTINGS).average_draws(found, 1000, 0)
     assert np.std(drawn[ALL]) == pytest.approx(naive(found), rel=0.12)
 

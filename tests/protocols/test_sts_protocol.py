@@ -14,7 +14,6 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import ScoreError
 from stsbench.evaluation.api import evaluate
-from stsbench.evaluation.plan import plan, presets
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.run_file import load_records, read_observations
 from stsbench.protocols.sts import AVERAGED, TASKS, StsProtocol
@@ -57,35 +56,6 @@ def test_one_subset_has_no_subset_rows_and_three_equal_aggregations():
     assert [(r.subset, r.aggregation) for r in rows] == [(None, how) for how in ("all", "mean", "wmean")] * 2
     for metric in SCIPY:
         assert len({(r.value, r.low, r.high) for r in rows if r.metric == metric}) == 1
-
-
-def test_subsets_interleaved_in_the_file_are_the_same():
-    protocol, seen = observed([30, 20], resamples=0)
-    order = np.random.default_rng(1).permutation(50)
-    mixed = Observations({key: value[order] for key, value in seen.arrays.items()}, seen.names)
-    for a, b in zip(protocol.score(seen, "x", "X"), protocol.score(mixed, "x", "X"), strict=True):
-        assert a.value == pytest.approx(b.value) and (a.subset, a.n) == (b.subset, b.n)
-
-
-def test_intervals_bracket_the_value_and_depend_on_data_and_seed_alone():
-    protocol, seen = observed([40, 30], resamples=200)
-    rows = protocol.score(seen, "x/test", "X")
-    assert all(r.low < r.value < r.high for r in rows)
-    assert rows == protocol.score(seen, "x/test", "X")
-    other_data = protocol.score(seen, "y/test", "X")
-    other_seed = StsProtocol({"resamples": 200, "seed": 1}).score(seen, "x/test", "X")
-    for changed in (other_data, other_seed):
-        assert [r.value for r in changed] == [r.value for r in rows]
-        assert [r.low for r in changed] != [r.low for r in rows]
-    assert all(r.low is None and r.high is None for r in StsProtocol({"resamples": 0}).score(seen, "x/test", "X"))
-
-
-def test_settings_choose_rows():
-    protocol, seen = observed([20, 30], metrics=["pearson"], aggregations=["wmean"])
-    rows = protocol.score(seen, "x", "X")
-    assert [(r.subset, r.aggregation, r.metric) for r in rows] == [
-        ("s0", None, "pearson"), ("s1", None, "pearson"), (None, "wmean", "pearson"),
-    ]
 
 
 def test_failures_name_task_and_subset():
@@ -133,38 +103,7 @@ def test_the_sample_end_to_end(sample):
             assert value["Avg", how, metric] == round(sum(round(v, 2) for v in seven) / 7, 2)
 
 
-def test_a_text_s_company_does_not_change_a_score(sample, tmp_path):
-    alone = evaluate("lexical:token-set", output=tmp_path / "run", sample=True, resamples=0, tasks=["sts14"])
-    assert alone.rows == [r for r in sample.rows if r.task == "STS14"]
-
-
-def test_mteb_s_sick_is_not_in_the_average(sample):
-    protocol = StsProtocol({"resamples": 0})
-    seven = [record for record in sample.records if record.scores[0].task != "SICK-R-MTEB"]
-    assert protocol.summarise(seven) == protocol.summarise(sample.records)
-
-
 # Presets -----------------------------------------------------------------------------------------------------------
-
-PRESETS = {  # SimCSE, table B.1: metric and aggregation, and whether the regressor tasks are left out
-    "hill2016": (["pearson", "spearman"], "all", False), "senteval": (["pearson"], "mean", True),
-    "infersent": (["pearson"], "mean", True), "sbert": (["spearman"], "all", False),
-    "bert-flow": (["spearman"], "wmean", False), "whitening": (["spearman"], "wmean", False),
-    "is-bert": (["spearman"], "all", False), "declutr": (["spearman"], "mean", True),
-    "wieting2020": (["pearson"], "mean", False), "simcse": (["spearman"], "all", False),
-    "diffcse": (["spearman"], "all", False), "zh": (["spearman"], "all", False),
-}
-
-
-@pytest.mark.parametrize("name", presets())
-def test_presets_have_the_metric_and_the_aggregation_of_their_papers(name):
-    metrics, how, partly = PRESETS[name]
-    planned, left_out = plan([name], None, {})
-    [sts] = [each for each in planned if each.protocol.name == "sts"]
-    assert (sts.protocol.settings["metrics"], sts.protocol.settings["aggregations"]) == (metrics, [how])
-    assert sts.label == sts.protocol.label == name and not left_out
-    if name != "zh":  # its sets are mteb's: tests/data/fetch/test_mteb_pairs.py
-        assert list(sts.tasks) == (list(TASKS)[:5] if partly else list(AVERAGED))  # no SICK-R-MTEB, which nobody asked for
 
 
 def test_presets_are_the_sts_protocol_s_numbers(sample, tmp_path):

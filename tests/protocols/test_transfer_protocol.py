@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 from scipy.stats import binomtest
@@ -20,7 +20,6 @@ from stsbench.data.sets.sets import LabelledSet
 from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Observations
 from stsbench.metrics.bootstrap import wilson
-from stsbench.probes.schemes import Probed
 from stsbench.protocols import transfer
 from stsbench.protocols.transfer import TASKS, TransferProtocol, f1
 
@@ -124,9 +123,8 @@ def test_given_and_folded_sets_test_their_test_split(
     assert seen.arrays["counts"].tolist()[2] == parts.get("dev", parts["train"])
 
 
-@pytest.mark.parametrize("pairs", [False, True])
-def test_sparse_vectors_give_the_dense_features(stand_in: None, pairs: bool) -> None:
-    data = split(reviews(36, seed=2), {"train": 24, "test": 12}, "mrpc", pairs)
+def test_sparse_vectors_give_the_dense_features(stand_in: None) -> None:
+    data = split(reviews(36, seed=2), {"train": 24, "test": 12}, "mrpc", pairs=True)
     dense, sparse = (TransferProtocol(SMALL).observe(Bag(kind), data) for kind in (False, True))
     assert np.array_equal(dense.arrays["predicted"], sparse.arrays["predicted"])
     assert np.array_equal(dense.arrays["grid"], sparse.arrays["grid"])
@@ -160,9 +158,7 @@ def test_too_wide_sparse_vectors_and_broken_ones_are_one_line(stand_in: None, mo
 @pytest.mark.parametrize(("data", "message"), [
     (split(reviews(), {"train": 36}, "mrpc", True), "the test split is empty"),
     (split(reviews(), {"train": 30, "test": 6}, "sst2"), "the development split is empty"),
-    (split(reviews(), {"dev": 30, "test": 6}, "trec"), "0 items are fewer than the 3 folds"),
     (LabelledSet("mr", "MR", "own", ("a", "b"), np.array([0, 2]), ("all",) * 2), r"labels \[0, 2\], expected 0 to 1"),
-    (LabelledSet("mr", "MR", "own", (), np.zeros(0, np.int64), ()), r"mr has the labels \[\]"),
 ])
 def test_data_that_cannot_be_probed_are_one_line(stand_in: None, data: LabelledSet, message: str) -> None:
     with pytest.raises(ScoreError, match=message):
@@ -194,6 +190,7 @@ def test_means_are_rounded_as_numpy_rounds_them() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=40))
+@settings(max_examples=30)
 def test_f1_is_scikit_learn_s(items: list[tuple[int, int]]) -> None:
     predicted, gold = np.array(items).T
     if not (predicted.any() or gold.any()):
@@ -204,6 +201,7 @@ def test_f1_is_scikit_learn_s(items: list[tuple[int, int]]) -> None:
 
 
 @given(st.integers(1, 12000), st.floats(0, 1))
+@settings(max_examples=50)
 def test_wilson_is_scipy_s(n: int, share: float) -> None:
     hits = round(share * n)
     expected = binomtest(hits, n).proportion_ci(0.95, method="wilson")
@@ -227,21 +225,9 @@ def test_average_needs_all_seven_and_is_the_mean_of_printed_scores() -> None:
     assert protocol.summarise([*records[1:], Stub("MR", 81.18, "transfer:exact")]) == []
 
 
-def test_variants_and_settings() -> None:
-    assert TransferProtocol.in_all == ("", "sklearn", "exact") and TransferProtocol.labels_variants
-    full, fast = TransferProtocol({}).settings, TransferProtocol(TransferProtocol.variant("fast")).settings
-    assert (full["classifier"], full["k"], full["optimizer"], full["batch"], full["tenacity"], full["epoch_size"]) == (
-        "torch", 10, "adam", 64, 5, 4)
-    assert (fast["k"], fast["optimizer"], fast["batch"], fast["tenacity"], fast["epoch_size"]) == (5, "rmsprop", 128, 3, 2)
-    assert full["grid"] == full["grid_kfold"] == [1e-5, 1e-4, 1e-3, 1e-2] and full["seed"] == 1111
-    sklearn = TransferProtocol(TransferProtocol.variant("sklearn")).settings
-    assert sklearn["grid"] == [0.25, 0.5, 1, 2, 4, 8] and sklearn["grid_kfold"] == [0.5, 1, 2, 4, 8, 16, 32]
-    assert set(sklearn) < set(full) and "optimizer" not in sklearn
-    assert list(TransferProtocol({}).tasks()) == ["MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC"]
-
-
-@pytest.mark.parametrize("word", ["", "fast", "sklearn", "exact"])
-@pytest.mark.parametrize("task", ["CR", "TREC", "MRPC", "SST2"])
+@pytest.mark.parametrize(("task", "word"), [
+    ("CR", ""), ("SST2", "fast"), ("TREC", "sklearn"), ("CR", "exact"), ("MRPC", ""), ("MRPC", "exact"),
+])
 def test_the_real_classifiers_on_the_sample(task: str, word: str) -> None:
     settings = {**(TransferProtocol.variant(word) if word else {}), "k": 2}
     protocol, data = TransferProtocol(settings), load(TASKS[task], sample=True)
@@ -255,31 +241,6 @@ def test_the_real_classifiers_on_the_sample(task: str, word: str) -> None:
         return
     again = protocol.observe(Bag(), data)
     assert all(np.array_equal(seen.arrays[key], again.arrays[key]) for key in seen.arrays)
-
-
-def test_fits_that_stopped_early_are_noted() -> None:
-    data = reviews(60, seed=4)
-
-    def embed(texts: list[str]) -> Any:
-        rng = np.random.default_rng(0)
-        return np.hstack([Bag()(texts) * [[1e3] * 7 + [1e-3]], rng.normal(size=(len(texts), 30))]).astype(np.float32)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # the note is the only word about it
-        seen = TransferProtocol({"classifier": "sklearn", "k": 3}).observe(embed, data)
-    fits, unconverged, _ = seen.arrays["counts"].tolist()
-    assert unconverged > 0 and seen.names["notes"] == [f"{unconverged} of {fits} fits stopped before convergence"]
-    assert TransferProtocol({"classifier": "exact", "k": 3}).observe(Bag(), data).names["notes"] == []
-
-
-def test_exact_fits_far_from_their_optimum_are_no_score() -> None:
-    data = reviews(60, seed=4)
-
-    def embed(texts: list[str]) -> Any:  # as many columns as make the classes separable, of vectors a million long
-        return (1e6 * np.random.default_rng(0).normal(size=(len(texts), 30))).astype(np.float32)
-
-    with pytest.raises(ScoreError, match=r"^57 of 57 fits did not reach their optimum: are the vectors extremely long\?$"):
-        TransferProtocol({"classifier": "exact", "k": 3}).observe(embed, data)
 
 
 @pytest.mark.parametrize(("unconverged", "refused"), [(5, False), (6, True)])
@@ -297,11 +258,3 @@ def test_one_exact_fit_in_ten_may_miss(monkeypatch: pytest.MonkeyPatch, unconver
             exact.observe(Bag(), reviews())
     else:
         assert exact.observe(Bag(), reviews()).names["notes"] == note
-
-
-def test_probed_is_stored_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    probed = Probed(np.array([2, 0]), np.array([1, 1]), np.array([0, 1]), np.array([[9.0], [8.0]]), np.array([0, 0]))
-    monkeypatch.setattr(TransferProtocol, "_probe", lambda *args: probed)
-    data = LabelledSet("mr", "MR", "own", ("c c c", "a", "b b"), np.array([1, 0, 1]), ("all",) * 3)
-    arrays = TransferProtocol({"classifier": "exact"}).observe(Bag(), data).arrays
-    assert arrays["rows"].tolist() == [0, 1] and arrays["gold"].tolist() == [1, 0]  # sorted: a, b b, c c c
