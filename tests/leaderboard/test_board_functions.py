@@ -59,17 +59,18 @@ def git(*arguments):
     return subprocess.run(["git", *arguments], check=True, capture_output=True, text=True).stdout.strip()
 
 
-@pytest.mark.parametrize(("name", "renamed"), [
-    ("build", {"only_check": "check", "every": "all"}), ("index", {}), ("add", {"slug": "entry"}),
-    ("submit", {"slug": "entry", "commit": "open"}), ("placement", {}), ("serve", {}), ("init", {}),
-])
-def test_options_and_defaults_are_the_commands(name, renamed):
-    options = {renamed.get(option.name, option.name): option for option in commands.commands[name].params}
-    parameters = inspect.signature(getattr(leaderboard, name)).parameters
-    assert options.keys() == parameters.keys()
-    for key, parameter in parameters.items():
-        default = () if options[key].multiple else options[key].to_info_dict()["default"]
-        assert parameter.default == (inspect.Parameter.empty if options[key].required else default), key
+def test_options_and_defaults_are_the_commands():
+    declared = {**commands.commands, "import_mteb": commands.commands["import"].commands["mteb"]}
+    for name, renamed in {
+        "build": {"only_check": "check", "every": "all"}, "index": {}, "add": {"slug": "entry"},
+        "submit": {"slug": "entry", "commit": "open"}, "placement": {}, "serve": {}, "init": {}, "import_mteb": {},
+    }.items():
+        options = {renamed.get(option.name, option.name): option for option in declared[name].params}
+        parameters = inspect.signature(getattr(leaderboard, name)).parameters
+        assert options.keys() == parameters.keys()
+        for key, parameter in parameters.items():
+            default = () if options[key].multiple else options[key].to_info_dict()["default"]
+            assert parameter.default == (inspect.Parameter.empty if options[key].required else default), (name, key)
 
 
 def test_the_names_are_completed_and_the_door_is_light(checkout):
@@ -107,17 +108,23 @@ def test_a_build_is_the_command_s(checkout, cli):
     assert err == f"stsbench: error: {' '.join(str(error.value).split())}\n"
 
 
-@pytest.mark.parametrize("form", [str, Path, lambda folder: [folder], Result])
-def test_an_addition_is_the_command_s(own_runs, checkout, cli, tmp_path, form):
+def test_an_addition_is_the_command_s(own_runs, checkout, cli, tmp_path):
     shutil.copytree(checkout, tmp_path / "second")
-    code, out, err = cli("leaderboard", "add", own_runs["letters"], *WORDS)
+    code, out, err = cli("leaderboard", "add", own_runs["letters"], *WORDS, "--best-of", "3", "--note", "a note")
     assert code == 0 and "note: " in err
+    stated = {**NEW, "best_of": 3, "note": "a note"}
     with pytest.warns(StsbenchWarning, match="not the catalog's data") as heard:
-        added = leaderboard.add(form(own_runs["letters"]), "mine", board=tmp_path / "second/leaderboard", **NEW)
+        added = leaderboard.add(own_runs["letters"], "mine", board=tmp_path / "second/leaderboard", **stated)
     assert {warning.filename for warning in heard} == {__file__}
     assert files(tmp_path / "second/leaderboard") == files("leaderboard")
     assert [f"note: {line}" for line in added.warnings] == [line for line in err.splitlines() if line.startswith("note: ")]
     assert sum(1 for _ in added.written) == int(out.rpartition(": ")[2].split()[0])
+    for form in (str, lambda folder: [folder], Result):
+        with pytest.warns(StsbenchWarning):
+            again = leaderboard.add(form(own_runs["letters"]), "mine")
+        assert again.written == () and len(again.present) == len(added.written)
+    code, out, err = cli("leaderboard", "add", own_runs["letters"], "--entry", "mine")
+    assert (code, out) == (0, "") and f"already there: {len(added.written)} records" in err
 
 
 def test_an_index_and_a_server_are_the_command_s(checkout, cli, tmp_path):
@@ -216,6 +223,7 @@ def test_prompts_are_submitted_to_the_row_of_their_encoder(checkout, cli, tmp_pa
     code, out, err = cli("leaderboard", "submit", tmp_path / "worded", "--entry", "right-prompts", "--prompt-of", "right")
     assert code == 0, err
     assert out.startswith("the row of right would rank 1 of 1 under sts:all (Spearman, all, sample; STS-B ")
+    assert " over 3 prompts" in out.splitlines()[0]
     assert f"  stsbench leaderboard add {tmp_path / 'worded'} --entry right-prompts --prompt-of right" in out.splitlines()
     assert not (checkout / "leaderboard/measured/right-prompts").exists()
 

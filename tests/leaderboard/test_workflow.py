@@ -1,43 +1,14 @@
-"""The board's workflow: what it may do, what it installs, and the runner that repeats it on a machine of one's own.
-
-`python tests/support/workflow_runs.py` runs it whole; that installs packages, and is not for the suite.
-"""
+"""The board's workflow: what it may do and what it installs."""
 
 import re
-import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
-from workflow_runs import holds, run_workflow
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOW = ROOT / ".github/workflows/pages.yml"
-SMALL = """
-jobs:
-  board:
-    steps:
-      - uses: actions/checkout@v4
-        with: {fetch-depth: 2}
-      - run: |
-          mkdir public
-          cp page.txt public
-          git diff --name-only HEAD^1 >> "$GITHUB_STEP_SUMMARY"
-          test "${{ github.event_name }}" = "$GITHUB_EVENT_NAME"
-      - if: github.event_name == 'pull_request'
-        run: "! grep -q bad page.txt"
-      - uses: actions/upload-artifact@v4
-        if: github.event_name == 'pull_request'
-        with: {name: board, path: public}
-  deploy:
-    if: github.event_name != 'pull_request'
-    needs: board
-    steps:
-      - uses: actions/deploy-pages@v4
-"""
-
-
 @pytest.fixture(scope="module")
 def jobs():
     return yaml.safe_load(WORKFLOW.read_text())["jobs"]
@@ -76,48 +47,3 @@ def test_the_groups_of_the_board_and_the_docs_bring_no_torch():
     names = {re.match(r"[\w-]+", each)[0] for each in (*board, *docs) if isinstance(each, str)}
     assert "mkdocs" in names
     assert not names & {"torch", "transformers", "mteb", "accelerate", "peft", "scikit-learn", "stsbench"}
-
-
-@pytest.fixture
-def repository(tmp_path):
-    """main with a page, and the branches `good` and `bad` that change it."""
-    home = tmp_path / "repository"
-    home.mkdir()
-
-    def commit(text):
-        (home / "page.txt").write_text(text)
-        for command in (("add", "-A"), ("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", text)):
-            subprocess.run(["git", *command], cwd=home, check=True)
-
-    subprocess.run(["git", "init", "-q", "-b", "main"], cwd=home, check=True)
-    commit("first")
-    for name in ("good", "bad"):
-        subprocess.run(["git", "switch", "-q", "-c", name, "main"], cwd=home, check=True)
-        commit(name)
-    subprocess.run(["git", "switch", "-q", "main"], cwd=home, check=True)
-    (home / "other.txt").write_text("meanwhile")
-    commit("first")
-    (tmp_path / "small.yml").write_text(SMALL)
-    return home
-
-
-def test_the_runner_merges_deploys_and_stops_where_a_step_fails(repository, tmp_path):
-    def run(name, **more):
-        return run_workflow(tmp_path / "small.yml", repository, tmp_path / name, python=False, **more)
-
-    pushed = run("pushed")
-    assert (pushed["board"].status, pushed["deploy"].status) == ("success", "success"), pushed["board"].log
-    good = run("good", event="pull_request", head="good")
-    assert (good["board"].status, good["deploy"].status) == ("success", "skipped"), good["board"].log
-    assert good["board"].summary == "page.txt\n"  # what the branch changes, not what main gained meanwhile
-    assert (good["board"].artifacts["board"] / "page.txt").read_text() == "good"
-    bad = run("bad", event="pull_request", head="bad")
-    assert (bad["board"].status, bad["board"].artifacts) == ("failure", {})
-
-
-def test_conditions_that_are_not_understood_are_errors():
-    context = {"github.event_name": "push"}
-    assert holds("", context) and holds("github.event_name == 'push'", context)
-    assert holds("${{ github.event_name != 'pull_request' }}", context)
-    with pytest.raises(ValueError, match="always"):
-        holds("always()", context)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from stsbench.leaderboard.ranks.board import Board, Cell, Provenance, Rank, Row, Sensitivity, Tab
+from stsbench.leaderboard.ranks.board import Board, Cell, Provenance, Rank, Row, Tab
 
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 HOSTILE = "<script>alert(1)</script>"
@@ -25,25 +25,7 @@ def board(measured: int = 14, published: int = 60, entries: int = 6) -> Board:
         for metric in ("spearman", "pearson") for how in ("all", "mean", "wmean")
     ]
     tabs += [_transfer(rng, entries), _sample(rng), _geometry(rng, entries), _cost()]
-    return Board(tuple(tabs), behind, sensitivity())
-
-
-def sensitivity() -> Sensitivity:
-    settings = ("all Spearman", "mean Spearman", "wmean Spearman")
-    rows = ("MiniLM, mean", "MiniLM, cls", HOSTILE, "tf-idf")
-    values = {
-        settings[0]: (78.87, 70.12, 61.5, 61.4), settings[1]: (77.9, 66.0, 66.4, 58.1),
-        settings[2]: (78.2, 67.3, 66.9, 60.2),
-    }
-    average = {(name, row): value for name in settings for row, value in zip(rows, values[name], strict=True)}
-    place = {(name, row): 1 + sum(other > average[name, row] for other in values[name]) for name in settings for row in rows}
-    return Sensitivity(
-        settings, rows, average, place,
-        {(settings[0], settings[1]): 2 / 3, (settings[0], settings[2]): 1.0, (settings[1], settings[2]): 2 / 3},
-        {(settings[0], settings[1]): ((rows[1], HOSTILE),), (settings[1], settings[2]): ((HOSTILE, rows[1]),)},
-        {(settings[0], rows[1], HOSTILE): True, (settings[1], rows[1], HOSTILE): False},
-        task_swaps={("STS13", settings[0], settings[1]): ((rows[0], rows[3]),)},
-    )
+    return Board(tuple(tabs), behind, None)
 
 
 def _provenance(i: int) -> Provenance:

@@ -99,16 +99,23 @@ def read_once(tmp_path_factory):
         yield
 
 
+@functools.cache
+def _made_once(place, name):
+    """Each file that imports a fixture has one of its own, and would make the runs again."""
+    how = {"runs": {"sample": True}, "own-runs": {"data_dir": SAMPLE}}
+    return made(place / name, **how[name])
+
+
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory):
     """`made`, on the sample."""
-    return made(tmp_path_factory.mktemp("runs"), sample=True)
+    return _made_once(tmp_path_factory.getbasetemp(), "runs")
 
 
 @pytest.fixture(scope="session")
 def own_runs(tmp_path_factory):
     """`made`, on data of one's own: the sample's files as if they were SentEval's, which the catalog does not know."""
-    return made(tmp_path_factory.mktemp("own-runs"), data_dir=SAMPLE)
+    return _made_once(tmp_path_factory.getbasetemp(), "own-runs")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def requests(browser: Any) -> list[str]:
     failed = [each["params"] for each in messages if each["method"] == "Network.loadingFailed"]
     stopped = {each["requestId"] for each in failed if each.get("blockedReason") == "csp"}
     sent = [each["params"] for each in messages if each["method"] == "Network.requestWillBeSent"]
-    urls = [each["request"]["url"] for each in sent if each["requestId"] not in stopped]
+    urls = [each["request"]["url"].partition("?")[0] for each in sent if each["requestId"] not in stopped]
     return [url for url in urls if not url.startswith(("data:", "chrome:", "about:"))]
 
 
@@ -86,6 +87,7 @@ def accessible(browser: Any) -> list[tuple[str, str, dict[str, Any]]]:
     ]
 
 
+_visits = count()
 ODD = board(12, 50)  # everything a page must be able to show
 SMALL = synthetic(12)  # the same rows in every tab
 TEXTS = synthetic(9, 3, ("", "raw text"))  # the same, on two texts
@@ -146,10 +148,9 @@ def ready(browser: Any) -> Any:
 
 
 def go(browser: Any, url: str, fragment: str = "", width: int = 1280, scheme: str = "light") -> Any:
-    """Open the page at a fragment, afresh."""
+    """Open the page at a fragment, afresh: another query makes it another page."""
     screen(browser, width, 844 if width < 600 else 1000, scheme)
-    browser.get("about:blank")
-    browser.get(f"{url}#{fragment}" if fragment else url)
+    browser.get(f"{url}?{next(_visits)}" + (f"#{fragment}" if fragment else ""))
     return ready(browser)
 
 

@@ -140,6 +140,7 @@ def write_run(folder: Path, made: dict[str, Observations], settings=None) -> Pat
     return result.folder
 
 
+@cache
 def b2_runs(folder: Path) -> dict[str, Path]:
     """Return run folders whose observations score as table B.2's models did, by name."""
     return {name: write_run(folder / name, observations(row["all"], row["wmean"])) for name, row in B2.items()}

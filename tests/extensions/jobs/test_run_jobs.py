@@ -8,13 +8,12 @@ import threading
 import time
 from pathlib import Path
 
-import pytest
 from plans import Counting, alive, finished, here, jobs_of, place, run, start, training, write  # noqa: F401
 from run_edits import write_rows
 
 from stsbench.evaluation.run_file import load_records
 from stsbench.extensions.jobs import schedule
-from stsbench.extensions.jobs.pool import attempt, shares
+from stsbench.extensions.jobs.pool import attempt, devices, shares
 from stsbench.extensions.jobs.schedule import TRIES
 from stsbench.extensions.jobs.state import checkpoints, is_done, job_lock, note_path, standings
 
@@ -58,8 +57,8 @@ def test_every_job_once_though_one_is_killed_and_then_nothing(here, start):
 def test_a_training_that_is_killed_goes_on_as_often_as_it_gets_on(here, start, monkeypatch):
     """Three kills, each after another checkpoint, where two in a row would end it."""
     monkeypatch.setattr(schedule, "TRIES", 2)
-    jobs = jobs_of(write({"train": {"a": training(max_steps=24, set={
-        "selection.every": 1, "training.batch_size": 10, "training.epochs": 6})}}))
+    jobs = jobs_of(write({"train": {"a": training(max_steps=16, set={
+        "selection.every": 1, "training.batch_size": 10, "training.epochs": 4})}}))
     (job,) = jobs.values()
     seen = set()
 
@@ -119,7 +118,7 @@ def test_a_failing_job_stops_what_needs_it_and_nothing_else(here, start):
 
 
 def test_two_calls_at_once_share_a_plan(here, start):
-    jobs = jobs_of(write({"train": {"a": training(seeds=list(range(5)))}}))
+    jobs = jobs_of(write({"train": {"a": training(seeds=list(range(3)))}}))
     counting, logs = Counting(start), ([], [])
     ended = []
     calls = [threading.Thread(target=lambda log=log: ended.append(run(jobs, counting, log))) for log in logs]
@@ -171,25 +170,12 @@ def test_a_worker_in_another_folder_leaves_the_result_where_the_plan_is(here, st
     assert f"--output out/{job.id}" in words  # as one would type it
 
 
-@pytest.mark.parametrize(
-    "nodes, threads, gpu, share",
-    [
-        ([(8, 0)], 4, False, (4, 2)),
-        ([(4, 0), (2, 0)], 8, False, (4, 1)),  # eight are nowhere
-        ([(4, 0), (2, 0)], 2, False, (2, 3)),
-        ([(0, 0)], 2, False, (1, 0)),
-        ([(64, 0), (16, 8)], 64, True, (2, 8)),
-        ([(16, 8), (32, 4)], 4, True, (2, 12)),
-        ([(2, 4)], 4, True, (1, 2)),
-        ([(8, 0)], 4, True, (4, 0)),
-    ],
-)
-def test_ray_s_nodes_are_shared_out(nodes, threads, gpu, share):
-    assert shares(nodes, threads, gpu) == share
-
-
-@pytest.mark.parametrize("listed, names", [("", []), ("3", []), ("0,1", ["0", "1"]), ("0, 2 ,", ["0", "2"])])
-def test_several_devices_are_shared_out(listed, names):
-    from stsbench.extensions.jobs.pool import devices
-
-    assert devices(listed) == names
+def test_nodes_and_devices_are_shared_out():
+    for nodes, threads, gpu, share in (
+        ([(8, 0)], 4, False, (4, 2)), ([(4, 0), (2, 0)], 8, False, (4, 1)),  # eight are nowhere
+        ([(4, 0), (2, 0)], 2, False, (2, 3)), ([(0, 0)], 2, False, (1, 0)), ([(64, 0), (16, 8)], 64, True, (2, 8)),
+        ([(16, 8), (32, 4)], 4, True, (2, 12)), ([(2, 4)], 4, True, (1, 2)), ([(8, 0)], 4, True, (4, 0)),
+    ):
+        assert shares(nodes, threads, gpu) == share
+    for listed, names in (("", []), ("3", []), ("0,1", ["0", "1"]), ("0, 2 ,", ["0", "2"])):
+        assert devices(listed) == names

@@ -1,4 +1,5 @@
-"""A sweep: every trial once, the best as a recipe that says so, and records that say so too."""
+"""A sweep: every trial once, the best as a recipe that says so. What it found is kept, a folder belongs to one search, and
+a search that fails ends."""
 
 from __future__ import annotations
 
@@ -10,18 +11,20 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 from job_server import HELD
-from plans import Counting, here, place, start  # noqa: F401
+from plans import Counting, here, place, start  # noqa: F401  # noqa: F401
 
 from stsbench.errors import StsbenchError
 from stsbench.extensions.jobs import schedule
+from stsbench.extensions.jobs.expand import MOST_JOBS
 from stsbench.extensions.jobs.plan_file import Defaults, TrainGroup
 from stsbench.extensions.jobs.pool import LocalPool
 from stsbench.extensions.jobs.space import Space, Study, Trial, read_space, space_of_grid
-from stsbench.extensions.jobs.sweep import Sweep, _Feed, check_selection, sweep
+from stsbench.extensions.jobs.sweep import FAILURES, Sweep, _claim, _Feed, check_selection, sweep
 from stsbench.extensions.jobs.trials import plan_search
 from stsbench.training.recipes.recipes import find_recipe
 from stsbench.training.runs.finish import stored_facts, trained_as
@@ -95,6 +98,12 @@ def test_it_says_at_which_step_each_training_is_when_that_changes(here):
     done = "trial 0, seed 1, step 7"
     assert now == ["trial 0 starts; trial 1 starts", "trial 0, seed 1, step 0; trial 1 starts", f"{done}; trial 1 starts",
                    f"{done}; trial 0, seed 2, step 0; trial 1 starts", f"{done}; trial 1 starts"]
+    # A trial whose trainings have ended is told at once, though an earlier one still runs.
+    told = []
+    feed.study = SimpleNamespace(tell=lambda trial, *of, **more: told.append(trial.number))
+    feed.standing |= {job.id: SimpleNamespace(where="failed", detail="why") for job in feed.jobs[1][1]}
+    feed._tell()
+    assert told == [1] and [*feed.jobs] == [0] and feed.reason == "why"
 
 
 def test_random_search_goes_on_where_it_was_and_tries_no_training_twice(here, start):
@@ -166,19 +175,16 @@ def test_a_trial_whose_training_fails_is_tried_again(here, start):
 
 def test_a_trial_without_a_score_costs_no_other_one_and_is_not_tried_again(here, start):
     """Rows that are few batches end before the first score; other trials have theirs, and the same call changes nothing."""
-    chosen = search(space_of_grid(["selection.every=1,9"]), **{"selection.at_end": False})
-    for sampler in ("grid", "random"):
-        shutil.rmtree("out", ignore_errors=True)
-        more = {"trials": None if sampler == "grid" else 6, "sampler": sampler}
-        started, results = run(replace(chosen, **more), start)
-        states = [each.trial.state for each in results]
-        assert set(states) == {"complete", "fail"} and len(states) == (more["trials"] or 2) and len(started) == 2
-        rows = json.loads(Path("out/trials.json").read_text("utf-8"))["trials"]
-        assert [row["score"] is None for row in rows] == [state == "fail" for state in states]
-        assert all("has no development score" in row["reason"] for row in rows if row["state"] == "fail")
-        written = {path: path.read_bytes() for path in (Path("out/best.yaml"), Path("out/trials.json"))}
-        assert run(replace(chosen, **more), start) == ([], results)
-        assert written == {path: path.read_bytes() for path in (Path("out/best.yaml"), Path("out/trials.json"))}
+    chosen = search(space_of_grid(["selection.every=1,9"]), trials=6, sampler="random", **{"selection.at_end": False})
+    started, results = run(chosen, start)
+    states = [each.trial.state for each in results]
+    assert set(states) == {"complete", "fail"} and len(states) == 6 and len(started) == 2
+    rows = json.loads(Path("out/trials.json").read_text("utf-8"))["trials"]
+    assert [row["score"] is None for row in rows] == [state == "fail" for state in states]
+    assert all("has no development score" in row["reason"] for row in rows if row["state"] == "fail")
+    written = {path: path.read_bytes() for path in (Path("out/best.yaml"), Path("out/trials.json"))}
+    assert run(chosen, start) == ([], results)
+    assert written == {path: path.read_bytes() for path in (Path("out/best.yaml"), Path("out/trials.json"))}
     shutil.rmtree("out")
     chosen = search(space_of_grid(["selection.every=8,9"]))
     with pytest.raises(StsbenchError, match=r"no trial is complete; the last failed: seed 1 .* has no development score"):
@@ -186,12 +192,11 @@ def test_a_trial_without_a_score_costs_no_other_one_and_is_not_tried_again(here,
     assert len(json.loads(Path("out/trials.json").read_text("utf-8"))["trials"]) == 2
 
 
-@pytest.mark.parametrize("sampler", ["random", "tpe"])
-@pytest.mark.parametrize("storage", [None, "sqlite:///study.db"])
+@pytest.mark.parametrize(("sampler", "storage"), [("random", None), ("tpe", "sqlite:///study.db")])
 def test_workers_that_open_a_study_together_draw_what_one_draws(tmp_path, monkeypatch, sampler, storage):
     monkeypatch.chdir(tmp_path)
     ranges = {"training.learning_rate": {"low": 1e-6, "high": 1e-4, "log": True},
-              "training.batch_size": {"low": 2, "high": 99}}
+              "training.batch_size": {"low": 2, "high": 99}, "training.warmup": {"low": 0, "high": 0.5}}
     space = Space.model_validate({"space": ranges})
 
     def drawn(workers, folder):
@@ -202,6 +207,7 @@ def test_workers_that_open_a_study_together_draw_what_one_draws(tmp_path, monkey
 
     alone = drawn(1, "one")
     assert len({values["training.learning_rate"] for values in alone.values()}) == 12
+    assert all(0 < values["training.warmup"] < 0.5 for values in alone.values())  # an integer and a float bound floats
     assert drawn(4, "four") == alone
 
 
@@ -227,3 +233,146 @@ def test_the_paper_s_grid_is_there_by_name():
     space = read_space("simcse", "table-a1")
     assert len(list(space.grid())) == 12 and space.finite
     assert space_of_grid(["a=1e-5,3e-5", "b=x,null"]).space == {"a": [1e-5, 3e-5], "b": ["x", None]}
+
+
+RATES = {"training.learning_rate": {"low": 1e-6, "high": 1e-4, "log": True}}
+GRID = space_of_grid(["training.learning_rate=1e-5,3e-5"])
+
+
+# One folder, one search ---------------------------------------------------------------------------------------------
+
+
+def of_group(chosen, **changed):
+    return replace(chosen, group=chosen.group.model_copy(update=changed))
+
+
+OTHERS = {
+    "space.training.learning_rate.1": lambda each: replace(each, space=space_of_grid(["training.learning_rate=1e-5,1e-9"])),
+    "space.training.learning_rate.0": lambda each: replace(each, space=space_of_grid(["training.batch_size=10,20"])),
+    "sampler": lambda each: replace(each, sampler="random", trials=2),
+    "seeds.1": lambda each: of_group(each, seeds=(1, 2)),
+    "data": lambda each: of_group(each, data="other.txt"),
+    "backbone.0": lambda each: of_group(each, backbone=("minilm",)),
+    "max_steps": lambda each: of_group(each, max_steps=3),
+    "device": lambda each: of_group(each, device=None),
+    "dtype": lambda each: of_group(each, dtype="bf16"),
+    "set.training.batch_size": lambda each: of_group(each, set={**each.group.set, "training.batch_size": 12}),
+    "method.0": lambda each: of_group(each, method=("ct",)),
+    "sample": lambda each: replace(each, defaults=Defaults(offline=True)),
+    "data_dir": lambda each: replace(each, defaults=Defaults(offline=True, sample=True, data_dir="data")),
+}
+
+
+def test_another_search_is_refused_by_what_differs(here):
+    chosen = search(GRID)
+    _claim(chosen)
+    for key, changed in OTHERS.items():
+        other = changed(chosen)
+        assert other.name != chosen.name
+        with pytest.raises(StsbenchError, match=rf"out holds another search: .*{key}\b.* was .* there and is .* here: "):
+            _claim(other)
+    _claim(chosen)
+    Path("text.txt").write_text("One sentence.\nAnother one.\n", "utf-8")
+    with pytest.raises(StsbenchError, match=r"out holds another search: content.text.txt was "):
+        _claim(search(GRID))
+
+
+def test_trials_of_an_older_version_are_not_replaced(here):
+    Path("out").mkdir()
+    Path("out/trials.json").write_text('{"study": "simcse-0123456789", "trials": []}', "utf-8")
+    with pytest.raises(StsbenchError, match="is of another search, or of an older version's"):
+        _claim(search(GRID))
+
+
+def test_how_a_search_is_run_is_no_part_of_it(here):
+    chosen = search(GRID, sampler="random", trials=2)
+    _claim(chosen)
+    for other in (replace(chosen, trials=9), replace(chosen, prune=True), replace(chosen, defaults=Defaults(sample=True))):
+        assert other.name == chosen.name
+        _claim(other)
+
+
+# Scores are read from the storage -----------------------------------------------------------------------------------
+
+
+def test_a_run_folder_that_is_gone_or_elsewhere_takes_nothing_away(here, start):
+    chosen, storage = search(GRID), "sqlite:///db"
+    started, results = run(chosen, start, storage=storage)
+    best, trials = (Path("out", name).read_bytes() for name in ("best.yaml", "trials.json"))
+    assert len(started) == 2
+    for gone in (results[0].jobs[0], results[1].jobs[0]):
+        shutil.rmtree(gone.folder(Path("out")))
+        assert run(chosen, start, storage=storage) == ([], results)
+        assert [Path("out", name).read_bytes() for name in ("best.yaml", "trials.json")] == [best, trials]
+    assert run(replace(chosen, output=Path("b")), start, storage=storage) == ([], results)
+    assert [Path("b", name).read_bytes() for name in ("best.yaml", "trials.json")] == [best, trials]
+    assert not [path for path in Path("b").iterdir() if path.is_dir() and path.name != ".jobs"]
+
+
+# A search that fails ends -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trials", [1, 7])
+def test_failed_trials_count(tmp_path, trials):
+    study = Study("s", Space.model_validate({"space": RATES}), "random", trials, tmp_path, storage=None, seed=1, prune=False)
+    started = 0
+    while asked := study.ask(1):
+        started += 1
+        assert started <= trials
+        study.tell(asked[0], None if started % 2 else 50.0)
+    assert started == trials == len(study.trials())
+
+
+def test_ten_failures_in_a_row_end_a_sweep_by_the_last_reason(here, start):
+    chosen = search(Space.model_validate({"space": RATES}), sampler="random", trials=50, **{"options.pooler_head": "x"})
+    chosen = of_group(chosen, data="absent.txt", set={"selection.every": 1})
+    log = []
+    with pytest.raises(StsbenchError, match=r"no trial is complete; the last failed: .*absent.txt are not here: .*; see "):
+        run(chosen, start, log)
+    assert sum(line.endswith(": failed") for line in log) in (FAILURES, FAILURES + 1)  # two workers
+
+
+def test_a_search_too_large_is_refused_with_its_number():
+    trials = MOST_JOBS // 2 + 1
+    with pytest.raises(StsbenchError, match=rf"has {2 * trials:,} trainings, and a sweep may have {MOST_JOBS:,}"):
+        search(Space.model_validate({"space": RATES}), seeds=(1, 2), trials=trials, sampler="random")
+    with pytest.raises(StsbenchError, match=r"has 1,000,000,000,000 trainings"):
+        search(Space.model_validate({"space": {f"options.{name}": list(range(1000)) for name in "abcd"}}))
+
+
+# A line that was cut off --------------------------------------------------------------------------------------------
+
+
+def study(folder, log):
+    space = Space.model_validate({"space": RATES})
+    return Study("s", space, "random", 4, folder, storage=None, seed=1, prune=False, log=log)
+
+
+def test_a_journal_cut_anywhere_in_its_last_line_is_opened_without_it(tmp_path):
+    whole = study(tmp_path, print)
+    for score in (1.0, 2.0):
+        whole.tell(whole.ask(1)[0], score, facts={"by": "a score"})
+    journal = tmp_path / ".jobs" / "study.journal"
+    content = journal.read_bytes()
+    last = content.rfind(b"\n", 0, -1) + 1
+    for cut in (last + 1, (last + len(content)) // 2, len(content) - 7, len(content) - 1):
+        journal.write_bytes(content[:cut])
+        log = []
+        opened = study(tmp_path, log.append)
+        assert log == [f"{journal}: its last line was cut off and is left out"]
+        assert [each.score for each in opened.trials()] == [1.0, None] and journal.read_bytes().startswith(content[:last])
+        assert journal.read_bytes().endswith(b"\n")
+        opened.ask(1)
+        again = []
+        study(tmp_path, again.append)
+        assert not again
+
+
+def test_a_journal_damaged_elsewhere_is_named_with_its_line(tmp_path):
+    study(tmp_path, print).ask(1)
+    journal = tmp_path / ".jobs" / "study.journal"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([lines[0], lines[1][:-9], *lines[2:]]))
+    with pytest.raises(StsbenchError, match=r"study.journal:2: not JSON: the file is damaged"):
+        study(tmp_path, print)
+    assert json.loads(lines[0])

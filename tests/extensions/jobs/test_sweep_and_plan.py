@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from pathlib import Path
 
 import pytest
 import tiny_models
-import yaml
 from clirun import cli
 from plans import SHORT, here, start, training, write
 
@@ -52,25 +50,10 @@ def test_a_sweep_is_the_command_s(here, quick, cli, capsys):
     assert best[0] == best[1]
     assert [row["score"] for row in found.rows] == [trial["score"] for trial in stored[1]["trials"]]
     assert found.best.training.learning_rate == found.rows[0]["training.learning_rate"] and found.best.search.trials == 2
-    frame = found.to_pandas()
-    assert list(frame.columns) == ["trial", "training.learning_rate", "score", "sd", "seeds", "state"] and len(frame) == 2
-    for row in found.rows:
-        assert f"{row['score']:.2f}" in str(found) and f"{row['score']:.2f}" in found._repr_html_()
+    assert list(found.to_pandas().columns) == ["trial", "training.learning_rate", "score", "sd", "seeds", "state"]
+    assert all(f"{row['score']:.2f}" in str(found) for row in found.rows)
     assert repr(found).startswith(f"<Trials of simcse: 2, the best {found.rows[0]['score']:.2f} (training.learning_rate")
-    assert found.plot() and r"\begin{tabular}" in found.latex()
-
-
-def test_a_notebook_shows_what_is_worked_on(here, quick, monkeypatch, capsys):
-    monkeypatch.setattr("stsbench.notebook.in_notebook", lambda: True)
-    monkeypatch.setattr("tqdm.auto.tqdm", __import__("tqdm").std.tqdm)
-    swept(grid="training.learning_rate=1e-4", output="one")
-    out, err = capsys.readouterr()
-    assert out == "" and re.search(r"sweep, \d+:\d+, trial 0", err)
-    plan = {"output": "out", "eval": {"test": {"model": "lexical:token-set", "tasks": "STS-B", "resamples": 0}},
-            "defaults": {"sample": True}}
-    stsbench.run_plan(plan)
-    out, err = capsys.readouterr()
-    assert out == "" and re.search(r"run, \d+:\d+, test.*: started", err)
+    assert found.plot()
 
 
 def test_a_sweep_on_rows_in_memory_goes_on_where_it_was(here, quick):
@@ -100,7 +83,7 @@ def test_a_plan_is_run_once(here, quick, cli, capsys):
     for row in done.rows:
         assert any(row["job"] in line and row["result"] in line for line in shown.splitlines())
     assert stsbench.run_plan(plan, only="small").to_pandas().job.tolist() == [done.rows[0]["job"]]
-    assert str(done).count("\n") == 5 and done._repr_html_().count("<tr>") == 4
+    assert str(done).count("\n") == 5
     assert stsbench.run_plan(plan, dry_run=True).rows == []
 
 
@@ -109,12 +92,6 @@ def test_a_job_that_fails_is_a_warning(here, quick):
     with pytest.warns(StsbenchWarning, match="^failed: small-1: "):
         done = stsbench.run_plan({"output": "out", "defaults": SHORT, "train": {"small": training()}})
     assert list(done.failures) == ["small-1"] and "text.txt" in done.failures["small-1"]
-
-
-def test_a_plan_in_memory_and_in_a_file_have_the_same_jobs(here):
-    plan = {"output": "out", "defaults": SHORT, "train": {"small": training(seeds=[1, 2], recipe=("unsup-bert-base",))}}
-    Path("plan.yaml").write_text(yaml.safe_dump(json.loads(json.dumps(plan))), "utf-8")
-    assert stsbench.run_plan(plan, status=True).rows == stsbench.run_plan("plan.yaml", status=True).rows
 
 
 def write_trials(folder, trials, by="sts-b dev"):

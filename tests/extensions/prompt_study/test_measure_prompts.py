@@ -52,13 +52,6 @@ def test_scores_are_those_of_evaluate_behind_the_same_prompt(folder, made):
     assert names == ["00-default", "02-neutral-prompt", "03-prompt", "04-prompt", "05-prompt"]
 
 
-def test_the_model_is_loaded_once(folder, monkeypatch):
-    loads, load = [], parts.load_parts
-    monkeypatch.setattr(parts, "load_parts", lambda *how: loads.append(how) or load(*how))
-    measure_prompts(load_encoder(folder, pooler="mean"), PROMPTS[:1], tasks="STS-B", **HOW)
-    assert len(loads) == 1
-
-
 def test_a_prompt_that_cannot_be_measured_costs_no_other(folder, made, monkeypatch):
     """Behind it a server refuses, say, or all vectors are one."""
     def refused(reader, **how):
@@ -89,9 +82,7 @@ def test_a_row_is_plain_arithmetic(made):
     assert row["no_prompt"] == default.value and row["percentile"] == sum(value < default.value for value in values) / 3
     text = str(made[0])
     best = max(made[0].task_scores(ONE, "prompt"), key=lambda score: score.value)
-    assert max(map(len, made[0].document().text(80).splitlines())) <= max(80, len(made[0].name))
     assert f"STS-B: best {best.value:.2f} behind {best.prompt!r}" in text and f"{row['sd']:.2f}" in text
-    assert f"[{row['prompts_low']:.2f}, {row['prompts_high']:.2f}]" in made[0]._repr_html_()
     assert made[0].to_arrow().num_rows == 6 and "3 prompts, 1 task" in repr(made[0])
 
 
@@ -114,20 +105,14 @@ def test_the_picture_shows_every_score(made):
     assert figure_bytes(figure, "png") == figure_bytes(made[0].plot(), "png")
 
 
-def test_a_stored_default_prompt_is_apart_from_none(tmp_path):
-    folder = add_modules(build(tmp_path / "m"), {"pooling_mode_mean_tokens": True}, prompts={"sts": "the dog: "},
-                         default_prompt_name="sts")
-    made = measure_prompts(load_encoder(folder), PROMPTS[:1], tasks="STS-B", **HOW)
-    scores = {score.kind: score for score in made.scores}
-    assert scores["default"].prompt == "the dog: " and scores["default"].value != scores["no prompt"].value
-    assert len({score.fingerprint for score in made.scores}) == 4
-
-
-def test_prompts_by_task_are_measured_on_their_task_alone(folder):
+def test_prompts_by_task_are_measured_on_their_task_alone_with_one_load(folder, monkeypatch):
+    loads, load = [], parts.load_parts
+    monkeypatch.setattr(parts, "load_parts", lambda *how: loads.append(how) or load(*how))
     made = measure_prompts(load_encoder(folder, pooler="mean"), {"STS-B": PROMPTS[:2], "SICK-R": [PROMPTS[2]]},
                            tasks="STS-B,SICK-R", **HOW)
     prompts = {task: [score.prompt for score in made.task_scores(("sts", task), "prompt")] for task in ("STS-B", "SICK-R")}
     assert prompts == {"STS-B": PROMPTS[:2], "SICK-R": PROMPTS[2:]}
+    assert len(loads) == 1
     assert [row["n"] for row in made.rows()] == [2, 1] and len(made.task_scores(("sts", "SICK-R"), "no prompt")) == 1
 
 
@@ -138,8 +123,14 @@ def test_lists_are_read_from_a_file(tmp_path):
     assert read_prompts(tmp_path / "a.yaml") == {"STS14": ["one: ", "two"], "STS-B": ["three"]}
 
 
-def test_prompts_that_a_model_has_by_task_stand_aside(tmp_path):
-    folder = add_modules(build(tmp_path / "m"), {"pooling_mode_mean_tokens": True}, prompts={"STS": "the dog: "})
+def test_prompts_that_a_model_has_by_task_or_by_default_stand_aside(tmp_path):
+    stored = {"pooling_mode_mean_tokens": True}
+    folder = add_modules(build(tmp_path / "d"), stored, prompts={"sts": "the dog: "}, default_prompt_name="sts")
+    made = measure_prompts(load_encoder(folder), PROMPTS[:1], tasks="STS-B", **HOW)
+    scores = {score.kind: score for score in made.scores}
+    assert scores["default"].prompt == "the dog: " and scores["default"].value != scores["no prompt"].value
+    assert len({score.fingerprint for score in made.scores}) == 4
+    folder = add_modules(build(tmp_path / "m"), stored, prompts={"STS": "the dog: "})
     made = measure_prompts(load_encoder(folder), PROMPTS[:1], tasks="STS-B", **HOW)
     values = {score.kind: score.value for score in made.scores}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import get_args
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,27 +69,24 @@ def outcomes(rule, text):
     return {new for seed in SEEDS if (new := edited(text, rule, seed)) is not None}
 
 
-@pytest.mark.parametrize(("rule", "text"), [(rule, text) for rule, texts in CASES.items() for text in texts])
-def test_what_a_rule_makes_of_a_sentence(rule, text):
-    want = CASES[rule][text]
-    assert outcomes(rule, text) <= want
-    assert bool(want) == bool(outcomes(rule, text))
+def test_what_a_rule_makes_of_a_sentence():
+    for rule, texts in CASES.items():
+        for text, want in texts.items():
+            made = outcomes(rule, text)
+            assert made <= want and bool(want) == bool(made), (rule, text, made)
 
 
 NOTHING = {  # rule -> sentences that it does not apply to
     "negation": ["Nobody is here.", "A can of beer", "Is it?", "He has a dog", "He runs.", "not only", ""],
-    "entity": ["It rains.", ""], "name": ["South China Sea", "New Mexico", "china and France"],
-    "number": ["B52", "9/11", "10:30"],
+    "entity": ["It rains.", ""], "name": ["South China Sea", "New Mexico"], "number": ["B52", "9/11", "10:30"],
     "word-order": ["A dog and a cat sleep.", "A dog sees a dog.", "It rains."],
 }
 
 
-@pytest.mark.parametrize(("rule", "text"), [(rule, text) for rule, texts in NOTHING.items() for text in texts])
-def test_what_a_rule_leaves_alone(rule, text):
-    if (rule, text) == ("name", "china and France"):  # a text with capitals writes its names with them
-        assert all(new.startswith("china and") for new in outcomes(rule, text))
-    else:
-        assert not outcomes(rule, text)
+def test_what_a_rule_leaves_alone():
+    assert not [(rule, text) for rule, texts in NOTHING.items() for text in texts if outcomes(rule, text)]
+    # A text with capitals writes its names with them.
+    assert all(new.startswith("china and") for new in outcomes("name", "china and France"))
 
 
 def test_a_typo_is_one_slip_in_one_word_whose_first_letter_stays():
@@ -114,9 +110,9 @@ def test_every_replacement_of_a_list_is_another_one():
             assert word in group and len(set(group)) == len(group) > 1 and all(groups[other] == group for other in group)
 
 
-def test_the_names_of_the_rules():
-    assert tuple(RULES) == get_args(RuleName)
+def test_the_rules_that_keep_the_meaning():
     keeping = [rule.name for rule in RULES.values() if rule.keeps]
+    assert tuple(RULES) == get_args(RuleName)
     assert keeping == ["typo", "case", "punctuation", "number-word", "contraction"]
 
 
@@ -128,7 +124,7 @@ SOME = (
 TEXTS = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(SOME), max_size=10).map(" ".join))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(TEXTS, st.sampled_from(list(RULES)), st.integers(0, 2**32 - 1))
 def test_an_edit_is_another_text_and_always_the_same(text, rule, seed):
     new = edited(text, rule, seed)

@@ -13,18 +13,15 @@ from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 
 from stsbench import evaluate, load_encoder
-from stsbench.data.sets.sets import PairSet
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.measure import texts_by_reading
 from stsbench.evaluation.plan import plan
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.rescore import rescored
 from stsbench.evaluation.run_file import load_records, read_observations
 from stsbench.evaluation.schema import ITEM
-from stsbench.extensions.jobs.content import check_jobs
 from stsbench.extensions.jobs.expand import expand
 from stsbench.extensions.jobs.plan_file import made_plan
-from stsbench.extensions.jobs.state import is_done, missing_records
+from stsbench.extensions.jobs.state import is_done
 from stsbench.extensions.robustness.rules import RULES, edited
 from stsbench.leaderboard.records.admission import expected
 from stsbench.metrics.bootstrap import resample_counts
@@ -139,18 +136,6 @@ def test_what_is_fitted_is_fitted_on_the_set_alone(tmp_path, monkeypatch):
     assert scores["robustness"] == scores["sts"]
 
 
-def test_the_texts_that_are_encoded_are_the_set_s_and_the_edited_ones():
-    class Reader:
-        def for_role(self, role):
-            raise AssertionError(role)
-
-    (part,), _ = plan(["robustness"], None, {"robustness": {"rules": ["antonym", "typo"]}})
-    assert part.tasks == {"STS-B": "stsb/test"}
-    own = PairSet("x", "x", "own", ("A big dog",), ("Rain",), np.array([1.0]), ("all",))
-    ((_, texts),) = texts_by_reading(Reader(), part.protocol, own)
-    assert texts == ["A big dog", "Rain", "A small dog"]
-
-
 def test_paraphrases_of_one_s_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
@@ -200,8 +185,7 @@ def test_every_setting_changes_what_it_should(tmp_path, monkeypatch):
 def test_the_command_line(cli, place):
     words = ("eval", "--model", "lexical:token-set", "--sample", "--resamples", "50", "--protocol")
     code, out, err = cli(*words, "robustness", "--output", "one")
-    assert code == 0 and "STS-B, typo" in out and "auc by part" in out, err
-    assert "STS-B: edited of " in err and "typo " in err
+    assert code == 0 and "STS-B, typo" in out and "STS-B: edited of " in err, err
     assert cli("compare", "one", "one")[0] == 0
 
 
@@ -249,9 +233,8 @@ OWN = {
     "robustness:": ("text\tkept\tchanged", [f"{one}\t{two}\tnot {one}" for one, two, _ in PAIRS]),
     "robustness:pairs:": ("sentence1\tsentence2\tscore", [f"{one}\t{two}\t{score}" for one, two, score in PAIRS]),
 }
-NOT_WHOLE = ("x", -1, 1.5, True, None, 2**32, [1])
 WRONG = {  # setting: values that cannot be used
-    "similarity": ("cosin", None), "resamples": NOT_WHOLE, "seed": NOT_WHOLE, "edit_seed": NOT_WHOLE,
+    "similarity": ("cosin", None), "resamples": ("x", -1), "seed": (1.5, True), "edit_seed": (2**32, [1], None),
     "rules": ([], {}, None, "typos", ["typo", "typo"]), "source": ("stsb", None), "scored": (False, None),
     "share": ("x", 0, -0.5, math.nan, math.inf, True, None, 10**400, 1.5),
 }
@@ -267,18 +250,14 @@ def own(request, tmp_path, monkeypatch):
     return request.param
 
 
-@pytest.mark.parametrize("key", WRONG)
-def test_wrong_values_are_one_line(key):
-    for value in WRONG[key]:
-        with pytest.raises(StsbenchError) as caught:
-            load_protocol("robustness")({key: value})
-        line = str(caught.value)
-        assert re.match(rf"robustness: {key}(\.\w+)? must be ", line) and "\n" not in line and len(line) < 250, line
-
-
 def test_every_setting_is_checked():
     kind = load_protocol("robustness")
     assert {*WRONG} >= {*kind({}).settings, *(key for form in kind.variants for key in kind.variant(form))}
+    for key, value in ((key, value) for key, values in WRONG.items() for value in values):
+        with pytest.raises(StsbenchError) as caught:
+            kind({key: value})
+        line = str(caught.value)
+        assert re.match(rf"robustness: {key}(\.\w+)? must be ", line) and "\n" not in line and len(line) < 250, line
 
 
 def test_rows_that_repeat_change_no_score_and_no_count(own):
@@ -298,14 +277,10 @@ def test_rows_that_repeat_change_no_score_and_no_count(own):
 def test_an_evaluation_is_done_until_the_file_changes(own):
     plan = made_plan({"output": "out", "eval": {"own": {"model": MODEL, "protocols": [f"{own}once.tsv"]}}}, "plan.yaml")
     [job], out, path = expand(plan, "plan.yaml"), Path("out"), Path("once.tsv")
-    assert not is_done(job, out)
     evaluate(MODEL, protocol=f"{own}once.tsv", output=job.folder(out), sample=True)
-    assert missing_records(job, job.folder(out)) == [] and is_done(job, out)
-    check_jobs([job], out, plan.defaults)
+    assert is_done(job, out)
     path.write_text(path.read_text().replace("number 3", "number three"))
     assert not is_done(job, out)
-    with pytest.raises(StsbenchError, match="is not what it was when jobs in out read it"):
-        check_jobs([job], out, plan.defaults)
 
 
 def test_what_the_catalogs_set_decides_is_known_to_the_board():

@@ -90,9 +90,8 @@ def test_what_it_says(runs):
     equal = choose(runs, by="parameters", resamples=400)
     assert equal.sentence.startswith(f"{start}the cheapest are ")
     assert equal.sentence.endswith(", which do not differ in parameters.")
-    text = str(made)
-    assert "sts" in text.splitlines()[0] and "Some CPU, 8 cores, cpu, 4 threads" in text and "ties" in text
-    assert repr(made).startswith("<Choice among 3 encoders by sentences/s: These two") and "<table" in made._repr_html_()
+    assert "sts" in str(made).splitlines()[0] and "Some CPU, 8 cores, cpu, 4 threads" in str(made)
+    assert repr(made).startswith("<Choice among 3 encoders by sentences/s: These two")
     frame = made.to_arrow().to_pylist()
     assert [row["encoder"] for row in frame] == [one.name for one in made.candidates] and frame[0]["parameters"] == 1000
     alone = choose([runs[0], runs[2]], resamples=400)
@@ -157,16 +156,17 @@ def test_costs_are_read_off_the_record(runs):
     assert AXES["cpu"].read(record, cost(device="Some GPU")) is None
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_it_prints_the_interval_of_the_run(name, tmp_path):
-    folders = [costing(RUNS[name](tmp_path, number)) for number in range(2)]
-    run = score(folders[0])
-    row = next((row for row in run.rows if row.task == "Avg"), run.rows[0])
-    chosen = choose(folders, resamples=400, seed=3)
-    [mine] = [one for one in chosen.candidates if one.folders == (folders[0],)]
-    assert (mine.low, mine.high) == ends(row) and in_words(row) in str(chosen)
-    [json_of] = [one for one in chosen.as_json()["encoders"] if one["runs"] == [str(folders[0])]]
-    assert (json_of["low"], json_of["high"]) == ends(row)
+def test_it_prints_the_interval_of_the_run(tmp_path):
+    for name, make in RUNS.items():
+        (tmp_path / name).mkdir()
+        folders = [costing(make(tmp_path / name, number)) for number in range(2)]
+        run = score(folders[0])
+        row = next((row for row in run.rows if row.task == "Avg"), run.rows[0])
+        chosen = choose(folders, resamples=400, seed=3)
+        [mine] = [one for one in chosen.candidates if one.folders == (folders[0],)]
+        assert (mine.low, mine.high) == ends(row) and in_words(row) in str(chosen)
+        [json_of] = [one for one in chosen.as_json()["encoders"] if one["runs"] == [str(folders[0])]]
+        assert (json_of["low"], json_of["high"]) == ends(row)
 
 
 def test_a_run_without_intervals_is_given_those_of_the_usual_resamples(tmp_path):
@@ -182,16 +182,14 @@ def test_old_runs_have_bytes_and_no_speed(runs, tmp_path):
     old = sts_run(tmp_path / "old", 0.2, draw=6, name="old")
     made = choose([runs[0], old], resamples=200)
     assert "No cost is recorded of old, pooler mean: `stsbench eval --cost` measures it." in made.remarks
+    costing(old, cpu_seconds=[0.01] * 5)
+    remarks = choose([runs[0], old], resamples=40).remarks
+    assert any("speed of old, pooler mean was measured" in line for line in remarks)
+    old = sts_run(tmp_path / "again", 0.2, draw=6, name="old")
     assert made.by.name == "bytes"
     assert choose([old, sts_run(tmp_path / "older", 0.3, draw=7, name="older")], resamples=200).by.name == "bytes"
     with pytest.raises(StsbenchError, match=r"no run holds memory: measure with `stsbench eval --cost`"):
         choose([old, tmp_path / "older"], by="memory", resamples=200)
-
-
-def test_busy_machines_are_named(runs, tmp_path):
-    busy = costing(sts_run(tmp_path / "busy", 0.2, draw=8, name="busy"), cpu_seconds=[0.01] * 5)
-    remarks = choose([runs[0], busy], resamples=40).remarks
-    assert any("speed of busy, pooler mean was measured" in line for line in remarks)
 
 
 def test_the_lower_error_is_the_better_one(tmp_path):
@@ -271,7 +269,6 @@ def test_the_command(runs, tmp_path, cli):
     read = json.loads(out)
     assert code == 0 and read == json.loads(choose(runs, by="bytes", resamples=200).to_json())
     assert read["cheapest_of_the_best"] == ["quick, pooler mean"] and read["encoders"][0]["costs"]["bytes"] in (6.0, 12.0)
-    assert "--by COST" in cli("choose", "--help")[1]
     assert all(name in COSTS for name in AXES)
 
 

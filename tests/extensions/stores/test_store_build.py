@@ -45,8 +45,8 @@ def content(folder):
 
 
 def test_row_i_is_line_i(source, tmp_path):
-    encoder = Toy()
-    store = build(source, tmp_path / "store", encoder)
+    encoder, paces, lines = Toy(), [], []
+    store = build(source, tmp_path / "store", encoder, progress=paces.append)
     assert store.shape == (7, 3) and np.array_equal(np.concatenate(list(store.blocks(2))), ROWS)
     assert np.array_equal(store.rows([6, 0, 4]), ROWS[[6, 0, 4]]) and store.texts([5, 1]) == ["padded", ""]
     assert store.text(3) == "ünï" and store.truncated(range(7)).tolist() == [len(text) > 5 for text in TEXTS]
@@ -57,23 +57,29 @@ def test_row_i_is_line_i(source, tmp_path):
     assert manifest.fingerprint == SPEC.fingerprint() and store.encoder == SPEC
     with pytest.raises(IndexError, match="rows from 7 to 7"):
         store.rows([7])
+    # The pace counts texts and estimates their number.
+    assert [pace.texts for pace in paces] == [3, 6, 7] and {pace.kept for pace in paces} == {0}
+    assert paces[0].total == round(source.stat().st_size * 3 / len("one\n\ntwo words\n")) and paces[-1].total == 7
+    # A complete store is compared and stays; of a shard equal texts are encoded once.
+    before, encoder = (tmp_path / "store" / MANIFEST).stat().st_mtime_ns, Toy()
+    build(source, tmp_path / "store", encoder, log=lines.append, shard_rows=None)
+    assert not encoder.calls and "was complete" in lines[-1]
+    assert (tmp_path / "store" / MANIFEST).stat().st_mtime_ns == before
+    assert len(build(source, tmp_path / "whole", encoder, shard_rows=7)) == 7
+    assert encoder.calls == [["one", "", "two words", "ünï", "padded", "seven"]]
+    shutil.rmtree(shard_folder(tmp_path / "store", 2))
+    paces.clear()
+    build(source, tmp_path / "store", progress=paces.append)
+    assert [(pace.texts, pace.kept) for pace in paces] == [(3, 3), (6, 6), (7, 6)]
 
 
 def test_a_transformers_vectors_are_those_in_memory(tmp_path):
-    model = tiny_models.build(tmp_path / "model")
     lines = ["the cat eats .", "a man", "the big dog runs in the park", "a man"]
     (tmp_path / "in.txt").write_text("\n".join(lines))
-    encoder = load_encoder(str(model), pooler="mean", device="cpu")
+    encoder = load_encoder(str(tiny_models.build(tmp_path / "model")), pooler="mean", device="cpu")
     store = build(tmp_path / "in.txt", tmp_path / "store", encoder, shard_rows=2)
     assert store.rows(range(4)) == pytest.approx(encoder.encode(lines), abs=1e-6)
     assert store.manifest.libraries.keys() - set(encoder.traits.libraries) == {"stsbench's encoding"}
-
-
-def test_equal_texts_of_a_shard_are_computed_once(tmp_path):
-    (tmp_path / "in.txt").write_text("same\nsame\nother\nsame\n")
-    encoder = Toy()
-    assert len(build(tmp_path / "in.txt", tmp_path / "store", encoder, shard_rows=4)) == 4
-    assert encoder.calls == [["same", "other"]]
 
 
 def before_each_operation(source, folder, kept):
@@ -124,59 +130,43 @@ def test_going_on_after_a_kill_before_every_file_operation(source, tmp_path):
     assert steps >= 50 and kept == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize("change", ["cut", "flipped", "gone"])
-def test_a_damaged_shard_is_noticed_and_encoded_again(source, tmp_path, change):
+def test_a_damaged_shard_is_noticed_and_encoded_again(source, tmp_path):
     folder = tmp_path / "store"
     build(source, folder)
     expected, path = content(folder), shard_folder(folder, 1) / VECTORS
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data[:-1] if change == "cut" else data)
-    if change == "gone":
-        path.unlink()
-    if change != "flipped":  # to open a store compares sizes; to build it reads everything
-        with pytest.raises(StsbenchError, match=r"vectors.npy.*: run the `stsbench encode` again"):
-            VectorStore(folder)
-    encoder, lines = Toy(), []
-    build(source, folder, encoder, log=lines.append)
-    assert encoder.calls == [["ünï", "one", "padded"]] and content(folder) == expected
-    assert [line for line in lines if "vectors.npy" in line and line.endswith("the shard is encoded again")]
+    data = path.read_bytes()
+    for damaged in (data[:-1], data[:-1] + bytes([data[-1] ^ 1]), None):
+        if damaged is None:
+            path.unlink()
+        else:
+            path.write_bytes(damaged)
+        if damaged is None or len(damaged) < len(data):  # to open a store compares sizes; to build it reads everything
+            with pytest.raises(StsbenchError, match=r"vectors.npy.*: run the `stsbench encode` again"):
+                VectorStore(folder)
+        encoder, lines = Toy(), []
+        build(source, folder, encoder, log=lines.append)
+        assert encoder.calls == [["ünï", "one", "padded"]] and content(folder) == expected
+        assert [line for line in lines if "vectors.npy" in line and line.endswith("the shard is encoded again")]
 
 
-def test_a_complete_store_is_compared_and_stays(source, tmp_path):
-    build(source, tmp_path / "store")
-    before, encoder, lines = (tmp_path / "store" / MANIFEST).stat().st_mtime_ns, Toy(), []
-    build(source, tmp_path / "store", encoder, log=lines.append, shard_rows=None)
-    assert not encoder.calls and "was complete" in lines[-1]
-    assert (tmp_path / "store" / MANIFEST).stat().st_mtime_ns == before
-
-
-@pytest.mark.parametrize(("lines", "said"), [
-    (["one", "", "TWO words", *LINES[3:]], "line 3 is another text"),
-    ([*LINES, "more"], "more than 7 lines"),
-    (LINES[:5], "fewer than 5 lines"),
-    (LINES[:3], "it ends after 3 lines"),
-])
-def test_another_input_is_one_line(source, tmp_path, lines, said):
-    build(source, tmp_path / "store")
-    before = content(tmp_path / "store")
-    source.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    with pytest.raises(DataError, match=f"made of another input than texts.txt: .*{said}; choose another --output"):
-        build(source, tmp_path / "store")
-    assert content(tmp_path / "store") == before
-
-
-def test_another_encoder_or_setting_is_one_line(source, tmp_path, monkeypatch):
+def test_a_store_is_of_one_input_encoder_and_setting(source, tmp_path, monkeypatch):
     folder = tmp_path / "store"
     build(source, folder)
+    before, text = content(folder), source.read_text("utf-8")
+    for lines, said in ((["one", "", "TWO words", *LINES[3:]], "line 3 is another text"),
+                        ([*LINES, "more"], "more than 7 lines"), (LINES[:5], "fewer than 5 lines"),
+                        (LINES[:3], "it ends after 3 lines")):
+        source.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        with pytest.raises(DataError, match=f"made of another input than texts.txt: .*{said}; choose another --output"):
+            build(source, folder)
+    source.write_text(text, "utf-8")
     with pytest.raises(EncoderError, match=r"made by another encoder \(toy; other pooler\): choose another --output"):
         build(source, folder, Toy(replace(SPEC, pooler="cls")))
-    for settings, said in (
-        ({"dtype": "float16"}, "--store-dtype float32, not float16"), ({"shard_rows": 4}, "--shard-size 3, not 4"),
-        ({"column": 0}, "--column None, not 0"),
-    ):
+    for settings, said in (({"dtype": "float16"}, "--store-dtype float32, not float16"),
+                           ({"shard_rows": 4}, "--shard-size 3, not 4"), ({"column": 0}, "--column None, not 0")):
         with pytest.raises(StsbenchError, match=f"made with {said}"):
             build(source, folder, **settings)
+    assert content(folder) == before
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").write_text("")
     with pytest.raises(StsbenchError, match=r"holds other things \(thesis.tex\): choose a new folder"):
@@ -187,17 +177,15 @@ def test_another_encoder_or_setting_is_one_line(source, tmp_path, monkeypatch):
     versioned = Toy()
     versioned.traits = Traits(libraries=("numpy",))
     build(source, tmp_path / "versioned", versioned)
-    monkeypatch.setattr("stsbench.encoders.cache.encode.version", lambda name: "0.1")
-    with pytest.raises(EncoderError, match=r"made by other versions \(numpy .* -> 0.1\)"):
-        build(source, tmp_path / "versioned", versioned)
-    monkeypatch.undo()
-    build(source, tmp_path / "versioned", versioned)
-    monkeypatch.setattr("stsbench.encoders.cache.encode.ENCODING", "6")
-    with pytest.raises(EncoderError, match=r"made by other versions \(stsbench's encoding 5 -> 6\)"):
+    for name, value, said in (("version", lambda name: "0.1", "numpy .* -> 0.1"),
+                              ("ENCODING", "6", "stsbench's encoding 5 -> 6")):
+        with monkeypatch.context() as patch, pytest.raises(EncoderError, match=rf"made by other versions \({said}\)"):
+            patch.setattr(f"stsbench.encoders.cache.encode.{name}", value)
+            build(source, tmp_path / "versioned", versioned)
         build(source, tmp_path / "versioned", versioned)
 
 
-def test_two_processes_do_not_write_to_one_store(source, tmp_path):
+def test_two_processes_do_not_write_to_one_store_and_a_text_without_a_vector_is_named(source, tmp_path):
     class Nested(Toy):
         def run(self, texts, progress=None):
             build(source, tmp_path / "store")
@@ -205,8 +193,6 @@ def test_two_processes_do_not_write_to_one_store(source, tmp_path):
     with pytest.raises(StsbenchError, match=r"another process writes to .*store"):
         build(source, tmp_path / "store", Nested())
 
-
-def test_a_text_without_a_vector_is_named_by_its_line(source, tmp_path):
     def spoil(vectors):
         vectors[vectors[:, 0] == 5] = np.nan  # "seven"
         return vectors
@@ -216,17 +202,6 @@ def test_a_text_without_a_vector_is_named_by_its_line(source, tmp_path):
         build(source, tmp_path / "store", Toy(change=spoil), log=lines.append)
     assert lines == [f"{tmp_path / 'store'} keeps 6 texts: the same command goes on there"]
     assert build(source, tmp_path / "store").shape == (7, 3)
-
-
-def test_the_pace_counts_texts_and_estimates_their_number(source, tmp_path):
-    paces = []
-    build(source, tmp_path / "store", progress=paces.append)
-    assert [pace.texts for pace in paces] == [3, 6, 7] and {pace.kept for pace in paces} == {0}
-    assert paces[0].total == round(source.stat().st_size * 3 / len("one\n\ntwo words\n")) and paces[-1].total == 7
-    shutil.rmtree(shard_folder(tmp_path / "store", 2))
-    paces.clear()
-    build(source, tmp_path / "store", progress=paces.append)
-    assert [(pace.texts, pace.kept) for pace in paces] == [(3, 3), (6, 6), (7, 6)]
 
 
 def test_a_store_of_two_processes_is_that_of_one(tmp_path, monkeypatch):
@@ -271,11 +246,14 @@ def stored(tmp_path, dtype, vectors=VECTORS_IN, shard_rows=2):
     return store, np.concatenate(raw), store.rows([0, 1, 2])
 
 
-def test_float32_and_float16(tmp_path):
-    _, raw, rows = stored(tmp_path, "float32")
-    assert raw.dtype == np.float32 and np.array_equal(rows, VECTORS_IN)
-    _, raw, rows = stored(tmp_path, "float16")
-    assert raw.dtype == np.float16 and np.array_equal(rows, VECTORS_IN.astype(np.float16).astype(np.float32))
+def test_float32_and_float16(tmp_path, monkeypatch):
+    for dtype in (np.float32, np.float16):
+        _, raw, rows = stored(tmp_path, np.dtype(dtype).name)
+        assert raw.dtype == dtype and np.array_equal(rows, VECTORS_IN.astype(dtype).astype(np.float32))
+    shutil.rmtree(tmp_path / "float16")
+    monkeypatch.setitem(globals(), "VECTORS_IN", VECTORS_IN * 1e5)
+    with pytest.raises(EncoderError, match=r"--store-dtype float16 cannot hold 800000: use float32 or int8"):
+        stored(tmp_path, "float16")
 
 
 def test_int8_has_a_scale_for_each_dimension_by_the_first_shard(tmp_path):
@@ -292,11 +270,3 @@ def test_binary_holds_the_signs(tmp_path):
     store, raw, rows = stored(tmp_path, "binary")
     assert raw.shape == (3, 2) and raw.tolist() == [[0b10010101, 0b10000000], [0b01010010, 0b10000000], [0b11001011, 0]]
     assert np.array_equal(rows, np.where(VECTORS_IN > 0, 1, -1)) and store.dimension == 9
-    hamming = int(np.bitwise_count(raw[0] ^ raw[1]).sum()) if hasattr(np, "bitwise_count") else 5
-    assert float(rows[0] @ rows[1]) == 9 - 2 * hamming
-
-
-def test_what_float16_cannot_hold(tmp_path, monkeypatch):
-    monkeypatch.setitem(globals(), "VECTORS_IN", VECTORS_IN * 1e5)
-    with pytest.raises(EncoderError, match=r"--store-dtype float16 cannot hold 800000: use float32 or int8"):
-        stored(tmp_path, "float16")

@@ -2,13 +2,13 @@
 
 import inspect
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
 from pathlib import Path
 
 import light_process
 import numpy as np
 import pytest
+from answers import answering
 from board_runs import read_once  # noqa: F401  fixture
 from clirun import cli, fails, place  # noqa: F401 - fixtures
 from run_edits import edit, rows_of
@@ -28,7 +28,7 @@ PAPERS = {"all": {"sbert", "simcse"}, "wmean": {"whitening", "bert-flow"}}
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory):
-    return b2_runs(tmp_path_factory.mktemp("b2"))
+    return b2_runs(tmp_path_factory.getbasetemp() / "b2")
 
 
 
@@ -42,20 +42,33 @@ def asked(cli, numbers, *models):
     return json.loads(out), text
 
 
-@pytest.mark.parametrize("name", B2)
-def test_what_a_paper_reported_in_table_b2_is_recognised(cli, runs, name):
+def test_what_a_paper_reported_in_table_b2_is_recognised(runs):
     """SBERT's setting is all, BERT-whitening's wmean, though not all numbers were reproduced to the digit."""
-    row = B2[name]
-    found, text = asked(cli, said(row["reported"]), runs[name])
-    first, second = found["settings"][:2]
-    assert first["place"] == 1 and first["setting"][0].startswith(WORDS[row["is"]])
-    assert PAPERS[row["is"]] <= set(first["papers"])
-    assert (first["to_the_last_digit"], found["verdict"], found["indistinguishable"]) == (row["exact"], "nearest", 1)
-    own = np.abs(np.array(row[row["is"]]) - row["reported"])
-    assert first["mean_absolute_difference"] == pytest.approx(own.mean(), abs=0.006)
-    assert first["largest_task"] == ORDER[own.argmax()]
-    assert second["mean_absolute_difference"] > 2 * first["mean_absolute_difference"]
-    assert text.splitlines()[-1].startswith("Nothing reproduces these numbers to the last digit: the nearest is sts: ")
+    for name, row in B2.items():
+        made = stsbench.identify(said(row["reported"]), runs[name])
+        found, text = made.as_json(), str(made)
+        first, second = found["settings"][:2]
+        assert first["place"] == 1 and first["setting"][0].startswith(WORDS[row["is"]])
+        assert PAPERS[row["is"]] <= set(first["papers"])
+        assert (first["to_the_last_digit"], found["verdict"], found["indistinguishable"]) == (row["exact"], "nearest", 1)
+        own = np.abs(np.array(row[row["is"]]) - row["reported"])
+        assert first["mean_absolute_difference"] == pytest.approx(own.mean(), abs=0.006)
+        assert first["largest_task"] == ORDER[own.argmax()]
+        assert second["mean_absolute_difference"] > 2 * first["mean_absolute_difference"]
+        assert text.splitlines()[-1].startswith("Nothing reproduces these numbers to the last digit: the nearest is sts: ")
+
+
+def test_what_was_reproduced_in_table_b2_is_said_to_be(runs):
+    """Among the three models, the numbers of one are found under its setting."""
+    for name, how in product(B2, ("all", "wmean")):
+        made = stsbench.identify(said(B2[name][how]), runs["sbert"].parent)
+        found = made.as_json()
+        assert found["verdict"] == "reproduced" and found["indistinguishable"] == 1
+        [setting] = found["settings"][0]["setting"]
+        assert setting.startswith(WORDS[how]) and f"made_for_{name}" in setting
+        assert str(made).splitlines()[-1] == (
+            f"These numbers are reproduced by {setting} (mean absolute difference 0.00, 7 of 7 tasks to the last digit)."
+        )
 
 
 def test_a_published_row_by_its_id(cli, runs):
@@ -82,19 +95,6 @@ def test_words_of_the_shell_are_numbers_each(cli, runs):
     assert (code, json.loads(out)) == (0, whole)
 
 
-@pytest.mark.parametrize("how", ["all", "wmean"])
-@pytest.mark.parametrize("name", B2)
-def test_what_was_reproduced_in_table_b2_is_said_to_be(cli, runs, name, how):
-    """Among the three models, the numbers of one are found under its setting."""
-    found, text = asked(cli, said(B2[name][how]), runs["sbert"].parent)
-    assert found["verdict"] == "reproduced" and found["indistinguishable"] == 1
-    [setting] = found["settings"][0]["setting"]
-    assert setting.startswith(WORDS[how]) and f"made_for_{name}" in setting
-    assert text.splitlines()[-1] == (
-        f"These numbers are reproduced by {setting} (mean absolute difference 0.00, 7 of 7 tasks to the last digit)."
-    )
-
-
 def test_the_words_say_what_the_numbers_cannot(cli, runs):
     _, text = asked(cli, said(B2["sbert"]["all"]), runs["sbert"])
     lines = [line for line in text.splitlines() if line.startswith("cannot be checked: ")]
@@ -107,27 +107,21 @@ def test_the_words_say_what_the_numbers_cannot(cli, runs):
     assert "Note" not in asked(cli, said((*B2["sbert"]["reported"], 74.86)), runs["sbert"])[1]
     found, text = asked(cli, "11,12,13,14,15,16,17", runs["sbert"])
     assert found["verdict"] == "nearest" and found["indistinguishable"] > 1 and "It cannot be distinguished from" in text
+    row = B2["sbert"]["all"]
+    shares, text = asked(cli, ",".join(f"{number / 100:.4f}" for number in row), runs["sbert"])
+    assert shares["verdict"] == "reproduced" and shares["share"] and "read as shares" in text
+    plain = asked(cli, said(row), runs["sbert"])[0]["settings"]
+    for one, other in zip(shares["settings"], plain, strict=True):  # in points
+        assert one["setting"] == other["setting"]
+        assert one["mean_absolute_difference"] == pytest.approx(other["mean_absolute_difference"], abs=1e-9)
+    rows = len(plain)
+    for top, line in ((rows - 1, "1 more setting is further off"), (rows - 2, "2 more settings are further off")):
+        _, text, _ = cli("identify", said(row), "--model", runs["sbert"], "--top", top)
+        assert f"{line} (--top {rows} lists " in text
     found, text = asked(cli, "STS-B=76.98", runs["sbert"])  # which does not tell these settings apart
     assert found["settings"][0]["setting"][0].startswith("sts: all, mean or wmean, Spearman; STS-B by cosine")
     assert "cannot be distinguished by these tasks" in text and "a match may be chance" in found["sentence"]
     assert {*PAPERS["all"], *PAPERS["wmean"]} <= set(found["settings"][0]["papers"])
-
-
-def test_shares_are_recognised_and_compared_in_points(cli, runs):
-    row = B2["sbert"]["all"]
-    found, text = asked(cli, ",".join(f"{number / 100:.4f}" for number in row), runs["sbert"])
-    assert found["verdict"] == "reproduced" and found["share"] and "read as shares" in text
-    plain, _ = asked(cli, said(row), runs["sbert"])
-    for one, other in zip(found["settings"], plain["settings"], strict=True):
-        assert one["setting"] == other["setting"]
-        assert one["mean_absolute_difference"] == pytest.approx(other["mean_absolute_difference"], abs=1e-9)
-
-
-def test_a_table_says_how_much_it_leaves_out(cli, runs):
-    rows = len(asked(cli, said(B2["sbert"]["all"]), runs["sbert"])[0]["settings"])
-    for top, line in ((rows - 1, "1 more setting is further off"), (rows - 2, "2 more settings are further off")):
-        assert f"{line} (--top {rows} lists " in cli(
-            "identify", said(B2["sbert"]["all"]), "--model", runs["sbert"], "--top", top)[1]
 
 
 def test_where_nothing_can_be_checked_it_failed(cli, runs):
@@ -138,11 +132,14 @@ def test_where_nothing_can_be_checked_it_failed(cli, runs):
         assert all((line.startswith("cannot be checked: ") and "MR" in line) or line.startswith("and ")
                    for line in outcome[2].splitlines()[:-1]) and "no MR" in outcome[2]
     assert not Path("out.json").exists()
+    found = stsbench.identify({"MR": 80}, runs["sbert"])
+    assert found.verdict == "nothing checked" and found.to_pandas().empty
+    assert "no MR" in str(found) and "no MR" in found._repr_html_()
 
 
-@pytest.mark.parametrize("text", [", " * 3000 + "x", "1, " * 3000 + "x", "1,2 , " * 3000 + "x", "- " * 3000 + "x"])
-def test_a_long_row_is_refused_at_once(cli, runs, text):
-    fails(cli("identify", "--model", runs["sbert"], "--", text))
+def test_a_long_row_is_refused_at_once(cli, runs):
+    for text in (", " * 3000 + "x", "1, " * 3000 + "x", "1,2 , " * 3000 + "x", "- " * 3000 + "x"):
+        fails(cli("identify", "--model", runs["sbert"], "--", text))
 
 
 @pytest.fixture
@@ -150,29 +147,15 @@ def hub(monkeypatch, tmp_path):
     """A Hub on this machine that knows no model but some/model, and an empty cache. Returns the paths it was asked for."""
     asked_for = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            if self.path.startswith("/api/models"):  # not what the library asks for itself, once a day
-                asked_for.append(self.path)
-            known = self.path == "/api/models/some/model"
-            self.send_response(200 if known else 404)
-            if not known:
-                self.send_header("X-Error-Code", "RepoNotFound")
-            body = b'{"id": "some/model", "siblings": []}'
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(path):
+        if path.startswith("/api/models"):  # not what the library asks for itself, once a day
+            asked_for.append(path)
+        return b'{"id": "some/model", "siblings": []}' if path == "/api/models/some/model" else None
 
-        def log_message(self, *words):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    yield asked_for
-    server.shutdown()
-    server.server_close()
+    with answering(answer) as address:
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+        yield asked_for
 
 
 def test_a_model_is_looked_for_on_the_hub_before_the_data_are_read(cli, hub, monkeypatch):
@@ -187,19 +170,6 @@ def test_a_model_is_looked_for_on_the_hub_before_the_data_are_read(cli, hub, mon
     fails(cli("identify", "STS12=72.37", "--model", "nosuch"), "not in the Hub cache, and the Hub cannot be asked")
     monkeypatch.setattr("stsbench.encoders.transformer.find._candidates", lambda: iter(()))
     assert "sts12" not in fails(cli("identify", "STS12=72.37", "--model", "minilm"), "is not installed")
-
-
-def test_a_model_is_measured_first(cli):
-    models = ("--model", "lexical:token-set", "--model", "python:mine_cli:hashed")
-    code, out, err = cli("identify", "STS-B=50.00", *models, "--sample")
-    assert code == 0 and "sample data: not comparable with published numbers" in out
-    runs = [line.removeprefix("run: ") for line in err.splitlines() if line.startswith("run: ")]
-    assert [sorted(row.name.split(".")[0] for row in rows_of(run)) for run in runs] == [["regression", "sts"]] * 2
-    again = cli("identify", "STS-B=50.00", "--model", "runs")
-    assert (again[0], sorted(again[1].splitlines()[-1].split())) == (0, sorted(out.splitlines()[-1].split()))
-    change = edit(runs[0], lambda row: row.record["scores"][-1].update(value=99.0))
-    code, out, err = cli("identify", "STS-B=50.00", "--model", runs[0])
-    assert (code, out) == (1, "") and f"{change.name} was edited" in err
 
 
 def test_torch_is_not_loaded_for_a_run(runs):
@@ -220,14 +190,6 @@ def test_torch_is_not_loaded_for_a_run(runs):
 # The function, against its command.
 
 
-ROW = B2["sbert"]
-
-
-@pytest.fixture
-def run(runs):
-    return runs["sbert"]
-
-
 def length(texts):
     return np.array([[len(text), text.count("e") + 1, text.count("a")] for text in texts], dtype=float)
 
@@ -242,13 +204,14 @@ def test_options_are_the_command_s():
     assert all(parameters[name].default is None for name in ("pooler", "data_dir", "output"))
 
 
-def test_the_outcome_is_the_command_s(run, cli, capsys):
-    found, *others = [stsbench.identify(dict(zip(ORDER, ROW["reported"], strict=True)), model)
+def test_the_outcome_is_the_command_s(runs, cli, capsys):
+    run = runs["sbert"]
+    found, *others = [stsbench.identify(dict(zip(ORDER, B2["sbert"]["reported"], strict=True)), model)
                       for model in (run, str(run), [run], Result(run))]
     assert [other.as_json() for other in others] == [found.as_json()] * 3
     assert capsys.readouterr() == ("", "")
-    assert cli("identify", said(ROW["reported"]), "--model", run, "--json", "-") == (0, found.to_json() + "\n", "")
-    printed = cli("identify", said(ROW["reported"]), "--model", run)[1].splitlines()
+    assert cli("identify", said(B2["sbert"]["reported"]), "--model", run, "--json", "-") == (0, found.to_json() + "\n", "")
+    printed = cli("identify", said(B2["sbert"]["reported"]), "--model", run)[1].splitlines()
     lines = str(found).splitlines()
     assert lines[0] == printed[0] and lines[-1] == printed[-1] == found.sentence
     settings = json.loads(found.to_json())["settings"]
@@ -261,53 +224,44 @@ def test_the_outcome_is_the_command_s(run, cli, capsys):
     assert found.verdict == "nearest" and len(repr(found)) < 100
 
 
-@pytest.mark.parametrize("numbers", [
-    {"STS12": "70.97", "STS-B": 77.03}, "STS12=70.97,STS-B=77.03", Path("numbers.json"),
-    {"STS12": 70.97, "STS-B": np.float64(77.03)},
-    ["70.97", None, None, None, None, 77.03, None], (70.97, "-", "-", "-", "-", "77.03", "-"),
-])
-def test_whatever_numbers_are_given_as(run, numbers):
+def test_whatever_numbers_are_given_as(runs):
     Path("numbers.json").write_text('{"STS12": 70.97, "STS-B": 77.03}')
-    found = stsbench.identify(numbers, run)
-    assert [(name, number.printed, number.digits) for name, number in found.result.numbers.items.items()] == [
-        ("STS12", 70.97, 2), ("STS-B", 77.03, 2),
-    ]
-    assert {*found.candidates[0].papers} >= {"sbert", "simcse"}
-
-
-def test_the_zero_that_a_float_has_lost_is_its_neighbours_digit(run):
-    numbers = stsbench.identify({"STS12": 70.9, "STS13": 76.53, "STS14": "73.1", "STS15": 79}, run).result.numbers.items
-    assert {name: number.digits for name, number in numbers.items()} == {"STS12": 2, "STS13": 2, "STS14": 1, "STS15": 0}
+    for numbers in (
+        {"STS12": "70.97", "STS-B": np.float64(77.03)}, "STS12=70.97,STS-B=77.03", Path("numbers.json"),
+        ["70.97", None, None, None, None, 77.03, None], (70.97, "-", "-", "-", "-", "77.03", "-"),
+    ):
+        found = stsbench.identify(numbers, runs["sbert"])
+        assert [(name, number.printed, number.digits) for name, number in found.result.numbers.items.items()] == [
+            ("STS12", 70.97, 2), ("STS-B", 77.03, 2),
+        ]
+        assert {*found.candidates[0].papers} >= {"sbert", "simcse"}
+    # The zero that a float has lost is its neighbours' digit.
+    printed = {"STS12": 70.9, "STS13": 76.53, "STS14": "73.1", "STS15": 79}
+    items = stsbench.identify(printed, runs["sbert"]).result.numbers.items
+    assert {name: number.digits for name, number in items.items()} == {"STS12": 2, "STS13": 2, "STS14": 1, "STS15": 0}
     with pytest.raises(TypeError, match="poolr"):
-        stsbench.identify("STS-B=50", run, poolr="cls")
+        stsbench.identify("STS-B=50", runs["sbert"], poolr="cls")
 
 
-@pytest.mark.parametrize("model", [length, "lexical:token-set"])
-def test_a_model_is_measured_first_and_leaves_nothing_behind(model):
-    (row,) = [row for row in stsbench.evaluate(model, sample=True, tasks=["STS-B"], protocols="sts:all").rows
+def test_a_model_is_measured_first_and_leaves_nothing_behind(cli):
+    (row,) = [row for row in stsbench.evaluate(length, sample=True, tasks=["STS-B"], protocols="sts:all").rows
               if row.metric == "spearman" and row.subset is None]
     numbers, before = {"STS-B": f"{row.value:.2f}"}, {*Path().iterdir()}
-    found = stsbench.identify(numbers, model, sample=True)
+    found = stsbench.identify(numbers, length, sample=True)
     assert found.verdict == "reproduced" and {*Path().iterdir()} == before
-    assert stsbench.identify(numbers, model, sample=True, output="kept").as_json() == found.as_json()
+    assert stsbench.identify(numbers, length, sample=True, output="kept").as_json() == found.as_json()
     [folder] = Path("kept").iterdir()
     assert stsbench.identify(numbers, folder).as_json() == found.as_json()
     with pytest.warns(StsbenchWarning, match="failed: sts STS-B: ") as heard:
         stsbench.identify({"STS-B": 50.0, "STS12": 50.0}, "python:mine_cli:constant_on_stsb", sample=True)
     assert {warning.filename for warning in heard} == {__file__}
-
-
-def test_what_is_refused_is_refused_in_the_command_s_words(run, cli):
-    for words, options in ((("--pooler", "mean"), {"pooler": "mean"}), ((), {})):
-        numbers = said(ROW["all"]) if options else "STS99=50"
-        _, _, err = cli("identify", numbers, "--model", run, *words)
-        with pytest.raises(StsbenchError) as error:
-            stsbench.identify(numbers, run, **options)
-        assert str(error.value) in err
-
-
-def test_what_cannot_be_checked_is_an_outcome_of_its_own(run, cli):
-    code, _, err = cli("identify", "MR=80", "--model", run)
-    found = stsbench.identify({"MR": 80}, run)
-    assert code == 1 and found.verdict == "nothing checked" and found.to_pandas().empty
-    assert err.splitlines()[0] in str(found) and err.splitlines()[0] in found._repr_html_().replace("&#x27;", "'")
+    words = ("identify", "STS-B=50.00", "--model", "lexical:token-set", "--model", "python:mine_cli:hashed", "--sample")
+    code, out, err = cli(*words)
+    assert code == 0 and "sample data: not comparable with published numbers" in out
+    runs = [line.removeprefix("run: ") for line in err.splitlines() if line.startswith("run: ")]
+    assert [sorted(row.name.split(".")[0] for row in rows_of(run)) for run in runs] == [["regression", "sts"]] * 2
+    again = cli("identify", "STS-B=50.00", "--model", "runs")
+    assert (again[0], sorted(again[1].splitlines()[-1].split())) == (0, sorted(out.splitlines()[-1].split()))
+    change = edit(folder, lambda row: row.record["scores"][-1].update(value=99.0))
+    with pytest.raises(StsbenchError, match=f"{change.name} was edited"):
+        stsbench.identify(numbers, folder)

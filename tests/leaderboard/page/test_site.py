@@ -151,7 +151,7 @@ def test_same_board_same_bytes_whatever_the_order_of_its_mappings(files: dict[st
 
     tabs = tuple(replace(tab, settings=turned(tab.settings), data=turned(tab.data), measured=tuple(
         replace(row, cells=turned(row.cells), subsets=turned(row.subsets)) for row in tab.measured)) for tab in BOARD.tabs)
-    other = Board(tabs, turned(BOARD.entries), BOARD.sensitivity)
+    other = Board(tabs, turned(BOARD.entries), None)
     assert other == BOARD and site(other) == files
 
 

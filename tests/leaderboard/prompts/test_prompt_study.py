@@ -1,7 +1,6 @@
 """The published study of prompt sensitivity, read from a small repository of the same layout, and its figures again."""
 
 import csv
-import io
 import json
 from itertools import product
 
@@ -88,15 +87,9 @@ def row_of(made, task, model):
     return next(row for row in made.rows() if (row["set"], row["model"]) == (task, model))
 
 
-def test_scores_are_read_by_the_text_of_their_prompt(root):
+def test_prompts_are_read_with_their_generator_and_context(root):
     study = read_study(root)
     assert study.models == tuple(ORDER) and set(study.tasks) == set(TASKS) and not study.dropped
-    for task in TASKS:
-        for name, scores, default in zip(MODELS, SCORES[task], DEFAULT[task], strict=True):
-            at = ORDER.index(name.split("__")[1])
-            want = [np.nan if score is None else 100 * score for score in scores]
-            np.testing.assert_allclose(study.scores[task][at], want)
-            assert study.default[task][at] == pytest.approx(100 * default)
     first = study.prompts["STS14"][:4]
     assert [one.text for one in first] == prompt_texts("STS14")[:4]
     assert [one.generator for one in first] == ["maker-a", "maker-b", "maker-a", "maker-b"]
@@ -160,13 +153,10 @@ def test_it_prints_the_same_in_every_form(root, cli):
     code, out, err = cli("reproduce", "prompt-sensitivity", "--results", root)
     assert code == 0 and not err and "does not hold: by its own prompt any model" in out
     assert "other, STS22.v2: 1 of 4 prompts were not run" in out
-    for text in (out, str(made), made.markdown(), made.latex(), made._repr_html_()):
-        assert "59.50" in text and "STS22.v2: ranks, 3 prompts that all models read" in text
-    code, out, _ = cli("reproduce", "prompt-sensitivity", "--results", root, "--format", "csv")
-    assert code == 0 and out == made.csv() and len(list(csv.DictReader(io.StringIO(out)))) == 9
+    assert "59.50" in out and "STS22.v2: ranks, 3 prompts that all models read" in out and "59.50" in made.latex()
+    assert cli("reproduce", "prompt-sensitivity", "--results", root, "--format", "csv") == (0, made.csv(), "")
     code, out, _ = cli("reproduce", "prompt-sensitivity", "--results", root, "--json", "-")
     assert code == 0 and json.loads(out) == made.as_json() == json.loads(made.to_json())
-    assert made.to_arrow().num_rows == 9
 
 
 def refused(root):
@@ -261,8 +251,3 @@ def test_a_line_that_stands_there_twice_must_say_the_same(tmp_path):
     assert read_table(write_table(tmp_path / "same.csv", [*rows, rows[1]])).scores.keys() == set(TASKS)
     with pytest.raises(StsbenchError, match=f"line {len(rows) + 2}: a second score of the same model, task and prompt"):
         read_table(write_table(tmp_path / "other.csv", [*rows, [rows[1][0] + 0.1, *rows[1][1:]]]))
-
-
-def test_the_command_takes_it(tmp_path, cli):
-    code, out, err = cli("reproduce", "prompt-sensitivity", "--results", write_table(tmp_path / "results.csv", lines()))
-    assert code == 0 and not err and "STS22.v2: ranks, 4 prompts that all models read" in out

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -37,22 +38,11 @@ def some(run, target, chosen):
     return write_rows(target, rows_of(run)[chosen]).parent
 
 
-def test_a_run_arrives_whole_and_loads(runs, tmp_path):
-    added = add(tmp_path, [runs["letters"] / RUN], "letters", LETTERS)  # a run's file or its folder
-    made, there = measurements(runs["letters"]), measurements(tmp_path)
-    assert there == made and list(there) == list(made)
-    (folder,) = (path for path in (tmp_path / "measured/letters").iterdir() if path.is_dir())
-    assert [path.name for path in folder.iterdir()] == [RUN]
-    assert added.written == tuple(path for path, _ in load_records(folder)) and added.present == ()
-    (entry,) = load_entries(tmp_path / "measured")
-    assert (entry.id, entry.entry) == ("letters", LETTERS) and len(entry.runs) == 1
-    assert "sample data" in " ".join(added.warnings)
-
-
 def test_a_run_gains_what_it_lacks_and_keeps_what_it_has(runs, tmp_path):
     """Its records are those of before, in their order, with the very arrays; nothing is measured or rounded again."""
     board, run = tmp_path / "board", runs["letters"]
-    first = add(board, [some(run, tmp_path / "first", slice(2))], "letters", LETTERS)
+    first = add(board, [some(run, tmp_path / "first", slice(2)) / RUN], "letters", LETTERS)  # a file or its folder
+    assert "sample data" in " ".join(first.warnings)
     (folder,) = (path for path in (board / "measured/letters").iterdir() if path.is_dir())
     before = load_records(folder)
     arrays = [read_own_observations(folder, record) for _, record in before]
@@ -67,7 +57,10 @@ def test_a_run_gains_what_it_lacks_and_keeps_what_it_has(runs, tmp_path):
         now = read_own_observations(folder, record)
         assert observations_digest(now) == observations_digest(was) and now.arrays.keys() == was.arrays.keys()
         assert all(np.array_equal(now.arrays[key], array) for key, array in was.arrays.items())
-    assert add(board, [run], "letters", None).written == ()
+    assert add(board, [run], "letters", None).written == () and [path.name for path in folder.iterdir()] == [RUN]
+    assert measurements(run) == measurements(board) and list(measurements(run)) == list(measurements(board))
+    (entry,) = load_entries(board / "measured")
+    assert (entry.id, entry.entry, len(entry.runs)) == ("letters", LETTERS, 1)
     add(tmp_path / "at once", [run], "letters", LETTERS)
     assert files(board) == files(tmp_path / "at once")
 
@@ -104,27 +97,24 @@ def test_two_seeds_are_two_runs_of_one_entry_but_two_encoders_are_not(runs, tmp_
 SEEDS = [{"seed": 1, "settings": "s"}, {"seed": 2, "settings": "s"}]
 
 
-@pytest.mark.parametrize(("origins", "words"), [
-    (SEEDS, None), ([{"seed": 1}, {}], None),
-    *(([{"seed": 1, key: "a"}, {"seed": 2, key: "b"}], f'different {key.removesuffix("s")}s of training .*"a", "b"')
-      for key in ("recipe", "settings", "stage")),
-    ([{"backbone": "a"}, {"backbone": "b"}], "start from different backbones"), ([{"backbone": "a"}, {}], None),
-    ([{"data": "a"}, {"data": "b"}], "were trained on different data"), ([{"data": "a"}, {}], None),
-    ([{"method_file": "a"}, {"method_file": "b"}], "were trained by different code"), ([{"method_file": "a"}, {}], None),
-    ([{**SEEDS[0], "subset": 0}] * 2, "both of seed 1"),
-    ([{**SEEDS[0], "subset": 0}, {**SEEDS[0], "subset": 1}], None),  # a subset of the rows makes it another
-    ([{**seed, "from": {"stage": "prefix", "weights": "a"}} for seed in SEEDS], "went on from one run of stage prefix"),
-    ([{**seed, "from": {"stage": "prefix", "weights": str(i)}} for i, seed in enumerate(SEEDS)], None),
-])
-def test_runs_are_seeds_of_one_entry_if_only_their_seed_differs(runs, origins, words):
-    records = [load_records(runs[name])[0][1].model_copy(deep=True) for name in ("noisy", "noisy-2")]
-    for record, origin in zip(records, origins, strict=True):
-        record.provenance |= origin
-    named = {run_name(record): record for record in records}
-    if words is None:
-        check_runs(Path("noisy"), named)
-    else:
-        with pytest.raises(StsbenchError, match=words):
+def test_runs_are_seeds_of_one_entry_if_only_their_seed_differs(runs):
+    for origins, words in (
+        (SEEDS, None), ([{"seed": 1}, {}], None),
+        *(([{"seed": 1, key: "a"}, {"seed": 2, key: "b"}], f'different {key.removesuffix("s")}s of training .*"a", "b"')
+          for key in ("recipe", "settings", "stage")),
+        ([{"backbone": "a"}, {"backbone": "b"}], "start from different backbones"), ([{"backbone": "a"}, {}], None),
+        ([{"data": "a"}, {"data": "b"}], "were trained on different data"), ([{"data": "a"}, {}], None),
+        ([{"method_file": "a"}, {"method_file": "b"}], "were trained by different code"), ([{"method_file": "a"}, {}], None),
+        ([{**SEEDS[0], "subset": 0}] * 2, "both of seed 1"),
+        ([{**SEEDS[0], "subset": 0}, {**SEEDS[0], "subset": 1}], None),  # a subset of the rows makes it another
+        ([{**seed, "from": {"stage": "prefix", "weights": "a"}} for seed in SEEDS], "went on from one run of stage prefix"),
+        ([{**seed, "from": {"stage": "prefix", "weights": str(i)}} for i, seed in enumerate(SEEDS)], None),
+    ):
+        records = [load_records(runs[name])[0][1].model_copy(deep=True) for name in ("noisy", "noisy-2")]
+        for record, origin in zip(records, origins, strict=True):
+            record.provenance |= origin
+        named = {run_name(record): record for record in records}
+        with pytest.raises(StsbenchError, match=words) if words else nullcontext():
             check_runs(Path("noisy"), named)
 
 
@@ -193,24 +183,24 @@ def refuse(board, message, *addition):
     assert files(board) == before
 
 
-@pytest.mark.parametrize("parts", [
-    [(name, slice(3)) for name in ("noisy", "noisy-2", "letters")],  # some records of three runs
-    [("letters", slice(at, at + 2)) for at in range(6)],  # of one run, each record but two from two processes
-])
-def test_processes_that_add_at_once_lose_nothing(runs, tmp_path, parts):
-    """Six processes add to one new entry: every record is there once, and whole."""
-    short = [some(runs[name], tmp_path / str(at), chosen) for at, (name, chosen) in enumerate(parts)]
-    board, orders = tmp_path / "board", [[*short[i:], *short[:i]] for i in range(3)] * 2 if len(short) == 3 else [
-        [run] for run in short]
+def test_processes_that_add_at_once_lose_nothing(runs, tmp_path):
+    """Six processes add to one new entry, each of its runs from all and most records from two: every one is there once."""
+    parts = [[some(runs[name], tmp_path / f"{at}-{name}", slice(at, at + 2)) for name in ("noisy", "noisy-2", "letters")]
+             for at in range(6)]
+    board = tmp_path / "board"
     context = multiprocessing.get_context("fork")  # six that import everything would take as long as all other tests here
-    started = [context.Process(target=add, args=(board, order, "letters", LETTERS)) for order in orders]
+    started = [context.Process(target=add, args=(board, [*part[at % 3 :], *part[: at % 3]], "letters", LETTERS))
+               for at, part in enumerate(parts)]
     for process in started:
         process.start()
     for process in started:
         process.join(120)
     assert [process.exitcode for process in started] == [0] * 6
-    expected = {name: record for run in short for name, record in measurements(run).items()}
-    assert measurements(board) == expected and len(expected) == (9 if len(short) == 3 else 7)
-    assert len(load_entries(board / "measured")[0].runs) == len({name for name, _ in parts})
+    stored = [(path.name, record.model_dump(exclude={"observations"})) for run in sorted(board.rglob(RUN))
+              for path, record in load_records(run)]
+    expected = [(path.name, record.model_dump(exclude={"observations"})) for name in ("noisy", "noisy-2", "letters")
+                for path, record in load_records(runs[name])[:7]]
+    assert sorted(stored, key=str) == sorted(expected, key=str) and len(expected) == 21
+    assert len(load_entries(board / "measured")[0].runs) == 3
     assert yaml.safe_load((board / "measured/letters/entry.yaml").read_text())["method"] == "letters"
     assert not [*board.rglob("*.tmp")]

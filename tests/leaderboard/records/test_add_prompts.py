@@ -54,20 +54,20 @@ def test_several_entries_may_hold_the_prompts_of_one(made, board):
     assert len(entry.prompts) == 3 and entry.prompt_entries == ("another", "worded")
 
 
-@pytest.mark.parametrize(("run", "slug", "of", "words"), [
-    ("one", "new", "nobody", "prompt_of: nobody is no entry of this board"),
-    ("two", "new", "letters", r"two/03-prompt: its encoder differs .* in more than its prompt \(weights\)"),
-    ("one/00-default", "new", "letters", "00-default was not read behind one prompt"),
-    ("one/04-prompt", "new", "worded", "worded is of prompts itself: name the entry of its encoder"),
-    ("one/03-prompt", "new", "letters", r"worded/\w+ holds this encoder already"),
-    ("one", "letters", None, r"one holds runs behind several prompts: say whose .* --prompt-of ENTRY"),
-    ("one/04-prompt", "letters", None, r"differ in more than their seed \(prefix\)"),
-])
-def test_prompts_of_another_encoder_twice_or_as_seeds_are_refused(made, board, run, slug, of, words):
+def test_prompts_of_another_encoder_twice_or_as_seeds_are_refused(made, board):
     add(board, [made / "one/03-prompt"], "worded", OF_LETTERS)
-    with pytest.raises(StsbenchError, match=words):
-        add(board, [made / run], slug, of and Prompts(prompt_of=of))
-    assert not (board / "measured/new").exists()
+    for run, slug, of, words in (
+        ("one", "new", "nobody", "prompt_of: nobody is no entry of this board"),
+        ("two", "new", "letters", r"two/03-prompt: its encoder differs .* in more than its prompt \(weights\)"),
+        ("one/00-default", "new", "letters", "00-default was not read behind one prompt"),
+        ("one/04-prompt", "new", "worded", "worded is of prompts itself: name the entry of its encoder"),
+        ("one/03-prompt", "new", "letters", r"worded/\w+ holds this encoder already"),
+        ("one", "letters", None, r"one holds runs behind several prompts: say whose .* --prompt-of ENTRY"),
+        ("one/04-prompt", "letters", None, r"differ in more than their seed \(prefix\)"),
+    ):
+        with pytest.raises(StsbenchError, match=words):
+            add(board, [made / run], slug, of and Prompts(prompt_of=of))
+        assert not (board / "measured/new").exists()
 
 
 def test_two_prompts_that_are_read_as_one_are_refused(made, board, tmp_path):
@@ -96,17 +96,15 @@ def test_nearly_equal_prompts_are_two_prompts(board, tmp_path):
     assert len(entry.prompts) == 3
 
 
-@pytest.mark.parametrize(("of", "says"), [
-    ("gone", "worded/entry.yaml: prompt_of: gone is no entry"), ("worded", "worded is of prompts itself"),
-    ("two", r"worded/\w+: its encoder differs from that of the entry in more than its prompt \(weights\)"),
-])
-def test_a_build_refuses_what_add_would(made, board, of, says):
+def test_a_build_refuses_what_add_would(made, board):
     """Whoever edits an entry.yaml does not ask `add`."""
     add(board, [made / "one"], "worded", OF_LETTERS)
     add(board, [made / "two/00-default"], "two", LETTERS.model_copy(update={"method": "two"}))
-    (board / "measured/worded/entry.yaml").write_text(f"prompt_of: {of}\n")
-    with pytest.raises(StsbenchError, match=says):
-        load_entries(board / "measured")
+    for of, says in (("gone", "worded/entry.yaml: prompt_of: gone is no entry"), ("worded", "worded is of prompts itself"),
+                     ("two", r"worded/\w+: its encoder differs from that of the entry in more than its prompt \(weights")):
+        (board / "measured/worded/entry.yaml").write_text(f"prompt_of: {of}\n")
+        with pytest.raises(StsbenchError, match=says):
+            load_entries(board / "measured")
     (board / "measured/worded/entry.yaml").write_text("prompt_of: letters\n")
     run = next(path for path in (board / "measured/worded").iterdir() if path.is_dir())
     run.rename(run.with_name("0123456789ab"))

@@ -3,24 +3,19 @@
 import json
 import shutil
 import subprocess
-import threading
-from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
+from answers import COMMIT, answering
 from board_runs import checkout, read_once, runs  # noqa: F401  fixtures
 from clirun import cli, place  # noqa: F401  fixtures
 from gathered import LETTERS
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.board_files import build, outputs
+from stsbench.leaderboard.board_files import outputs
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.paths import INDEX, read_index, records_folder, write_index
-
-COMMIT = "c" * 40
 
 
 @pytest.fixture(scope="module")
@@ -45,53 +40,41 @@ def test_a_board_shows_the_same_wherever_its_runs_lie(checkout):
     inside, outside = shown("whole"), shown("board", "outside")
     assert inside == outside and not list(Path("board").rglob("*.parquet"))
     assert {path.name for path in Path("board").iterdir()} == {"measured", INDEX}
-    build(Path("board"), Path("site"), "outside")
-    assert Path("site/leaderboard.csv").read_bytes().decode() == inside["leaderboard.csv"]
-
-
-def test_the_index_is_what_sha256sum_reads(checkout):
+    # The index is what sha256sum reads.
     files = read_index(Path("board")).files
-    with pytest.raises(StsbenchError, match="--records nowhere: there is no such"):
-        gather(Path("board"), "nowhere")
     assert sorted(files) == sorted(path.relative_to("outside").as_posix() for path in Path("outside").rglob("*.parquet"))
     done = subprocess.run(["sha256sum", "-c", Path("board", INDEX).resolve()], cwd="outside", capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.count(": OK") == len(files)
 
 
-def test_without_a_place_a_board_says_that_its_runs_lie_elsewhere(checkout, runs):
-    for call in (gather, partial(add, runs=[runs["words"]], slug="words", entry=LETTERS)):
-        with pytest.raises(StsbenchError, match="the runs of board lie elsewhere: say where, --records DIR"):
-            call(Path("board"))
+DAMAGE = (
+    (lambda run: run.write_bytes(run.read_bytes() + b"0"), "is not the file that board/records.sha256 lists"),
+    (lambda run: run.unlink(), "is missing: board/records.sha256 lists it"),
+    (lambda run: shutil.copytree(run.parent, run.parent.with_name("0" * 12)),
+     "is not in board/records.sha256: `stsbench leaderboard index --records outside` puts it there"),
+)
 
 
-DAMAGE = {
-    "changed": (lambda run: run.write_bytes(run.read_bytes() + b"0"), "is not the file that board/records.sha256 lists"),
-    "missing": (lambda run: run.unlink(), "is missing: board/records.sha256 lists it"),
-    "one more": (lambda run: shutil.copytree(run.parent, run.parent.with_name("0" * 12)),
-                 "is not in board/records.sha256: `stsbench leaderboard index --records outside` puts it there"),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_what_differs_from_the_index_is_refused(checkout, damage):
-    change, message = DAMAGE[damage]
-    change(sorted(Path("outside/measured/noisy").glob("*/run.parquet"))[0])
-    with pytest.raises(StsbenchError, match=message):
-        gather(Path("board"), "outside")
-
-
-@pytest.mark.parametrize(("line", "message"), [
-    ("abc  measured/a/b/run.parquet", "records.sha256:1 is not a sha256, two blanks and the path of a run"),
-    (f"{'0' * 64}  ../../etc/passwd", "records.sha256:1 is not"),
-    (f"{'0' * 64}  measured/../../run.parquet", r"measured/\.\./\.\./run\.parquet is missing"),
-])
-def test_a_damaged_index_is_one_line(checkout, line, message):
-    Path("board", INDEX).write_text(line + "\n")
-    with pytest.raises(StsbenchError, match=message):
-        records_folder(Path("board"), "outside")
+def test_what_differs_from_the_index_is_refused(checkout):
+    run = sorted(Path("outside/measured/noisy").glob("*/run.parquet"))[0]
+    content = run.read_bytes()
+    for change, message in DAMAGE:
+        change(run)
+        with pytest.raises(StsbenchError, match=message):
+            gather(Path("board"), "outside")
+        run.write_bytes(content)
+    shutil.rmtree(run.parent.with_name("0" * 12))
+    for line, message in (("abc  measured/a/b/run.parquet", "1 is not a sha256, two blanks and the path of a run"),
+                          (f"{'0' * 64}  ../../etc/passwd", "records.sha256:1 is not"),
+                          (f"{'0' * 64}  measured/../../run.parquet", r"measured/\.\./\.\./run\.parquet is missing")):
+        Path("board", INDEX).write_text(line + "\n")
+        with pytest.raises(StsbenchError, match=message):
+            records_folder(Path("board"), "outside")
 
 
 def test_runs_of_no_entry_and_runs_inside_are_refused(checkout):
+    with pytest.raises(StsbenchError, match="--records nowhere: there is no such"):
+        gather(Path("board"), "nowhere")
     shutil.copytree("whole/measured/noisy", "board/measured/noisy", dirs_exist_ok=True)
     with pytest.raises(StsbenchError, match=r"board/measured/noisy/\w{12} is a run: those of this board lie in outside"):
         gather(Path("board"), "outside")
@@ -112,49 +95,26 @@ def test_an_addition_keeps_the_index_right(checkout, runs, cli):
     assert code == 0 and json.loads(Path("site/index.json").read_text())
 
 
-class Hub(BaseHTTPRequestHandler):
-    """A stand-in for the Hub with one data set, the runs of the board."""
-
-    files: ClassVar[dict[str, bytes]] = {}
-    asked: ClassVar[list[str]] = []
-
-    def do_GET(self):
-        self.asked.append(self.path)
-        name = self.path.partition("?")[0].removeprefix("/api").removeprefix("/datasets/me/runs/")
-        if name.startswith("revision/"):
-            return self.answer({"id": "me/runs", "sha": COMMIT, "siblings": [{"rfilename": path} for path in self.files]})
-        if name.startswith("tree/"):
-            return self.answer([{"type": "file", "path": path, "size": len(content), "oid": "0" * 40}
-                                for path, content in self.files.items()])
-        content = self.files.get(name.removeprefix(f"resolve/{COMMIT}/"))
-        return self.send_error(404) if content is None else self.answer(content)
-
-    do_HEAD = do_GET  # noqa: N815  BaseHTTPRequestHandler's name
-
-    def answer(self, content):
-        body = content if isinstance(content, bytes) else json.dumps(content).encode()
-        self.send_response(200)
-        kind = "octet-stream" if body is content else "json"
-        for key, value in {"Content-Type": f"application/{kind}", "Content-Length": len(body), "X-Repo-Commit": COMMIT,
-                           "ETag": f'"{hash(body) & 0xffffffff:x}"'}.items():
-            self.send_header(key, str(value))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
-
-
 def test_runs_of_a_data_set_of_the_hub(checkout, monkeypatch):
     """The client's own code against a server on this machine: what it fetches is pinned, kept, and checked."""
     from huggingface_hub import constants
 
-    Hub.files = {path.relative_to("outside").as_posix(): path.read_bytes() for path in Path("outside").rglob("*.parquet")}
-    Hub.files["README.md"] = b"# Runs"
-    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        address, template = f"http://127.0.0.1:{server.server_address[1]}", constants.HUGGINGFACE_CO_URL_TEMPLATE
+    files = {path.relative_to("outside").as_posix(): path.read_bytes() for path in Path("outside").rglob("*.parquet")}
+    files["README.md"] = b"# Runs"
+    asked = []
+
+    def answer(path):
+        asked.append(path)
+        name = path.partition("?")[0].removeprefix("/api").removeprefix("/datasets/me/runs/")
+        listed = {"id": "me/runs", "sha": COMMIT, "siblings": [{"rfilename": each} for each in files]}
+        sizes = [{"type": "file", "path": each, "size": len(files[each]), "oid": "0" * 40} for each in files]
+        for kind, told in (("revision/", listed), ("tree/", sizes)):
+            if name.startswith(kind):
+                return json.dumps(told).encode()
+        return files.get(name.removeprefix(f"resolve/{COMMIT}/"))
+
+    with answering(answer) as address:
+        template = constants.HUGGINGFACE_CO_URL_TEMPLATE
         monkeypatch.setattr(constants, "ENDPOINT", address)
         # made of the address at the client's import
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + template[template.index("/{repo_id}"):])
@@ -163,12 +123,11 @@ def test_runs_of_a_data_set_of_the_hub(checkout, monkeypatch):
         monkeypatch.setattr("huggingface_hub._snapshot_download.constants.HF_HUB_CACHE", str(checkout / "cache"))
         index = write_index(Path("board"), "hf:me/runs")
         assert index.source == f"hf:me/runs@{COMMIT}" and read_index(Path("board")) == index
-        assert len(index.files) == len(Hub.files) - 1 and not any("README" in path for path in Hub.asked)
-        Hub.asked.clear()
+        assert len(index.files) == len(files) - 1 and not any("README" in path for path in asked)
+        asked.clear()
         assert shown("board", "hf:me/runs") == shown("whole")
         # What is there is not fetched again, and of the commit that the index names, whatever is newest by now.
-        assert not any("/resolve/" in path or "/main" in path for path in Hub.asked)
-        server.shutdown()
+        assert not any("/resolve/" in path or "/main" in path for path in asked)
     assert gather(Path("board"), "hf:me/runs").tabs  # nor is anybody asked about a commit that is there
     with pytest.raises(StsbenchError, match="hf:me/others"):
         gather(Path("board"), "hf:me/others")

@@ -1,18 +1,22 @@
-"""`stsbench reproduce` on the command line: every table prints, and only a row's very recipe or command counts as it."""
+"""`stsbench reproduce`: every table prints, only a row's very recipe or command counts as it, weights tell a model."""
 
 import csv
 import io
 import json
+import shlex
 import shutil
 import sys
 from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
-from board_runs import read_once  # noqa: F401  fixture
-from clirun import cli, place  # noqa: F401 - fixtures
+from board_runs import read_once  # noqa: F401  fixture  # noqa: F401  fixture
+from clirun import (  # noqa: F401 - fixtures
+    cli,
+    place,
+)
 from reproduced import ENTRIES, PUBLICATIONS, WITHOUT, YEARS, asked, copied, trained
-from run_edits import edit, rows_of
+from run_edits import edit, rows_of, write_rows
 from shipped_recipes import recipe
 from terminal import screen
 
@@ -20,10 +24,12 @@ import stsbench
 from stsbench.cli.main import main
 from stsbench.cli.output.report import print_result
 from stsbench.display.markup import plain_markdown
+from stsbench.encoders.forward.identity import folder_digest
 from stsbench.evaluation.run_file import load_records
 from stsbench.leaderboard import papers
 from stsbench.leaderboard.reproduce.api import PaperTable
 from stsbench.leaderboard.reproduce.table import table_lines
+from stsbench.leaderboard.reproduce.ways import load_ways
 from stsbench.training.recipes.recipe import resolved_yaml
 from stsbench.training.recipes.recipes import load_recipe
 
@@ -36,25 +42,18 @@ def seeded(seed):
     return load_recipe("simcse", "unsup-bert-base", [f"seed={seed}", "data.file=elsewhere/wiki1m_for_simcse.txt"])
 
 
-@pytest.mark.parametrize("paper", PAPERS)
-def test_every_table_of_every_paper_prints(capsys, place, paper):
-    rows = PAPERS[paper].rows
-    lines = table_lines(PUBLICATIONS, rows, runs=Path("runs"), board=None, data_dir=None)
-    for form in ("table", "markdown"):
-        print_result(PaperTable(paper, tuple(lines)), form)
-        out, escape = capsys.readouterr().out, plain_markdown if form == "markdown" else str
-        for row in rows:
-            assert escape(f"{paper}:{row.heading.name}") in out and f"{row.row} {row.method}" in out
-            assert all(f"{score:.{row.printed_decimals}f}" in out for score in row.scores if score is not None)
-        assert "measured," not in out and "missing for " in out
-
-
-def test_the_papers_are_listed(cli):
-    code, out, err = cli("reproduce")
-    assert (code, err) == (0, "") and all(paper in out for paper in PAPERS)
-    assert f"{sum(len(each.rows) for each in PAPERS.values())} " in out.splitlines()[-1]
-    code, out, err = cli("reproduce", "diffcse")
-    assert (code, err) == (0, "") and all(f"diffcse:{row.heading.name} " in out for row in PAPERS["diffcse"].rows)
+def test_every_table_of_every_paper_prints(capsys, place):
+    rows = [row for each in PUBLICATIONS for row in each.rows]
+    by_row = {line.row.id: line for line in table_lines(PUBLICATIONS, rows, runs=Path("runs"), board=None, data_dir=None)}
+    for paper, publication in PAPERS.items():
+        table = PaperTable(paper, tuple(by_row[row.id] for row in publication.rows))
+        for form in ("table", "markdown"):
+            print_result(table, form)
+            out, escape = capsys.readouterr().out, plain_markdown if form == "markdown" else str
+            for row in publication.rows:
+                assert escape(f"{paper}:{row.heading.name}") in out and f"{row.row} {row.method}" in out
+                assert all(f"{score:.{row.printed_decimals}f}" in out for score in row.scores if score is not None)
+            assert "measured," not in out and "missing for " in out
 
 
 def test_a_training_by_the_very_recipe_is_a_reproduction(cli, place):
@@ -82,6 +81,11 @@ def test_a_training_by_the_very_recipe_is_a_reproduction(cli, place):
     assert found["simcse:1:1"]["measured"][0]["scores"]["STS-B"] == {"mean": 83.0, "sd": 1.0, "n": 3}
     assert not found["simcse:E.1:6"]["measured"]  # no transfer task was measured
     assert found["diffcse:1:9"]["measured"] == row["measured"]  # the row is a copy of this one
+    for summary in ({"selected_by": "sts-b dev (sample)"}, {"dev_data": {"stsb/dev": "0" * 64}},
+                    {"best": None, "after": None}):  # a dev score of other data is none
+        shutil.rmtree(place / "runs")
+        trained(place / "runs" / "mine", recipe("unsup-bert-base"), **summary)
+        assert asked("simcse:1:1")["simcse:1:1"]["measured"] == []
 
 
 def test_what_makes_a_training_no_reproduction(place):
@@ -100,14 +104,6 @@ def test_what_makes_a_training_no_reproduction(place):
     assert row["measured"] == [] and [each.partition("base, ")[2] for each in row["changed"]] == [
         "training.batch_size", "backbone.max_length", "eval/ is not the test of this training", "precision", "a stage alone",
     ]
-
-
-@pytest.mark.parametrize("summary", [
-    {"selected_by": "sts-b dev (sample)"}, {"dev_data": {"stsb/dev": "0" * 64}}, {"best": None, "after": None},
-])
-def test_a_dev_score_of_other_data_is_none(place, summary):
-    trained(place / "runs" / "mine", recipe("unsup-bert-base"), **summary)
-    assert asked("simcse:1:1")["simcse:1:1"]["measured"] == []
 
 
 def test_a_command_of_stsbench_eval(place):
@@ -156,6 +152,8 @@ def test_what_is_missing(place):
         "the model google-bert/bert-base-uncased", "training text wiki1m_for_simcse.txt", "data of STS-B dev",
         "a CUDA device for fp16", "data of STS12, STS13, STS14, STS15, STS16, STS-B, SICK-R",
     ]
+    tested = asked("simcse:5:2")["simcse:5:2"]["missing"]  # by `stsbench eval` alone
+    assert tested[0].startswith("the model google-bert/bert-base-uncased")
     (place / "wiki1m_for_simcse.txt").write_text("a\n")
     (place / "google-bert" / "bert-base-uncased").mkdir(parents=True)
     assert len(asked("simcse:5:7")["simcse:5:7"]["missing"]) == 3
@@ -182,6 +180,13 @@ def test_forms_of_a_table(cli, place):
     assert len(rows) == 16 and not any(row["published"] and row["measured"] for row in rows)
     assert next(row for row in rows if row["column"] == "STS-B")["published"] == "76.85"
     assert {row["n"] for row in rows if row["name"]} == {"1"}
+    made = stsbench.reproduce("simcse:5:7", runs=place / "runs")
+    [row] = json.loads(cli("reproduce", "simcse:5:7", "--json", "-")[1])
+    frame = made.to_pandas()
+    assert row["measured"] and {line.column: line.measured for line in frame[frame.name.notna()].itertuples()} == {
+        column: mean["mean"] for column, mean in row["measured"][0]["scores"].items()
+    }
+    assert "1 measured here" in repr(made) and "difference" in str(made) and "measured" in made._repr_html_()
     # An edited record is refused.
     run = place / "runs" / "mine" / "eval"
     name = next(row.name for row in rows_of(run) if row.name.startswith("sts.stsb"))
@@ -190,15 +195,11 @@ def test_forms_of_a_table(cli, place):
     assert (code, out) == (1, "") and "was edited" in err and len(err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("words", [["reproduce"], ["reproduce", "simcse:5"]])
-def test_no_table_cuts_a_cell(tmp_path, words):
-    code, lines = screen(words, 80, tmp_path, lines=400)
+def test_no_table_cuts_a_cell_and_a_console_without_unicode_gets_it(monkeypatch, place):
+    """In the encodings of an old console and of none: what they lack is replaced, nothing fails."""
+    code, lines = screen(["reproduce", "simcse:5"], 80, place, lines=400)
     assert code == 0 and any(line.startswith("---") for line in lines)
     assert not any("…" in line for line in lines)
-
-
-def test_a_console_without_unicode_gets_every_table(monkeypatch, place):
-    """In the encodings of an old console and of none: what they lack is replaced, nothing fails."""
     for encoding in ("cp1252", "ascii"):
         console = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
         with monkeypatch.context() as patch:
@@ -213,14 +214,13 @@ def test_a_console_without_unicode_gets_every_table(monkeypatch, place):
 # The function, against its command.
 
 
-@pytest.mark.parametrize("table", ["simcse:5", "diffcse:11/sts", "simcse:5:7"])
-def test_the_forms_are_the_command_s(cli, capsys, table):
-    made = stsbench.reproduce(table)
+def test_the_forms_are_the_command_s(cli, capsys):
+    made = stsbench.reproduce("diffcse:11/sts")
     assert capsys.readouterr() == ("", "")
     for form, text in {"latex": made.latex(), "markdown": made.markdown(), "csv": made.csv()}.items():
-        assert cli("reproduce", table, "--format", form) == (0, text, "")
-    assert cli("reproduce", table, "--json", "-") == (0, made.to_json() + "\n", "")
-    printed = cli("reproduce", table)[1]
+        assert cli("reproduce", "diffcse:11/sts", "--format", form) == (0, text, "")
+    assert cli("reproduce", "diffcse:11/sts", "--json", "-") == (0, made.to_json() + "\n", "")
+    printed = cli("reproduce", "diffcse:11/sts")[1]
     commands = [line.strip() for line in str(made).splitlines() if line.startswith("        stsbench ")]
     assert len(commands) == printed.count("    stsbench ") and all(command in printed for command in commands)
     lines = list(csv.DictReader(io.StringIO(made.csv())))
@@ -232,26 +232,85 @@ def test_the_forms_are_the_command_s(cli, capsys, table):
     assert len(repr(made)) < 100
 
 
-def test_what_was_measured_stands_beside_what_was_published(cli, place):
-    trained(place / "runs" / "mine", recipe("unsup-bert-base"))
-    made = stsbench.reproduce("simcse:5:7", runs=place / "runs")
-    _, out, _ = cli("reproduce", "simcse:5:7", "--json", "-")
-    [row] = json.loads(out)
-    frame = made.to_pandas()
-    assert row["measured"] and {line.column: line.measured for line in frame[frame.name.notna()].itertuples()} == {
-        column: mean["mean"] for column, mean in row["measured"][0]["scores"].items()
-    }
-    assert "1 measured here" in repr(made) and "difference" in str(made) and "measured" in made._repr_html_()
-
-
 def test_the_papers_are_the_command_s(cli):
     assert "reproduce" in dir(stsbench) and "papers" in dir(stsbench.leaderboard)
     everything = papers()
     frame = everything.to_pandas()
     assert [*frame.name] == [publication.paper.id for publication in PUBLICATIONS] and not everything.paper
-    total = cli("reproduce")[1].splitlines()[-1].split()
+    out = cli("reproduce")[1]
+    total = out.splitlines()[-1].split()
+    assert all(paper in out for paper in PAPERS) and frame["rows"].sum() == sum(len(each.rows) for each in PUBLICATIONS)
     assert total[1:] == [str(frame[name].sum()) for name in ("rows", "by_recipe", "by_eval", "not_here")]
     tables = papers("diffcse")
     out = cli("reproduce", "diffcse")[1]
     assert all(f"{name} " in out for name in tables.to_pandas().name) and "diffcse:11/sts" in repr(tables)
     assert str(tables).count("\n") == len(tables.rows) + 2 and tables._repr_html_().count("<tr>") == len(tables.rows) + 1
+
+
+ROW = "bert-whitening:2:2"  # a recipe, then `stsbench eval` with options
+WAY = load_ways()[ROW]
+
+
+def evaluated(target, model, number, *further):
+    """A run of `stsbench eval` by the row's options, on the weights of a committed run."""
+    command = ["stsbench", "eval", "--model", str(model), *shlex.split(WAY.eval), *further, "--protocol", "sts:wmean"]
+    return copied("minilm-mlm32-simcse", target, number, recipe=None, command=command)
+
+
+@pytest.fixture
+def trainings(place):
+    """Two seeds by the row's recipe, each tested in the usual way."""
+    made = recipe("nli-bert-base-whitening", "sbert")
+    for number in range(2):
+        trained(place / "runs" / "mine" / f"seed-{number}", made, number)
+    return place / "runs"
+
+
+def test_a_trained_model_that_is_tested_by_the_rows_options(trainings):
+    """Seeds of one training are one measurement, each model once; without the test it is said what is not there."""
+    untested = f"{Path('runs') / 'mine'}: sbert/nli-bert-base-whitening, not tested with {WAY.eval}"
+    row = asked(ROW)[ROW]
+    assert row["measured"] == [] and row["changed"] == [untested]
+    for number in range(2):
+        evaluated(trainings / f"white-{number}", trainings / "mine" / f"seed-{number}", number)
+    evaluated(trainings / "again", "elsewhere", 0)
+    evaluated(trainings / "other-options", "elsewhere", 1, "--dtype", "bf16")
+    evaluated(trainings / "other-model", "elsewhere", 2)
+    row = asked(ROW)[ROW]
+    [measured] = row["measured"]
+    assert measured["name"] == str(Path("runs") / "mine") and row["changed"] == []
+    assert {score["n"] for score in measured["scores"].values()} == {2}
+
+
+def test_the_model_of_a_training_without_a_test(trainings):
+    """Its exported folder is what `stsbench eval` read."""
+    run = trainings / "mine" / "seed-0"
+    shutil.rmtree(run / "eval")
+    (run / "best").mkdir()
+    (run / "best" / "config.json").write_text("{}")
+    rows = rows_of(evaluated(run / "white", run, 0))
+    for row in rows:
+        row.record["encoder"]["spec"] |= {"weights": folder_digest(run / "best"), "tokenizer": ""}
+    write_rows(run / "white", rows)
+    [measured] = asked(ROW)[ROW]["measured"]
+    assert {score["n"] for score in measured["scores"].values()} == {1}
+
+
+def test_a_test_on_the_board_of_a_training_here(trainings):
+    board = trainings.parent / "board"
+    evaluated(board / "measured" / "white" / "0", "elsewhere", 0)
+    assert [each["name"] for each in asked(ROW, board=board)[ROW]["measured"]] == [str(Path("runs") / "mine")]
+    (board / "measured" / "white" / "entry.yaml").write_text("prompt_of: other\n")
+    assert asked(ROW, board=board)[ROW]["measured"] == []  # behind a prompt it is no test of the method
+
+
+def test_a_model_is_known_by_its_weights(place):
+    """Where a record of the name tells which they are."""
+    options = ["--pooler", "first_last:embeddings", "--protocol", "sts"]
+    command = ["stsbench", "eval", "--model", "./bert", *options]
+    copied("minilm-first-last", place / "runs" / "folder", command=command)
+    assert asked("simcse:5:2")["simcse:5:2"]["measured"] == []
+    name = ["stsbench", "eval", "--model", "google-bert/bert-base-uncased", "--pooler", "cls"]
+    copied("minilm-cls", place / "board" / "measured" / "other" / "0", command=name)
+    [measured] = asked("simcse:5:2", board=place / "board")["simcse:5:2"]["measured"]
+    assert measured["name"] == str(Path("runs") / "folder")
