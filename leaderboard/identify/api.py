@@ -18,6 +18,7 @@ from stsbench.options import SetOptions
 
 from .numbers import Numbers, read_numbers, refuse_impossible, resolved
 from .observed import known_tasks, observed, run_folders
+from .published import PublishedMatches, published_matches
 from .report import Identification
 from .search import search
 
@@ -85,9 +86,9 @@ def _not_a_model(model: str, path: Path) -> str:
 
 
 def identify(
-    numbers: Published, model: Any, *, pooler: str | Sequence[str] | None = None, data_dir: str | Path | None = None,
+    numbers: Published, model: Any = None, *, pooler: str | Sequence[str] | None = None, data_dir: str | Path | None = None,
     sample: bool = False, output: str | Path | None = None,
-) -> Identification:
+) -> Identification | PublishedMatches:
     """Return which protocol's settings give published numbers with a model's observations, as `stsbench identify` finds
     them.
 
@@ -95,8 +96,9 @@ def identify(
     what the command takes: such text, the id of a published row ("simcse:B.2:2"), a .json, .csv or .yaml file. As many
     digits are compared as are printed; a float has lost the zeros at its end, and counts as having those of the longest one.
     model: a run folder, a folder of run folders, a Result of `evaluate`, or a model as `evaluate` takes it, which is
-    measured first; or a list of these. pooler, data_dir, sample: for models that are measured first; several poolers are a
-    setting each. output: a folder that keeps their runs.
+    measured first; or a list of these. None: the published rows that hold the numbers are returned. pooler, data_dir,
+    sample: for models that are measured first; several poolers are a setting each. output: a folder that keeps their
+    runs.
 
     Tasks that failed are a StsbenchWarning each. Raises StsbenchError for numbers that are not understood, what is neither
     run nor model, and records that were edited.
@@ -105,6 +107,8 @@ def identify(
     >>> stsbench.identify({"STS-B": 9.48}, "lexical:token-set", sample=True)
     <Identification: reproduced, 6 settings compared; print it for them>
     """
+    if model is None:
+        return published_matches(as_text(numbers))
     log = warning_log()
 
     def heard(line: str) -> None:

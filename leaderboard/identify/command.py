@@ -18,8 +18,8 @@ from stsbench.options import SetOptions
 
 @click.command(short_help="Find the protocol that reproduces published numbers.")
 @click.argument("numbers", nargs=-1, required=True)
-@click.option("--model", "models", required=True, multiple=True, help="A run folder, a folder of run folders, or anything "
-              "that `stsbench eval --model` takes, which is measured first; repeatable.")
+@click.option("--model", "models", multiple=True, help="A run folder, a folder of run folders, or anything that "
+              "`stsbench eval --model` takes, which is measured first; repeatable. Without one: where NUMBERS were printed.")
 @click.option("--pooler", "poolers", multiple=True, help="For models that are measured first, as in `stsbench eval`; "
               "repeatable: each is a setting of its own.")
 @add_options(SetOptions)
@@ -29,13 +29,19 @@ def identify(
     numbers: tuple[str, ...], models: tuple[str, ...], poolers: tuple[str, ...], top: int, json_target: str | None,
     **where: Any,
 ) -> int:
-    """Find the setting that reproduces published NUMBERS with a model's observations.
+    """Find the setting that reproduces published NUMBERS with a model's observations; without --model the papers' rows
+    that hold them, and what they were measured under: stsbench identify 76.25.
 
     NUMBERS: seven scores in the order STS12 STS13 STS14 STS15 STS16 STS-B SICK-R (or the first five), with commas, spaces,
     tabs, & or | between them and - for one that is not printed; or STS12=72.37,STS-B=82.03; or the id of a published row,
     such as simcse:B.2:2; or a .json, .csv or .yaml file. What holds & or | needs quotes; NUMBERS that begin with - stand
     last, after --.
     """
+    if not models:
+        from .published import published_matches
+
+        print_result(published_matches(" ".join(numbers)), json_target=json_target)
+        return 0
     from .api import identified
     from .report import NOTHING, first, unchecked
 

@@ -1,0 +1,77 @@
+"""Where numbers were printed: the published rows that hold them, and what each was measured under."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from stsbench.display.table import Document, Table
+from stsbench.display.tabular import Tabular, arrow_table
+from stsbench.errors import StsbenchError
+from stsbench.leaderboard.records.publications import EPSILON, PublishedRow, load_publications
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NUMBER = re.compile(r"(?:([^\s=,;|&]+)=)?(-?\d+(?:\.\d+)?)(?=[\s,;|&]|$)")
+_COLUMNS = ("row", "method", "where", "protocol", "aggregation", "metric", "split", "copied_from")
+
+
+@dataclass(frozen=True, repr=False)
+class PublishedMatches(Tabular):
+    """The published rows that hold all of some numbers. rows: column -> value, `row` being the row's id."""
+
+    numbers: str
+    rows: Sequence[dict[str, Any]]
+
+    def __repr__(self) -> str:
+        return f"<PublishedMatches of {self.numbers}: {len(self.rows)} rows; print it>"
+
+    def to_arrow(self) -> pa.Table:
+        """Return a row for each published row."""
+        return arrow_table(self.rows)
+
+    def document(self) -> Document:
+        """Return one table, and how each row is measured."""
+        cells = [[str(row[column] or "") for column in _COLUMNS] for row in self.rows]
+        below = [f"stsbench reproduce {row['row']} prints its recipe and command" for row in self.rows[:1]]
+        table = Table.from_rows(f"{self.numbers} was printed in", [column.replace("_", " ") for column in _COLUMNS], cells)
+        return Document([table], below=[*below, "with --model: which protocol gives these numbers with a model"])
+
+
+def published_matches(numbers: str) -> PublishedMatches:
+    """Return the published rows that hold all of these numbers, 76.25 or STS-B=76.25, with their decimals. Raises
+    StsbenchError for a text without numbers, and where no row holds them."""
+    wanted = [(name or None, text) for name, text in _NUMBER.findall(numbers)]
+    if not wanted:
+        raise StsbenchError(f"'{numbers}' holds no number: write 76.25, or STS-B=76.25,SICK-R=72.23")
+    rows = []
+    for publication in load_publications():
+        for row in publication.rows:
+            places = [_place(row, name, text) for name, text in wanted]
+            if all(places):
+                heading = row.heading
+                rows.append({
+                    "row": row.id, "readme": heading.paper.year is None, "paper": f"{heading.paper.authors} {heading.paper.year or ''}".strip(),
+                    "method": row.method, "backbone": row.backbone, "where": ", ".join(dict.fromkeys(map(str, places))),
+                    "protocol": heading.protocol, "aggregation": heading.aggregation, "metric": heading.metric,
+                    "split": heading.split, "copied_from": row.copied_from,
+                })
+    if not rows:
+        raise StsbenchError(f"no published row that is held here has {numbers}: with --model it is looked for among the "
+                            "settings of a model's scores")
+    # Whoever printed them first, as an average: what others copied, and a single task, stand below.
+    return PublishedMatches(numbers, sorted(rows, key=lambda row: (
+        row["copied_from"] is not None, "Avg" not in row["where"], row["readme"], row["row"]
+    )))
+
+
+def _place(row: PublishedRow, name: str | None, text: str) -> str | None:
+    """Return the column where a number stands as it is printed; None where it does not."""
+    decimals = len(text.partition(".")[2])
+    columns = [*zip(row.heading.columns, row.scores, strict=True), ("Avg", row.average)]
+    return next((column for column, score in columns
+                 if score is not None and decimals == row.printed_decimals and abs(score - float(text)) < EPSILON
+                 and (name is None or name.lower() == column.lower())), None)
