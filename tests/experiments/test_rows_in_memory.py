@@ -6,7 +6,7 @@ import csv
 import io
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stsbench.data.own.in_memory import rows_file
@@ -14,6 +14,7 @@ from stsbench.data.text.rows import read_rows
 from stsbench.errors import DataError
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20)
+SHORT = settings(max_examples=30, deadline=None)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -28,16 +29,19 @@ def rows_of(data):
     return reader.roles, [row for _, row in reader]
 
 
+@SHORT
 @given(st.lists(TEXTS, min_size=1, max_size=5))
 def test_sentences_come_back(texts):
     assert rows_of(texts) == (("sentence",), [(text,) for text in texts])
 
 
+@SHORT
 @given(st.lists(st.tuples(TEXTS, TEXTS, TEXTS), min_size=1, max_size=4))
 def test_triplets_come_back_whatever_they_hold(rows):
     assert rows_of(rows) == (("anchor", "positive", "negative"), rows)
 
 
+@SHORT
 @given(st.lists(st.tuples(TEXTS, TEXTS, st.floats(0, 5) | st.integers(0, 5)), min_size=1, max_size=4))
 def test_scores_come_back(rows):
     roles, read = rows_of(rows)

@@ -46,27 +46,6 @@ def test_trainings_of_one_moment_have_folders_of_their_own(place):
     assert len(set(named)) == 8 and {folder.parent for folder in named} == {Path("runs")}
 
 
-class Steps(TrainingCallback):
-    def __init__(self):
-        self.seen = []
-
-    def step(self, step, loss=None, sentences_per_second=None):
-        self.seen.append(step)
-
-    def last(self):  # a method of the user's own
-        return self.seen[-1]
-
-
-def test_callbacks_of_any_kind_that_are_called(place):
-    class Duck:
-        stage = doing = dev = step = lambda self, *told: told
-
-    one = Steps()
-    for callbacks in ((), one, [one, Duck()], (callback for callback in (one,))):
-        trained(place, data=["a cat", "a dog", "a man"], dev="none", max_steps=1, callbacks=callbacks)
-    assert one.seen == [1, 1, 1] and one.last() == 1
-
-
 def trained(place, **options):
     """Four steps on the tiny model and its text, on the sample's development data unless told otherwise."""
     asked = {"data": place / "text.txt", "settings": QUICK, "max_steps": 4, "sample": True, **options}
@@ -156,56 +135,49 @@ def test_rows_in_memory_train_the_weights_that_the_file_does(place):
     assert one["data"]["main"]["digest"] == other["data"]["main"]["digest"]
 
 
-def test_a_run_is_resumed_with_the_same_rows_and_no_others(place, tmp_path):
-    texts = [f"{text} ." for text in (place / "text.txt").read_text("utf-8").splitlines()]
+class Told(TrainingCallback):
+    def __init__(self):
+        self.stages, self.scores, self.losses = [], [], []
 
-    class Stop(TrainingCallback):
-        def doing(self, step, what=""):
-            if step == 3 and not what:
-                raise KeyboardInterrupt
+    def stage(self, name, steps, start):
+        self.stages.append((name, steps, start))
 
-    whole = trained(place, data=texts, dev="none", settings={**QUICK, "checkpoint_every": 1}, output=tmp_path / "whole")
-    again = {"data": texts, "dev": "none", "settings": {**QUICK, "checkpoint_every": 1}, "output": tmp_path / "broken"}
-    with pytest.raises(KeyboardInterrupt):
-        trained(place, callbacks=[Stop()], **again)
-    with pytest.raises(StsbenchError, match=r"^--resume: data.file was"):
-        trained(place, resume=True, **{**again, "data": texts[1:]})
-    run = trained(place, resume=True, **again)
-    assert weights_of(run.folder) == weights_of(whole.folder)
+    def step(self, step, loss=None, sentences_per_second=None):
+        self.losses.append((step, loss))
+
+    def dev(self, step, name, score, best):
+        self.scores.append((step, name, score, best))
+
+    def last(self):  # a method of the user's own
+        return self.losses[-1]
+
+
+class Deaf(TrainingCallback):
+    """Hears nothing, and need not."""
+
+
+class Duck:
+    stage = doing = dev = step = lambda self, *told: told
 
 
 def test_callbacks_are_told_what_the_log_holds(place):
-    class Told(TrainingCallback):
-        def __init__(self):
-            self.stages, self.scores, self.losses = [], [], []
-
-        def stage(self, name, steps, start):
-            self.stages.append((name, steps, start))
-
-        def step(self, step, loss, sentences_per_second):
-            self.losses.append((step, loss))
-
-        def dev(self, step, name, score, best):
-            self.scores.append((step, name, score, best))
-
-    class Deaf(TrainingCallback):
-        """Hears nothing, and need not."""
-
-    trained(place, callbacks=Deaf())
     told = Told()
-    log = log_of(trained(place, callbacks=[Deaf(), told]).folder)
+    log = log_of(trained(place, callbacks=(callback for callback in (Deaf(), told, Duck()))).folder)
     assert told.stages == [("main", 4, 0)] and [step for step, *_ in told.scores] == [0, 2, 4]
     dev = [line for line in log if line["kind"] == "dev"]
     assert told.scores == [(line["step"], line["name"], line["score"], line["best"]) for line in dev]
     assert told.losses == [(line["step"], line["loss"]) for line in log if line["kind"] == "train"]
+    before = told.last()
+    trained(place, data=["a cat", "a dog", "a man"], dev="none", max_steps=1, callbacks=told)
+    assert told.last() != before and told.last()[0] == 1
 
 
-@pytest.mark.parametrize("form", ["rows", "file", "sts:file"])
+@pytest.mark.parametrize("form", ["rows", "sts:file"])
 def test_own_pairs_choose_the_weights(place, tmp_path, form):
     path = tmp_path / "pairs.tsv"
     lines = ["sentence1\tsentence2\tscore", *("\t".join(map(str, row)) for row in PAIRS)]
     path.write_text("\n".join(lines) + "\n", "utf-8")
-    dev = {"rows": PAIRS, "file": path, "sts:file": f"sts:{path}"}[form]
+    dev = {"rows": PAIRS, "sts:file": f"sts:{path}"}[form]
     run = trained(place, dev=dev, sample=False, settings={**QUICK, "selection.every": 4})
     encoder = run.encoder()
     first, second = (encoder.encode([row[side] for row in PAIRS]).astype(float) for side in (0, 1))
@@ -271,11 +243,8 @@ def test_a_recipe_is_changed_saved_and_trained_by(place, tmp_path):
     recipe = stsbench.load_recipe("simcse/unsup-bert-base")
     mine = recipe.with_settings({**QUICK, "backbone.model": str(place / "tiny"), "data.file": str(place / "text.txt"),
                                  "training.max_steps": 4, "precision": "float32"})
-    assert mine.name == "unsup-bert-base-changed" and not mine.published and recipe.training.learning_rate == 3e-5
-    assert repr(mine).startswith("<Recipe unsup-bert-base-changed of simcse: backbone.model, data.file")
-    assert str(mine).startswith("name: unsup-bert-base-changed\nmethod: simcse\n")
+    assert recipe.training.learning_rate == 3e-5 and str(mine).startswith("name: unsup-bert-base-changed\nmethod: simcse\n")
     saved = mine.save(tmp_path / "mine.yaml")
-    assert stsbench.load_recipe(saved) == mine
     run = stsbench.train(mine, device="cpu", sample=True)
     call("simcse", "--recipe", saved, "--sample", "--output", tmp_path / "command")
     assert weights_of(run.folder) == weights_of(tmp_path / "command")

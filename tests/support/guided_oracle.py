@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from torch.nn.functional import normalize
 from transformers import BertTokenizerFast
 
 
@@ -78,3 +79,16 @@ def tokenizer(folder):
     """One that is a transformers tokenizer, which the library asks for."""
     (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]) + "\n", "utf-8")
     return BertTokenizerFast(str(folder / "vocab.txt"))
+
+
+def guides_of(rows, blocks):
+    """The guide's vectors, positives near their anchors, and its cosines as a batch holds them."""
+    numbers = torch.Generator().manual_seed(13 + rows)
+    first, *others = (torch.randn(rows, 4, generator=numbers, dtype=torch.float64) for _ in range(blocks))
+    guides = [first, *(first + 0.8 * block for block in others)]
+    return guides, cosines_of(guides)
+
+
+def cosines_of(guides):
+    a, p, *negatives = (normalize(block, dim=1) for block in guides)
+    return torch.cat([a @ p.T, *(a @ block.T for block in negatives), a @ a.T, p @ p.T], dim=1)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import lzma
+import shutil
 import tarfile
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,29 +25,28 @@ def link(name: str, kind: bytes, target: str = "/etc/passwd") -> tarfile.TarInfo
     return member
 
 
-@pytest.mark.parametrize(("body", "message"), [
-    (tar_of({"ok": b"1", "../x": b"2"}), "outside"),
-    (tar_of({"a/../../x": b"2"}), "outside"),
-    (tar_of({"/abs": b"2"}), "outside"),
-    (tar_of({"C:\\x": b"2"}), "outside"),
-    (tar_of({"a\\..\\..\\x": b"2"}), "outside"),
-    (tar_of({}, [link("s", tarfile.SYMTYPE)]), "link or a special file"),
-    (tar_of({"ok": b"1"}, [link("h", tarfile.LNKTYPE, "ok")]), "link or a special file"),
-    (tar_of({}, [link("dev", tarfile.CHRTYPE)]), "link or a special file"),
-    (tar_of({}, [link("pipe", tarfile.FIFOTYPE)]), "link or a special file"),
-    (tar_of({"big": b"1" * 3000})[:2000], "truncated"),
-    (gzip.compress(tar_of({"big": bytes(range(256)) * 64}))[:-30], "truncated"),
-    (b"<html>no tar</html>" * 99, "truncated or not a tar file"),
-    (b"", "truncated or not a tar file"),
-    (tar_of({}), "contains no file"),
-])
-def test_hostile_and_broken_archives(tmp_path: Path, body: bytes, message: str) -> None:
-    (tmp_path / "a.tar").write_bytes(body)
+def test_hostile_and_broken_archives(tmp_path: Path) -> None:
     into = tmp_path / "deep" / "into"
     into.mkdir(parents=True)
-    with pytest.raises(DataError, match=message):
-        extract(tmp_path / "a.tar", into)
-    assert not (tmp_path / "x").exists() and not (tmp_path / "deep" / "x").exists()
+    for body, message in (
+        (tar_of({"ok": b"1", "../x": b"2"}), "outside"), (tar_of({"a/../../x": b"2"}), "outside"),
+        (tar_of({"/abs": b"2"}), "outside"), (tar_of({"C:\\x": b"2"}), "outside"),
+        (tar_of({"a\\..\\..\\x": b"2"}), "outside"),
+        (tar_of({}, [link("s", tarfile.SYMTYPE)]), "link or a special file"),
+        (tar_of({"ok": b"1"}, [link("h", tarfile.LNKTYPE, "ok")]), "link or a special file"),
+        (tar_of({}, [link("dev", tarfile.CHRTYPE)]), "link or a special file"),
+        (tar_of({}, [link("pipe", tarfile.FIFOTYPE)]), "link or a special file"),
+        (tar_of({"big": b"1" * 3000})[:2000], "truncated"),
+        (gzip.compress(tar_of({"big": bytes(range(256)) * 64}))[:-30], "truncated"),
+        (b"<html>no tar</html>" * 99, "truncated or not a tar file"), (b"", "truncated or not a tar file"),
+        (tar_of({}), "contains no file"),
+    ):
+        (tmp_path / "a.tar").write_bytes(body)
+        with pytest.raises(DataError, match=message):
+            extract(tmp_path / "a.tar", into)
+        assert not (tmp_path / "x").exists() and not (tmp_path / "deep" / "x").exists()
+        shutil.rmtree(into)
+        into.mkdir()
 
 
 def test_archive_limits_and_repeated_names(tmp_path: Path) -> None:
@@ -76,15 +77,11 @@ def headers(kind: bytes, size: int, count: int = 1) -> bytes:
         return stream.getvalue() + b"\0" * 1024
 
 
-def fast(compress: Callable[..., bytes], **level: int) -> Callable[[bytes], bytes]:
-    return lambda content: compress(content, **level)
-
-
 @pytest.mark.parametrize(("pack", "kind"), [
     *((bytes, kind) for kind in (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)),
-    (fast(gzip.compress, compresslevel=1), tarfile.XHDTYPE), (fast(lzma.compress, preset=0), tarfile.GNUTYPE_LONGNAME),
+    (partial(gzip.compress, compresslevel=1), tarfile.XHDTYPE), (partial(lzma.compress, preset=0), tarfile.GNUTYPE_LONGNAME),
 ])
-@pytest.mark.parametrize(("size", "count"), [(30_000_000, 1), (250_000, 100)])
+@pytest.mark.parametrize(("size", "count"), [(15_000_000, 1), (150_000, 100)])
 def test_headers_take_no_memory(
     tmp_path: Path, pack: Callable[[bytes], bytes], kind: bytes, size: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

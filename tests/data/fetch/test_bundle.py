@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -45,7 +44,7 @@ def run(*arguments: str) -> str:
     return result.stdout
 
 
-def test_commands(server: Server, sample_catalog: Catalog, tmp_path: Path) -> None:
+def test_commands(server: Server, sample_catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server.body = tar_of(sample_files())
     assert "files installed" in run("fetch")
     assert "nothing to do" in run("fetch")
@@ -57,27 +56,27 @@ def test_commands(server: Server, sample_catalog: Catalog, tmp_path: Path) -> No
         run("verify")
     with pytest.raises(DataError, match="did you mean"):
         run("fetch", "stsb/tset")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(StsbenchError, match=r"no connection.*--from BUNDLE.*--sample"):
+        run("fetch", "--force")
 
 
-def test_training_texts_by_the_command(server: Server) -> None:
+def test_what_is_wanted(server: Server) -> None:
+    for options, expected in (
+        ({}, (True, 0, 0)), ({"training": True}, (False, 0, 2)), ({"sets": ["stsb/test"]}, (True, 0, 0)),
+        ({"raw": True}, (True, len(entries("raw")), 0)), ({"sets": ["stsb/test"], "raw": True}, (False, 1, 0)),
+        ({"sets": ["nli_for_simcse.csv", "stsb/test"]}, (True, 0, 1)),
+        ({"sets": ["nli_for_simcse.csv"], "raw": True}, (False, 0, 1)),
+    ):
+        what = select_sources(**options)
+        assert (what.archive, len(what.raw), len(what.training)) == expected
     server.body = b"a\n"
     assert "1 file installed" in run("fetch", "wiki1m_for_simcse.txt") and len(server.asked) == 1
     assert run("fetch", "--training").count("1 file installed") == 1  # the other one
     assert sorted(path.name for path in (data_root() / "train").iterdir()) == ["nli_for_simcse.csv", "wiki1m_for_simcse.txt"]
 
 
-@pytest.mark.parametrize(("options", "expected"), [
-    ({}, (True, 0, 0)), ({"training": True}, (False, 0, 2)), ({"sets": ["stsb/test"]}, (True, 0, 0)),
-    ({"raw": True}, (True, len(entries("raw")), 0)), ({"sets": ["stsb/test"], "raw": True}, (False, 1, 0)),
-    ({"sets": ["nli_for_simcse.csv", "stsb/test"]}, (True, 0, 1)),
-    ({"sets": ["nli_for_simcse.csv"], "raw": True}, (False, 0, 1)),
-])
-def test_what_is_wanted(options: dict[str, Any], expected: tuple[bool, int, int]) -> None:
-    what = select_sources(**options)
-    assert (what.archive, len(what.raw), len(what.training)) == expected
-
-
-def test_verify(server: Server, tmp_path: Path) -> None:
+def test_verify(server: Server) -> None:
     server.body = raw(3.0)
     run("fetch", "--raw", "stsb/test")
     rows = json.loads(run("verify", "stsb/test", "--json", "-"))["sets"]
@@ -88,9 +87,3 @@ def test_verify(server: Server, tmp_path: Path) -> None:
         run("verify", "stsb/tst")
     with pytest.raises(DataError, match="sets differ from the catalog"):
         run("verify", "--data-dir", str(SAMPLE))
-
-
-def test_fetch_without_network(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(StsbenchError, match=r"no connection.*--from BUNDLE.*--sample"):
-        run("fetch")

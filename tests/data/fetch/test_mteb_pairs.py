@@ -59,18 +59,17 @@ def measured(copies, tmp_path_factory):
                     output=tmp_path_factory.mktemp("runs") / "run")
 
 
-@pytest.mark.parametrize("item", LANGUAGES, ids=lambda item: item.task)
-def test_its_scores_are_mteb_s(item, copies, measured):
-    main, of_subsets = copies[1][item.task]
-    rows = {(row.subset, row.aggregation, row.metric): row for row in measured.rows if row.task == item.task}
-    assert rows[None, "mean", "spearman"].value == pytest.approx(100 * main, abs=1e-2)  # 1e-4 of 1
-    several = len(of_subsets) > 1
-    for name, scores in of_subsets.items():
-        for metric in ("spearman", "pearson"):
-            row = rows[(name, None, metric) if several else (None, "all", metric)]
-            assert row.value == pytest.approx(100 * scores[f"cosine_{metric}"], abs=1e-2)
-            assert row.n == PAIRS and row.low < row.high
-    assert {"all", "mean", "wmean"} == {how for _, how, _ in rows if how}
+def test_scores_are_mteb_s(copies, measured):
+    for task, (main, of_subsets) in copies[1].items():
+        rows = {(row.subset, row.aggregation, row.metric): row for row in measured.rows if row.task == task}
+        assert rows[None, "mean", "spearman"].value == pytest.approx(100 * main, abs=1e-2)  # 1e-4 of 1
+        several = len(of_subsets) > 1
+        for name, scores in of_subsets.items():
+            for metric in ("spearman", "pearson"):
+                row = rows[(name, None, metric) if several else (None, "all", metric)]
+                assert row.value == pytest.approx(100 * scores[f"cosine_{metric}"], abs=1e-2)
+                assert row.n == PAIRS and row.low < row.high
+        assert {"all", "mean", "wmean"} == {how for _, how, _ in rows if how}
 
 
 def test_no_average_and_the_record(copies, measured):
@@ -94,18 +93,13 @@ def test_the_chinese_preset_averages_its_five_sets(copies):
     assert "No average for zh: the STS average is the mean of all 5 tasks." in str(some)
 
 
-def test_they_are_measured_only_where_named():
-    (part,), _ = plan(["sts"], None, {})
-    assert tuple(part.tasks) == AVERAGED
-    (part,), _ = plan(["zh"], None, {})
-    assert list(part.tasks) == FIVE and part.protocol.averaged == tuple(FIVE)
-    (part,), _ = plan(["sts:mean"], ["sts17", "JSTS"], {})
-    assert part.tasks == {"STS17": "sts17/test", "JSTS": "jsts/validation"}
+def test_ids_and_names_are_mteb_s_and_they_are_measured_only_where_named():
+    for protocol, tasks, expected in (("sts", None, AVERAGED), ("zh", None, FIVE), ("sts:mean", ["sts17", "JSTS"], None)):
+        (part,), _ = plan([protocol], tasks, {})
+        assert list(part.tasks) == list(expected or ("STS17", "JSTS"))
+        assert protocol != "zh" or part.protocol.averaged == tuple(FIVE)
     with pytest.raises(StsbenchError, match=r"average"):
         plan(["sts"], None, {"sts": {"average": ["STS12"]}})
-
-
-def test_ids_and_names_are_mteb_s():
     with undisturbed() as mteb:
         for item in LANGUAGES:
             task = mteb.get_task(item.name)
@@ -127,30 +121,24 @@ def test_one_copy_read_twice_is_one_set_and_another_row_another(tmp_path):
         load_pairs(item.id, data_dir=tmp_path / "one", strict=True)
 
 
-def faulty(folder, change):
-    """The copy of KorSTS with its rows changed."""
-    file = folder / "dkoterwa/kor-sts/test.jsonl"
-    rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
-    change(rows)
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-
-
-@pytest.mark.parametrize(("change", "message"), [
-    (lambda rows: rows[2].update(score=5.5), r"KorSTS \(.*kor-sts\), test: row 3: the score 5.5 is outside 0-5"),
-    (lambda rows: rows[1].update(sentence1=None), r"row 2: a sentence is not a text"),
-    (lambda rows: rows[4].update(score=None), r"row 5: the score None is not a number"),
-    (lambda rows: [row.pop("sentence2") for row in rows], r"no column sentence2 \(there are sentence1, score\)"),
-    (lambda rows: rows.clear(), r"KorSTS: mteb cannot read|holds no pair"),
-], ids=["range", "text", "number", "column", "empty"])
-def test_faults_of_a_copy(change, message, tmp_path):
+def test_faults_of_a_copy(tmp_path):
+    """Of KorSTS with its rows changed, and of STS17 without some of its subsets."""
     write(tmp_path, ITEMS["KorSTS"])
-    faulty(tmp_path, change)
-    with pytest.raises(DataError, match=message) as caught:
-        load_pairs("korsts/test", data_dir=tmp_path)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_copy_without_all_its_subsets_is_refused(tmp_path):
+    file = tmp_path / "dkoterwa/kor-sts/test.jsonl"
+    before = file.read_text("utf-8")
+    for change, message in (
+        (lambda rows: rows[2].update(score=5.5), r"KorSTS \(.*kor-sts\), test: row 3: the score 5.5 is outside 0-5"),
+        (lambda rows: rows[1].update(sentence1=None), r"row 2: a sentence is not a text"),
+        (lambda rows: rows[4].update(score=None), r"row 5: the score None is not a number"),
+        (lambda rows: [row.pop("sentence2") for row in rows], r"no column sentence2 \(there are sentence1, score\)"),
+        (lambda rows: rows.clear(), r"KorSTS: mteb cannot read|holds no pair"),
+    ):
+        rows = [json.loads(line) for line in before.splitlines()]
+        change(rows)
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+        with pytest.raises(DataError, match=message) as caught:
+            load_pairs("korsts/test", data_dir=tmp_path)
+        assert "\n" not in str(caught.value)
     write(tmp_path, ITEMS["STS17"], only=("ko-ko", "ar-ar"))
     with pytest.raises(DataError, match=r"STS17 \(.*\), subset en-ar is not there; the set is all of ko-ko, ar-ar, en-ar"):
         load_pairs("sts17/test", data_dir=tmp_path)

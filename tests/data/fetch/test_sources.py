@@ -38,13 +38,13 @@ def test_data_dir_may_be_downstream_itself(tmp_path: Path) -> None:
     put(tmp_path / "d")
     whole, inner = load("stsb/dev", data_dir=tmp_path / "d"), load("stsb/dev", data_dir=tmp_path / "d" / "downstream")
     assert whole.digest == inner.digest and whole.first == ("a man",) and whole.origin == str(tmp_path / "d")
-
-
-def test_data_dir_is_the_only_place_asked(tmp_path: Path) -> None:
-    put(data_root())
-    (tmp_path / "d").mkdir()
-    with pytest.raises(MissingDataError):
-        load("stsb/dev", data_dir=tmp_path / "d")
+    put(data_root(), SICK, "pair_ID\ta\n1\tA\tB\t3\tNEUTRAL\n")
+    with pytest.raises(MissingDataError):  # --data-dir is the only place that is asked
+        load("sick-r/trial", data_dir=tmp_path / "d")
+    put(tmp_path / "d", "downstream/MR/rt-polarity.pos", "x\n")
+    put(tmp_path / "d", "downstream/MR/rt-polarity.neg", "y\n")
+    assert locate(entry("mr"), data_dir=tmp_path / "d").root == tmp_path / "d"
+    assert load("mr", data_dir=tmp_path / "d").first == ("x", "y")
 
 
 def test_environment_then_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,10 +91,3 @@ def test_raw_file_without_digest_is_unknown(tmp_path: Path) -> None:
     found = load("stsb/test", text_version="raw", data_dir=tmp_path)
     assert found.text_version == "raw" and found.first == ("A.",) and not found.known
     assert "its digest is unknown" in found.warnings[0]
-
-
-def test_transfer_sets_are_found_like_the_others(tmp_path: Path) -> None:
-    put(tmp_path, "downstream/MR/rt-polarity.pos", "x\n")
-    put(tmp_path, "downstream/MR/rt-polarity.neg", "y\n")
-    assert locate(entry("mr"), data_dir=tmp_path).root == tmp_path
-    assert load("mr", data_dir=tmp_path).first == ("x", "y")

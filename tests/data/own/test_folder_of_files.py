@@ -49,6 +49,9 @@ def test_each_file_is_a_subset_and_the_aggregations_are_those_of_a_year(tmp_path
 
 def test_the_identity_is_that_of_one_file_with_a_column_of_subsets(tmp_path):
     folder = read_scored_pairs(write(tmp_path / "langs"))
+    (tmp_path / "langs" / "README.md").write_text("words")
+    (tmp_path / "langs" / ".hidden.csv").write_text("x")
+    assert read_scored_pairs(tmp_path / "langs").warnings == ("langs: not read: README.md",)
     rows = [(*row, name.removesuffix(".csv")) for name, part in PARTS.items() for row in part]
     write(tmp_path / "one", {"all.csv": rows}, ("sentence1", "sentence2", "score", "subset"))
     assert read_scored_pairs(tmp_path / "one" / "all.csv").digest == folder.digest
@@ -63,10 +66,3 @@ def test_pairs_and_splits(tmp_path):
     texts = {"train.csv": [("a", "x"), ("b", "y")], "validation.csv": [("c", "x")], "test.csv": [("d", "y")]}
     assert read_labelled_texts(write(tmp_path / "texts", texts, ("text", "label"))).counts == {
         "test": 1, "train": 2, "dev": 1}
-
-
-def test_a_file_that_is_not_read_is_told(tmp_path):
-    folder = write(tmp_path / "langs")
-    (folder / "README.md").write_text("words")
-    (folder / ".hidden.csv").write_text("x")
-    assert read_scored_pairs(folder).warnings == ("langs: not read: README.md",)

@@ -93,19 +93,38 @@ def retrieval_repository(language="", judged="qrels", readme=True):
     return ({"README.md": f"---\nconfigs:\n{''.join(configs)}---\n".encode()} if readme else {}) | files
 
 
-@pytest.mark.parametrize(("repository", "name", "relevant"), [
-    (retrieval_repository(), "hf:me/set", 0), (retrieval_repository(), "hf:me/set:dev", 1),
-    (retrieval_repository(judged="default"), f"hf:me/set@{COMMIT}", 0), (retrieval_repository(readme=False), "hf:me/set", 0),
-    (retrieval_repository(readme=False), "hf:me/set:dev", 1), (retrieval_repository("de-"), "hf:me/set:de", 0),
-    (retrieval_repository("de-"), "hf:me/set:de:dev", 1),
-])
-def test_a_retrieval_set_of_the_hub(hub, repository, name, relevant):
-    hub.repositories["me/set"] = repository
-    data = read_relevance(Path(name))
-    assert (data.queries, data.corpus, data.relevant) == (("cat?",), ("a cat", "a dog"), ((relevant,),))
-    assert data.task == name and f"the Hub's me/set at {COMMIT}" in data.origin
-    with no_downloads(True):
-        assert read_relevance(Path(name)).digest == data.digest
+def test_a_retrieval_set_of_the_hub(hub):
+    plain, german, bare = retrieval_repository(), retrieval_repository("de-"), retrieval_repository(readme=False)
+    for number, (repository, name, relevant) in enumerate((
+        (plain, "hf:me/set", 0), (plain, "hf:me/set:dev", 1), (bare, "hf:me/set", 0), (bare, "hf:me/set:dev", 1),
+        (retrieval_repository(judged="default"), f"hf:me/set@{COMMIT}", 0), (german, "hf:me/set:de", 0),
+        (german, "hf:me/set:de:dev", 1),
+    )):
+        hub.repositories[f"me/set{number}"] = repository
+        name = name.replace("set", f"set{number}")
+        data = read_relevance(Path(name))
+        assert (data.queries, data.corpus, data.relevant) == (("cat?",), ("a cat", "a dog"), ((relevant,),))
+        assert data.task == name and f"the Hub's me/set{number} at {COMMIT}" in data.origin
+        with no_downloads(True):
+            assert read_relevance(Path(name)).digest == data.digest
+
+
+def test_a_retrieval_set_of_the_hub_is_refused_in_one_line(hub):
+    with no_downloads(True), pytest.raises(DataError, match="hf:me/set is not in the Hub cache, and --offline forbids"):
+        read_relevance(Path("hf:me/set"))
+    german = retrieval_repository("de-")
+    for number, (repository, name, why) in enumerate((
+        ({}, "hf:me/set", "must hold queries.tsv"), (retrieval_repository(), "hf:me/set:nope", "there is no split nope"),
+        (german, "hf:me/set", "it has several configurations: name one of de"),
+        (german, "hf:me/set:fr", "there is no configuration fr: name one of de"),
+        (retrieval_repository(), "hf:me/set:en:test", "there is no configuration en: it has none"),
+        (retrieval_repository(judged="other"), "hf:me/set", "no configuration qrels of judgements"),
+        (retrieval_repository(), "hf:me", "write hf:OWNER/NAME"),
+    )):
+        hub.repositories[f"me/set{number}"] = repository
+        with pytest.raises(DataError, match=why) as caught:
+            read_relevance(Path(name.replace("set", f"set{number}")))
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("repository", "name", "why"), [
@@ -121,11 +140,6 @@ def test_a_retrieval_set_of_the_hub_is_refused_in_one_line(hub, repository, name
     with pytest.raises(DataError, match=why) as caught:
         read_relevance(Path(name))
     assert "\n" not in str(caught.value)
-
-
-def test_offline_a_retrieval_set_that_is_not_there_is_one_line(hub):
-    with no_downloads(True), pytest.raises(DataError, match="hf:me/set is not in the Hub cache, and --offline forbids"):
-        read_relevance(Path("hf:me/set"))
 
 
 def scored(name, columns=""):
@@ -174,25 +188,23 @@ def test_half_of_a_split_in_the_cache_is_refused(hub, tmp_path, monkeypatch):
         scored("hf:me/configs:en")
 
 
-@pytest.mark.parametrize(("name", "message"), [
-    ("hf:plain", "hf:plain: write hf:OWNER/NAME, with @REVISION, :CONFIG and :SPLIT behind it"),
-    ("hf:me/none", "hf:me/none: there is no such dataset on the Hub, or it is private: set HF_TOKEN"),
-    ("hf:me/closed", "hf:me/closed is gated: accept its terms on the Hub and set HF_TOKEN"),
-    ("hf:me/plain@v2", "hf:me/plain@v2: there is no such revision on the Hub"),
-    ("hf:me/plain:fr:test", "hf:me/plain: there is no configuration fr: it has none: leave it out, hf:me/plain:test"),
-    ("hf:me/plain:dev", "hf:me/plain:dev: there is no split dev; splits are train, test"),
-    ("hf:me/configs", "hf:me/configs: it has several configurations: name one of en, de, as in hf:me/configs:en"),
-    ("hf:me/configs:fr", "hf:me/configs: there is no configuration fr: name one of en, de, as in hf:me/configs:en"),
-    ("hf:me/configs:fr:test", "hf:me/configs: there is no configuration fr: it has en, de"),
-    ("hf:me/configs:en:dev", "hf:me/configs:en:dev: there is no split dev; splits are train, test"),
-    ("hf:me/configs:de", "hf:me/configs:de: it has no split test: name one of dev, other, as in hf:me/configs:de:dev"),
-    ("hf:me/twice", "hf:me/twice: the same rows may be in its .csv and its .jsonl files: fetch and name one"),
-    ("hf:me/pictures", "hf:me/pictures holds no .csv, .tsv, .jsonl, .json or .parquet file"),
-])
-def test_what_cannot_be_had_is_one_line(hub, name, message):
-    with pytest.raises(DataError) as error:
-        scored(name)
-    assert str(error.value).startswith(message) and "\n" not in str(error.value)
+def test_what_cannot_be_had_is_one_line(hub):
+    for name, message in (
+        ("hf:plain", "hf:plain: write hf:OWNER/NAME, with @REVISION, :CONFIG and :SPLIT behind it"),
+        ("hf:me/none", "hf:me/none: there is no such dataset on the Hub, or it is private: set HF_TOKEN"),
+        ("hf:me/closed", "hf:me/closed is gated: accept its terms on the Hub and set HF_TOKEN"),
+        ("hf:me/plain@v2", "hf:me/plain@v2: there is no such revision on the Hub"),
+        ("hf:me/plain:fr:test", "hf:me/plain: there is no configuration fr: it has none: leave it out, hf:me/plain:test"),
+        ("hf:me/configs", "hf:me/configs: it has several configurations: name one of en, de, as in hf:me/configs:en"),
+        ("hf:me/configs:fr:test", "hf:me/configs: there is no configuration fr: it has en, de"),
+        ("hf:me/configs:en:dev", "hf:me/configs:en:dev: there is no split dev; splits are train, test"),
+        ("hf:me/configs:de", "hf:me/configs:de: it has no split test: name one of dev, other, as in hf:me/configs:de:dev"),
+        ("hf:me/twice", "hf:me/twice: the same rows may be in its .csv and its .jsonl files: fetch and name one"),
+        ("hf:me/pictures", "hf:me/pictures holds no .csv, .tsv, .jsonl, .json or .parquet file"),
+    ):
+        with pytest.raises(DataError) as error:
+            scored(name)
+        assert str(error.value).startswith(message) and "\n" not in str(error.value)
 
 
 def test_the_protocol(hub):

@@ -30,12 +30,12 @@ def pair_set(name, some):
 
 
 def test_planted_texts_are_found(tmp_path):
-    tests, training = texts(400, 0), texts(600, 1)
+    tests, training = texts(150, 0), texts(200, 1)
     data = pair_set("one", tests)
     longest = sorted(data.texts, key=len)[-30:]
     exact, other_case, changed = longest[:10], longest[10:20], longest[20:]
     planted = [*exact, *(text.upper() + " !" for text in other_case), *(text + " xylophone" for text in changed)]
-    lines = [*training[:300], *planted, *training[300:]]
+    lines = [*training[:100], *planted, *training[100:]]
     (tmp_path / "train.txt").write_text("\n".join(lines) + "\n")
     (shared,) = leakage(tmp_path / "train.txt", [data])
     plain = {text: normalise(text) for text in {*data.texts, *lines}}
@@ -43,113 +43,80 @@ def test_planted_texts_are_found(tmp_path):
             if text != line and plain[text] != plain[line] and jaccard(plain[text], plain[line]) >= 0.7}
     assert (shared.texts, shared.exact, shared.normalised) == (len(data.texts), 10, 10)
     assert shared.near == len(loop - set(exact) - set(other_case)) == 10 and shared.any == 30
-    assert shared.rows == 30 and [example.line for example in shared.examples] == [301, 302, 311, 312, 321, 322]
+    assert shared.rows == 30 and [example.line for example in shared.examples] == [101, 102, 111, 112, 121, 122]
     assert {example.kind for example in shared.examples} == {"exact", "normalised", "near"}
     assert shared.examples[0].training == exact[0]
     (only,) = leakage(tmp_path / "train.txt", [data], near=None)
     assert (only.exact, only.normalised, only.near, only.rows) == (10, 10, 0, 20)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_near_duplicates_are_those_of_a_loop(tmp_path, seed):
+def test_near_duplicates_are_those_of_a_loop(tmp_path):
     """MinHash proposes and the Jaccard decides: of pairs at .7 or more hardly one is missed, and none is invented."""
-    rng = np.random.default_rng(seed)
-    tests = texts(150, seed)
-    data = pair_set("one", tests)
+    rng = np.random.default_rng(1)
+    data = pair_set("one", texts(120, 1))
     training = [" ".join(np.where(rng.random(len(words := text.split())) < 0.12, rng.choice(WORDS, len(words)), words))
                 for text in data.texts]
     (tmp_path / "train.txt").write_text("\n".join(training) + "\n")
     (shared,) = leakage(tmp_path / "train.txt", [data])
-    plain = [normalise(text) for text in data.texts]
-    best = {i: max(2 * (normalise(line) == text) + jaccard(normalise(line), text) for line in training)
-            for i, text in enumerate(plain)}
-    near = sum(0.7 <= value < 2 for value in best.values())
-    assert near > 20 and near - 2 <= shared.near <= near and shared.exact == sum(value >= 2 for value in best.values())
+    plain, lines = [normalise(text) for text in data.texts], [normalise(line) for line in training]
+    best = [max(2 * (line == text) + jaccard(line, text) for line in lines) for text in plain]
+    near = sum(0.7 <= value < 2 for value in best)
+    assert near > 20 and near - 2 <= shared.near <= near and shared.exact == sum(value >= 2 for value in best)
 
 
-@pytest.mark.parametrize("name", ["train.csv", "train.tsv", "train.jsonl"])
-def test_every_text_of_a_row_counts(tmp_path, name):
-    rows = [("one two three four", "five six seven eight"), ("nine ten eleven", "a b c d")]
-    writers = {"train.csv": lambda row: ",".join(row), "train.tsv": lambda row: "\t".join(row),
-               "train.jsonl": lambda row: json.dumps(dict(zip(("x", "y"), row, strict=True)))}
-    lines = [writers[name](row) for row in (rows if name.endswith("l") else [("x", "y"), *rows])]
-    (tmp_path / name).write_text("\n".join(lines) + "\n")
-    data = pair_set("one", ["five six seven eight", "nine ten eleven"])
-    (shared,) = leakage(tmp_path / name, [data])
-    assert shared.exact == 2 and shared.rows == 2 and shared.examples[0].line == (1 if name.endswith("l") else 2)
+def test_every_text_of_a_file_counts(tmp_path):
+    """A file without a header begins with a row, JSON may hold lists of texts, a folder that `datasets` saved is read."""
+    texts = ["one two three", "five six"]
+    files = {
+        "a.csv": "x,y\none two three,five six\nnine ten,a b c d\n", "a.tsv": "x\ty\none two three\tfive six\n",
+        "bare.csv": "one two three,five six\n", "bare.tsv": "one two three\tfive six\n",
+        "lists.jsonl": '{"query": "one two three", "positives": ["five six", "x"], "meta": {"n": 1}}\n',
+        "columns.json": '{"text": ["one two three", "five six"]}\n',
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+        (shared,) = leakage(tmp_path / name, [pair_set("one", texts)])
+        assert shared.exact == 2 and shared.examples[0].line == (2 if name.startswith("a.") else 1), name
+    (tmp_path / "none.txt").write_text("")
+    assert leakage(tmp_path / "none.txt", [pair_set("one", texts)])[0].any == 0
+    rows, folder = pa.table({"text": [texts[0], None, texts[1]], "n": [1, 2, 3]}), tmp_path / "saved"
+    folder.mkdir()
+    (folder / "state.json").write_text("{}")
+    with pa.ipc.new_stream(folder / "data-00000-of-00001.arrow", rows.schema) as stream:
+        stream.write_table(rows)
+    assert leakage(folder, [pair_set("one", texts)])[0].exact == 2
 
 
-def test_only_the_test_split_counts(tmp_path):
-    (tmp_path / "train.txt").write_text("seen in train\nseen in test\n")
+def test_only_the_test_split_counts_and_a_text_may_lack_grams(tmp_path):
+    (tmp_path / "train.txt").write_text("seen in train\nseen in test\nhi\n\n?\n")
     data = LabelledSet(id="c", task="C", text_version="own", first=("seen in train", "seen in test"),
                        labels=np.array([0, 1]), splits=("train", "test"))
-    (shared,) = leakage(tmp_path / "train.txt", [data])
-    assert (shared.texts, shared.exact, shared.rows) == (1, 1, 1)
-
-
-def test_texts_without_grams_and_empty_files(tmp_path):
-    (tmp_path / "train.txt").write_text("hi\n\n?\n")
-    data = pair_set("one", ["Hi", "?", "longer text", "ok"])
-    (shared,) = leakage(tmp_path / "train.txt", [data])
-    assert (shared.exact, shared.normalised, shared.near) == (1, 1, 0)
-    (tmp_path / "none.txt").write_text("")
-    assert leakage(tmp_path / "none.txt", [data])[0].any == 0
-
-
-def test_the_command(cli, place):
-    some = load("stsb/test", sample=True).first[:3]
-    (place / "train.txt").write_text("\n".join(["quite another text", some[0], some[1].upper()]) + "\n")
-    code, out, err = cli("data", "overlap", "train.txt", "--sample", "--json", "out.json")
-    assert code == 0 and "stsb/test" in out and "train.txt:2" in out, err
-    (row,) = [row for row in json.loads((place / "out.json").read_text())["sets"] if row["id"] == "stsb/test"]
-    assert row["exact"] >= 1 and row["exact"] + row["normalised"] >= 2
-    fails(cli("data", "overlap", "none.txt", "--sample"), "none.txt")
+    split, short = leakage(tmp_path / "train.txt", [data, pair_set("one", ["Hi", "?", "longer text", "ok"])])
+    assert (split.texts, split.exact, split.rows) == (1, 1, 1)
+    assert (short.exact, short.normalised, short.near) == (1, 1, 0)
 
 
 def test_own_test_sets_by_what_eval_calls_them(cli, place):
     (place / "train.csv").write_text("text\nA cat sits.\nNothing of the tests.\n")
     (place / "mine.csv").write_text("text1,text2,label\na cat sits,It rains.,1\nWe go.,They stay.,0\n")
     tests = "pairs:mine.csv,stsb/test"
-    code, _, err = cli("data", "overlap", "train.csv", "--with", tests, "--sample", "--json", "out.json")
-    assert code == 0, err
+    code, out, err = cli("data", "overlap", "train.csv", "--with", tests, "--sample", "--json", "out.json")
+    assert code == 0 and "train.csv:2" in out, err
     mine, catalog = json.loads((place / "out.json").read_text())["sets"]
     assert (mine["texts"], mine["exact"], mine["normalised"], mine["rows"]) == (4, 0, 1, 1) and catalog["id"] == "stsb/test"
     code, out, _ = cli("data", "overlap", "pairs:mine.csv", "--sample")
     assert code == 0 and "pairs:mine.csv: 4 distinct sentences; 0 of 2 pairs have at least one shared sentence" in out
     fails(cli("data", "overlap", "train.csv", "--with", "pairs:none.csv"), "pairs:none.csv: there is no file none.csv")
+    fails(cli("data", "overlap", "none.txt", "--sample"), "none.txt")
     for asked in (["train.csv", "--with", "sts:mean,stsb/test"], ["sts:mean", "--with", "stsb/test"]):  # no set is left out
         fails(cli("data", "overlap", *asked, "--sample"), "sts:mean: it names no file")
 
 
-LEFT_OUT = {
-    "bare.csv": "one two three,five six\n", "bare.tsv": "one two three\tfive six\n",
-    "lists.jsonl": '{"query": "one two three", "positives": ["five six", "x"], "meta": {"n": 1}}\n',
-    "columns.json": '{"text": ["one two three", "five six"]}\n',
-}
-
-
-@pytest.mark.parametrize("name", LEFT_OUT)
-def test_no_text_is_left_out_in_silence(tmp_path, name):
-    """A file without a header begins with a row, and JSON may hold lists of texts."""
-    (tmp_path / name).write_text(LEFT_OUT[name])
-    assert leakage(tmp_path / name, [pair_set("one", ["one two three", "five six"])])[0].exact == 2
-
-
-def test_tables_of_arrow(tmp_path):
-    """A folder that `datasets` saved is read."""
-    data, rows = [pair_set("one", ["a b", "c d"])], pa.table({"text": ["a b", None, "c d"], "n": [1, 2, 3]})
-    folder = tmp_path / "saved"
-    folder.mkdir()
-    (folder / "state.json").write_text("{}")
-    with pa.ipc.new_stream(folder / "data-00000-of-00001.arrow", rows.schema) as stream:
-        stream.write_table(rows)
-    assert leakage(folder, data)[0].exact == 2
 
 
 # STS-B was drawn from STS12 to STS16: what its training split shares with them, counted naively.
 STATED = [("sts12/test", 4946, 1908), ("sts13/test", 2638, 1145), ("sts14/test", 6351, 3352), ("sts15/test", 5170, 2153),
           ("sts16/test", 1867, 391)]  # distinct texts of the scored pairs, and how many of them are there
-YEARS = ("sts12/test", "sts13/test", "sts14/test", "sts15/test", "sts16/test")
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +126,7 @@ def shared_by_stsb(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STSBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
         path = sts_texts(data_dir, name="stsb-train-texts", offline=True).path
-    sets = [load(name, data_dir=data_dir, offline=True) for name in YEARS]
+    sets = [load(name, data_dir=data_dir, offline=True) for name, *_ in STATED]
     return sets, leakage(path, sets, near=None), path.read_text("utf-8").splitlines()
 
 

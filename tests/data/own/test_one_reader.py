@@ -43,48 +43,42 @@ def written(folder, name, content):
     return path
 
 
-@pytest.mark.parametrize("name", READ)
-def test_texts_are_the_same_in_every_format(tmp_path, name):
-    chunks = Texts(str(written(tmp_path, name, READ[name]))).chunks(9)
-    assert [text for chunk in chunks for text in chunk] == [CAT, DOG]
-
-
-@pytest.mark.parametrize(("name", "content", "column"), [
-    ("a.csv", f"id;frage\n1;{DOG}\n2;x\n", "frage"), ("a.csv", f"1;{DOG}\n2;x\n", 2), ("a.csv", f"1;{DOG}\n2;x\n", "2"),
-    ("a.tsv", f"1\t{DOG}\n2\tx\n", 2), ("a.txt", f"1\t{DOG}\n2\tx\n", 2),
-    ("a.jsonl", f'{{"frage": "{DOG}"}}\n{{"frage": "x"}}\n', "frage"),
-])
-def test_a_column_is_asked_for_by_its_name_or_position(tmp_path, name, content, column):
-    path = written(tmp_path, name, content)
-    assert [text for _, text in Texts(str(path), column).numbered()] == [DOG, "x"]
+def test_texts_are_the_same_in_every_format(tmp_path):
+    test = PairSet("own", "own", "own", (CAT,), ("z",), np.zeros(1), ("all",))
+    for name, content in READ.items():
+        path = written(tmp_path, name, content)
+        assert [text for chunk in Texts(str(path)).chunks(9) for text in chunk] == [CAT, DOG], name
+    assert leakage(tmp_path / "rows.parquet", [test])[0].exact == 1
+    for name, content, column in (  # a column is asked for by its name or position
+        ("a.csv", f"id;frage\n1;{DOG}\n2;x\n", "frage"), ("a.csv", f"1;{DOG}\n2;x\n", 2), ("a.csv", f"1;{DOG}\n2;x\n", "2"),
+        ("a.tsv", f"1\t{DOG}\n2\tx\n", 2), ("a.txt", f"1\t{DOG}\n2\tx\n", 2),
+        ("a.jsonl", f'{{"frage": "{DOG}"}}\n{{"frage": "x"}}\n', "frage"),
+    ):
+        path = written(tmp_path, name, content)
+        assert [text for _, text in Texts(str(path), column).numbered()] == [DOG, "x"]
 
 
 PAIRS = [("A cat, asleep", "One cat; big", 4.5), ("two dogs", "three, dogs", 1.0), ("rain", "sun", 0.5)]
 
 
 @pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
-@pytest.mark.parametrize(("header", "columns"), [
-    ("sentence1,sentence2,score", ""), ("frage,antwort,punkte", "sentence1=frage,sentence2=antwort,score=punkte"), ("", ""),
-    ("", "sentence1=1,sentence2=2,score=3"),
-])
-def test_pairs_are_known_by_what_separates_them(tmp_path, mark, header, columns):
-    lines = [mark.join(header.split(","))] * bool(header)
-    lines += [mark.join((f'"{a}"', f'"{b}"', str(score))) for a, b, score in PAIRS]
-    data = read_scored_pairs(written(tmp_path, "a.csv", "\r\n".join(lines)), columns)
-    assert list(zip(data.first, data.second, data.gold, strict=True)) == PAIRS
+def test_rows_are_known_by_what_separates_them(tmp_path, mark):
+    """Pairs of one's own, training rows, and what is compared with test sets."""
+    for header, columns in (("sentence1,sentence2,score", ""), ("", ""), ("", "sentence1=1,sentence2=2,score=3"),
+                            ("frage,antwort,punkte", "sentence1=frage,sentence2=antwort,score=punkte")):
+        lines = [mark.join(header.split(","))] * bool(header)
+        lines += [mark.join((f'"{a}"', f'"{b}"', str(score))) for a, b, score in PAIRS]
+        data = read_scored_pairs(written(tmp_path, "a.csv", "\r\n".join(lines)), columns)
+        assert list(zip(data.first, data.second, data.gold, strict=True)) == PAIRS
+    path = written(tmp_path, "a.csv", f'anchor{mark}positive\n"A cat, asleep"{mark}"a dog; awake"\n"x"{mark}"y"\n')
+    assert [texts for _, texts in read_rows(path)] == [("A cat, asleep", "a dog; awake"), ("x", "y")]
+    test = PairSet("own", "own", "own", ("a dog; awake",), ("z",), np.zeros(1), ("all",))
+    assert [shared.exact for shared in leakage(path, [test])] == [1]
 
 
 def test_quotes_that_are_not_those_of_cells_are_text(tmp_path):
     data = read_scored_pairs(written(tmp_path, "a.csv", 'sentence1\tsentence2\tscore\n"A" cat\t5" of rain\t1\nb\t"c\t2\n'))
     assert (data.first, data.second) == (('"A" cat', "b"), ('5" of rain', '"c'))
-
-
-@pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
-def test_training_rows_and_overlap_are_known_by_what_separates_them(tmp_path, mark):
-    path = written(tmp_path, "a.csv", f'anchor{mark}positive\n"A cat, asleep"{mark}"a dog; awake"\n"x"{mark}"y"\n')
-    assert [texts for _, texts in read_rows(path)] == [("A cat, asleep", "a dog; awake"), ("x", "y")]
-    test = PairSet("own", "own", "own", ("a dog; awake",), ("z",), np.zeros(1), ("all",))
-    assert [shared.exact for shared in leakage(path, [test])] == [1]
 
 
 @pytest.mark.parametrize(("options", "rows"), [
@@ -105,11 +99,6 @@ def test_a_batch_of_parquet_takes_no_more_than_its_share(tmp_path, monkeypatch, 
     assert table._rows_at_once(tmp_path / "a.parquet", file) <= (12 if rows else 65_536)
     read = list(table.arrow_rows(tmp_path / "a.parquet", [tmp_path / "a.parquet"]))
     assert [row for _, row in read] == [{"text": "x" * 20_000, "more": None}] * 100 and read[-1][0].endswith(": row 100")
-
-
-def test_overlap_reads_parquet(tmp_path):
-    test = PairSet("own", "own", "own", (CAT,), ("z",), np.zeros(1), ("all",))
-    assert leakage(written(tmp_path, "a.parquet", parquet(any=[DOG, CAT], n=[1, 2])), [test])[0].exact == 1
 
 
 def test_a_dictionary_of_one_long_text_is_no_bomb(tmp_path, monkeypatch):

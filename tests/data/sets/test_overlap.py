@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
 from realdata import real_data
 
 from stsbench.cli.data import data
@@ -34,25 +32,16 @@ def test_counts_and_mask() -> None:
     assert report.percent == pytest.approx(100 * 2 / 6) and (report.pairs, report.touched_pairs) == (4, 3)
     mask = overlapping_pairs(target, [pairs("u", ("a man runs", "x"))])
     assert mask.tolist() == [True, False, True, False] and target.keep(~mask).first == ("c", "...")
-
-
-def test_nothing_to_compare() -> None:
-    report = overlap(pairs("t"), [])
-    assert report.percent == 0.0 and overlapping_pairs(pairs("t"), []).shape == (0,)
-
-
-@pytest.mark.parametrize(("text", "same"), [
-    ("It &apos;s  a\tTest .", "it s a test"), ("It's a test", "it s a test"), ("a_b-C", "a b c"),
-    ("Été 3!", "été 3"), ("…", ""),
-])
-def test_normalise(text: str, same: str) -> None:
-    assert normalise(text) == same
-
-
-@given(st.lists(st.tuples(st.text("ab .", max_size=4), st.text("ab .", max_size=4)), max_size=8))
-def test_a_set_overlaps_itself_wholly(rows: list[tuple[str, str]]) -> None:
-    report = overlap(pairs("t", *rows), [pairs("u", *rows)])
-    assert report.shared == report.sentences == report.by_other["u"]
+    assert overlap(target, [target]).shared == 6
+    assert overlap(pairs("t"), []).percent == 0.0 and overlapping_pairs(pairs("t"), []).shape == (0,)
+    scored, labelled = load("stsb/dev", sample=True), load("mr", sample=True)
+    for asked, others in ((labelled, [scored]), (scored, [labelled])):
+        for measure in (overlap, overlapping_pairs):
+            with pytest.raises(DataError, match=r"^mr holds labelled texts, not scored pairs"):
+                measure(asked, others)
+    for text, same in (("It &apos;s  a\tTest .", "it s a test"), ("It's a test", "it s a test"), ("a_b-C", "a b c"),
+                       ("Été 3!", "été 3"), ("…", "")):
+        assert normalise(text) == same
 
 
 def test_stsb_dev_stands_mostly_in_the_test_sets() -> None:

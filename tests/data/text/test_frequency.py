@@ -1,12 +1,9 @@
-"""Token counts against a Counter over transformers' own tokens, their cache, and the weights of SARCSE's Eq. 8."""
+"""Token counts against a Counter over transformers' own tokens, and their cache."""
 
 from collections import Counter
 
 import numpy as np
 import pytest
-import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from method_oracle import tokens
 from tiny_models import build, sentences
 from transformers import AutoTokenizer
@@ -16,7 +13,6 @@ from stsbench.data.text.examples import TextRows, token_counts
 from stsbench.data.text.store import open_store
 from stsbench.data.text.tokens import tokenised
 from stsbench.errors import DataError
-from stsbench.losses.tokens import reconstruction, token_errors, token_weights
 
 FIRST, SECOND = sentences(40, longest=12, seed=8), sentences(40, longest=4, seed=9)
 
@@ -45,31 +41,21 @@ def naive(folder, texts, limit, special):
     return [0 if token in special else found[token] for token in range(60)]
 
 
-@pytest.mark.parametrize("limit", [5, 30])
-@pytest.mark.parametrize("special", [(), (0, 1, 2)])
-def test_counts(folder, text, tmp_path, limit, special):
+@pytest.mark.parametrize(("limit", "special"), [(5, (0, 1, 2)), (30, ()), (30, (0, 1, 2))])
+def test_counts(folder, text, tmp_path, monkeypatch, limit, special):
+    monkeypatch.setattr(examples, "_CHUNK", 7 if special else 1000)  # makes no difference
     rows = rows_of(folder, text, tmp_path, limit=limit)
     texts = [*FIRST, "", *SECOND, "cat"]
     found = token_counts(rows, 60, special, tmp_path)
     assert found.dtype == np.int64 and found.tolist() == naive(folder, texts, limit, special)
     assert token_counts(rows, 60, special, tmp_path).tolist() == found.tolist()
+    some = token_counts(rows_of(folder, text, tmp_path, [3, 5, 5], limit), 60, special, tmp_path)  # the rows decide
+    column = [FIRST[3], FIRST[5], FIRST[5], SECOND[3], SECOND[5], SECOND[5]]
+    assert some.tolist() == naive(folder, column, limit, special)
+    assert token_counts(rows_of(folder, text, tmp_path, []), 60, special, tmp_path).tolist() == [0] * 60
     for role, column in (("anchor", [*FIRST, ""]), ("positive", [*SECOND, "cat"])):
         only = rows_of(folder, text, tmp_path, limit=limit, roles=(role,))
         assert token_counts(only, 60, special, tmp_path).tolist() == naive(folder, column, limit, special)
-
-
-def test_chunks_make_no_difference(folder, text, tmp_path, monkeypatch):
-    whole = token_counts(rows_of(folder, text, tmp_path), 60, [0, 1, 2], tmp_path / "one")
-    monkeypatch.setattr(examples, "_CHUNK", 7)
-    assert token_counts(rows_of(folder, text, tmp_path), 60, [0, 1, 2], tmp_path / "two").tolist() == whole.tolist()
-
-
-def test_rows_decide(folder, text, tmp_path):
-    some = token_counts(rows_of(folder, text, tmp_path, [3, 5, 5]), 60, [0, 1, 2], tmp_path)
-    assert some.tolist() == naive(folder, [FIRST[3], FIRST[5], FIRST[5], SECOND[3], SECOND[5], SECOND[5]], 10, (0, 1, 2))
-    other = token_counts(rows_of(folder, text, tmp_path, [3, 5]), 60, [0, 1, 2], tmp_path)
-    assert other.tolist() != some.tolist()
-    assert token_counts(rows_of(folder, text, tmp_path, []), 60, [0, 1, 2], tmp_path).tolist() == [0] * 60
 
 
 def test_counted_once_and_again_where_the_file_is_damaged(folder, text, tmp_path, monkeypatch):
@@ -94,43 +80,3 @@ def test_an_id_beyond_the_vocabulary_is_one_line(folder, text, tmp_path):
     with pytest.raises(DataError, match=r"pairs\.tsv: token id \d+ is not below the model's vocabulary size, 6") as caught:
         token_counts(rows_of(folder, text, tmp_path), 6, [0, 1, 2], tmp_path)
     assert "\n" not in str(caught.value) and not (tmp_path / "counts").exists()
-
-
-# --- Eq. 8 ---
-
-
-def test_the_floor_is_reached_at_the_share_the_paper_speaks_of():
-    """scale 50 and theta 0.1: tokens that are 1.8 % of the text or more, and no others."""
-    found = token_weights(np.array([18, 17, 965]), 0.1, 50)
-    assert found.tolist() == pytest.approx([0.1, 0.15, 0.1], abs=1e-6)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=30), st.floats(0, 1), st.floats(0, 1000))
-def test_weights_one_by_one(counts, theta, scale):
-    total = sum(counts)
-    expected = [max(theta, 1 - scale * (count / total if total else 0)) for count in counts]
-    weights = token_weights(np.array(counts), theta, scale)
-    assert weights.dtype == torch.float32 and weights.tolist() == pytest.approx(expected, abs=1e-6)
-
-
-# --- the loss ---
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 4), max_size=4), st.integers(0, 1000), st.sampled_from(["mean", "sum"]))
-def test_reconstruction_one_by_one(lengths, seed, reduction):
-    generator = torch.Generator().manual_seed(seed)
-    n, T, d = len(lengths), 5, 3
-    x, y = (torch.randn(n, T, d, generator=generator, dtype=torch.float64) for _ in range(2))
-    weights = torch.rand(n, T, generator=generator, dtype=torch.float64)
-    real = torch.arange(T) < torch.tensor(lengths, dtype=torch.long).view(n, 1)
-    expected = 0.0
-    for row, length in enumerate(lengths):
-        one = 0.0
-        for place in range(length):
-            squares = [(float(x[row, place, i]) - float(y[row, place, i])) ** 2 for i in range(d)]
-            one += float(weights[row, place]) * sum(squares) / (d if reduction == "mean" else 1)
-        expected += one / length / n if length else 0.0
-    found = reconstruction(token_errors(y, x, reduction), weights, real)
-    assert found.item() == pytest.approx(expected, rel=1e-12, abs=1e-15)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from tiny_models import sentences, tokenizer
-from transformers import CanineTokenizer
 
 from stsbench.data.text.store import open_store
 from stsbench.data.text.tokens import TokensOnDemand, tokenised
@@ -18,7 +17,7 @@ def store(tmp_path):
     return open_store(path, cache=tmp_path / "cache")
 
 
-@pytest.mark.parametrize("make", [lambda: tokenizer("bert"), lambda: tokenizer("roberta"), CanineTokenizer])
+@pytest.mark.parametrize("make", [lambda: tokenizer("bert"), lambda: tokenizer("roberta")])
 def test_the_ids_are_those_of_the_token_store(store, tmp_path, make):
     tok, said = make(), []
     stored = tokenised(store, make(), "t", 12, store.roles, cache=tmp_path / "other")
@@ -36,6 +35,10 @@ def test_the_ids_are_those_of_the_token_store(store, tmp_path, make):
         assert len(said) == 0 or said == [f"tokenising 120 texts of {store.path} once"]
         assert live.lengths("positive").tolist() == stored.lengths("positive").tolist()
     assert len(said) == 1
+    with pytest.raises(IndexError, match="out of range"):
+        live.ids("anchor", [0, -1])
+    with pytest.raises(DataError, match="max_length 2 leaves no room"):
+        TokensOnDemand(store, tokenizer("bert"), "t", 2, store.roles)
 
 
 def test_the_digest_goes_by_text_tokenizer_and_length(store, tmp_path):
@@ -47,10 +50,3 @@ def test_the_digest_goes_by_text_tokenizer_and_length(store, tmp_path):
     other = open_store(store.path, drop_duplicates=True, columns={"anchor": "sent0"}, cache=tmp_path / "cache")
     variants = [digest(), digest("u"), digest(length=13), digest(roles=("positive",)), digest(of=other), digest(side="left")]
     assert len(set(variants)) == len(variants) and digest() == variants[0]
-
-
-def test_what_cannot_be_is_refused(store):
-    with pytest.raises(DataError, match="max_length 2 leaves no room"):
-        TokensOnDemand(store, tokenizer("bert"), "t", 2, store.roles)
-    with pytest.raises(IndexError, match="out of range"):
-        TokensOnDemand(store, tokenizer("bert"), "t", 12, store.roles).ids("anchor", [0, -1])

@@ -33,12 +33,15 @@ def opened(tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl"])
-def test_the_known_header_in_every_format(opened, name):
-    store = opened(ROWS, name)
-    assert store.roles == HEADER and store.texts("sentence2", range(4)) == [row[1] for row in ROWS]
-    assert store.scores(range(4)).tolist() == NUMBERS and store.scores([2, 0]).dtype == np.float64
-    assert store.scores([2, 0]).tolist() == [-0.3, 5.0] and store.text("score", 1) == "0.25"
+def test_the_known_header_in_every_format(opened):
+    stores = [opened(ROWS, name) for name in ("a.csv", "a.tsv", "a.jsonl")]
+    for store in stores:
+        assert store.roles == HEADER and store.texts("sentence2", range(4)) == [row[1] for row in ROWS]
+        assert store.scores(range(4)).tolist() == NUMBERS and store.scores([2, 0]).dtype == np.float64
+        assert store.scores([2, 0]).tolist() == [-0.3, 5.0] and store.text("score", 1) == "0.25"
+    assert len({store.digest for store in stores}) == 1
+    assert opened([*ROWS[:3], ("x", "y", "0.6")], "b.tsv").digest != stores[0].digest  # it holds the scores
+    assert opened([*ROWS, ("u", "v", " ")], "b.tsv", drop_blank=True).scores(range(4)).tolist() == NUMBERS
 
 
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -56,19 +59,11 @@ def test_other_columns_and_rows_left_out(opened):
     assert store.scores(range(2)).tolist() == [1.5, 4.5] and store.line(1) == 5
 
 
-def test_a_dropped_row_may_lack_its_score(opened):
-    assert opened([*ROWS, ("u", "v", " ")], drop_blank=True).scores(range(4)).tolist() == NUMBERS
-
-
 def test_rows_without_scores(opened, tmp_path):
     store = opened([row[:2] for row in ROWS], header=HEADER[:2])
     assert store.roles == HEADER[:2]
-    with pytest.raises(DataError, match="has no role 'score'"):
-        store.scores([0])
+    for ask in (lambda: store.scores([0]), lambda: store.labels([0]), lambda: store.text("anchor", 0)):
+        with pytest.raises(DataError, match=r"has no role '(score|label|anchor)' \(its roles are sentence1, sentence2\)"):
+            ask()
     with pytest.raises(DataError, match="names no text column"):
         opened(ROWS, "b.tsv", columns={"score": "score"})
-
-
-def test_the_digest_holds_the_scores(opened):
-    first, second = opened(ROWS), opened([*ROWS[:3], ("x", "y", "0.6")], "b.tsv")
-    assert first.digest != second.digest and opened(ROWS, "c.csv").digest == first.digest

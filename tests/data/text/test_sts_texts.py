@@ -21,39 +21,23 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
 
 
-def test_the_counts_are_those_of_the_paper():
+def test_the_counts_are_those_of_the_paper_and_what_a_part_of_the_texts_holds_of_the_tests():
+    """All the sentences, STS-B's alone, and those of its training split: shares in percent of each set's sentences."""
     texts = sts_texts(real_data())
-    assert texts.counts == COUNTS and sum(COUNTS.values()) == 89_192
-    lines = texts.path.read_text("utf-8").split("\n")
-    assert len(lines) == 89_193 and lines[-1] == "" and all(lines[:-1])
-    assert texts.path.name == "sts-texts.txt" and not texts.warnings
-
-
-def test_the_sentences_of_the_training_split_and_how_many_are_tested_elsewhere():
-    """What is flagged, and the shares that it gives."""
-    train = sts_texts(real_data(), name="stsb-train-texts")
+    assert texts.counts == COUNTS and sum(COUNTS.values()) == 89_192 and not texts.warnings
+    every = texts.path.read_text("utf-8").split("\n")
+    assert len(every) == 89_193 and every[-1] == "" and all(every[:-1]) and texts.path.name == "sts-texts.txt"
+    start, sets = 0, {}
+    for name, count in COUNTS.items():
+        sets[name], start = every[start : start + count], start + count
+    train, alone = (sts_texts(real_data(), name=name) for name in ("stsb-train-texts", "stsb-texts"))
     assert train.counts == {"stsb": 11_498} and train.path.name == "stsb-train-texts.txt"
     known = set(train.path.read_text("utf-8").splitlines())
-    every = sts_texts(real_data()).path.read_text("utf-8").splitlines()
-    start, shares = 0, []
-    for count in list(COUNTS.values())[:5]:
-        tested = every[start : start + count]
-        shares.append(round(100 * sum(text in known for text in tested) / count))
-        start += count
+    shares = [round(100 * sum(text in known for text in texts) / len(texts)) for texts in [*sets.values()][:5]]
     assert shares == [35, 40, 52, 15, 3] and NAMED["stsb-train-texts"].tested == tuple(COUNTS)[:5]
-
-
-def test_stsb_alone_in_the_order_of_its_splits_and_what_it_holds_of_other_tests():
-    texts = sts_texts(real_data(), name="stsb-texts")
-    every = sts_texts(real_data()).path.read_text("utf-8").split("\n")
-    assert texts.counts == {"stsb": 17_256} and texts.path.name == "stsb-texts.txt"
-    lines = texts.path.read_text("utf-8").split("\n")
-    before = sum(COUNTS[f"sts{year}"] for year in range(12, 17))
-    assert lines[:-1] == every[before : before + 17_256]
-    seen, start, shares = set(lines), 0, {}
-    for name, count in COUNTS.items():
-        part = set(every[start : start + count])
-        start, shares[name] = start + count, 100 * len(part & seen) / len(part)
+    lines = alone.path.read_text("utf-8").split("\n")[:-1]
+    assert lines == sets["stsb"] and alone.counts == {"stsb": 17_256} and alone.path.name == "stsb-texts.txt"
+    shares = {name: 100 * len({*texts} & {*lines}) / len({*texts}) for name, texts in sets.items()}
     rounded = {"sts12": 55, "sts13": 54, "sts14": 62, "sts15": 27, "sts16": 9, "stsb": 100, "sick-r": 0}
     assert {name: round(share) for name, share in shares.items()} == rounded
     assert set(NAMED["stsb-texts"].tested) == {name for name, share in shares.items() if share}

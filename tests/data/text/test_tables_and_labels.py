@@ -5,6 +5,7 @@ import json
 import pytest
 
 from stsbench.data.text.store import open_store
+from stsbench.encoders.post.source import read_texts
 
 
 @pytest.mark.parametrize(("lines", "doubt"), [
@@ -17,6 +18,17 @@ def test_what_looks_like_a_table(tmp_path, lines, doubt):
     (tmp_path / "a.txt").write_text("\n".join(lines))
     said = open_store(tmp_path / "a.txt", cache=tmp_path / "cache").doubt()
     assert doubt in said and bool(said) == bool(doubt)
+
+
+def test_a_table_under_the_name_of_a_text_is_told(tmp_path):
+    (tmp_path / "a.txt").write_text("\nfirst\tsecond\na\tb\n")
+    store, said = open_store(tmp_path / "a.txt", drop_blank=True, cache=tmp_path / "cache"), []
+    assert store.doubt().startswith("warning: a.txt:2 contains a tab, and whole lines are taken for sentences")
+    read_texts(tmp_path / "a.txt", said.append)
+    assert store.doubt() in said
+    for name, text in {"b.txt": "a\nb\tc\n", "c.tsv": "sent0\tsent1\na\tb\n"}.items():
+        (tmp_path / name).write_text(text)
+        assert open_store(tmp_path / name, drop_blank=True, cache=tmp_path / "cache").doubt() == ""
 
 
 def labelled(tmp_path, labels, at=48):

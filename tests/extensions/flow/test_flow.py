@@ -89,31 +89,6 @@ def mapped(vector, state, levels, depth, residual=False):
     return np.concatenate([*given, x]), log_determinant
 
 
-def unmapped(z, state, levels, depth, residual=False):
-    """The vector (d,) that `mapped` maps to z."""
-    d = len(z)
-    widths = [d >> level for level in range(1, levels)]
-    given, start = [], 0
-    for width in widths:
-        given.append(z[start : start + width])
-        start += width
-    x = z[start:]
-    for level in reversed(range(levels)):
-        if level < levels - 1:
-            x = np.concatenate([x, given[level]])
-        for step in reversed(range(depth)):
-            name, half = f"levels.{level}.{step}", len(x) // 2
-            scale, shift = _coupled(x, state, name, residual)
-            x = np.concatenate([x[:half], x[half:] / scale - shift])
-            before = np.zeros(len(x))
-            if f"{name}.order" in state:
-                before[state[f"{name}.order"]] = x
-            else:
-                before = x @ np.linalg.inv(_matrix(state, f"{name}.mixing"))
-            x = before / np.exp(3 * state[f"{name}.norm.log_scale"]) - state[f"{name}.norm.shift"]
-    return x
-
-
 def bits(vector, state, levels, depth, residual=False):
     """-log2 p(x) / d under N(z; 0, I) and the change of variables."""
     z, log_determinant = mapped(vector, state, levels, depth, residual)
@@ -169,24 +144,23 @@ def network(permutation="reverse", residual=False, d=8, levels=2, depth=2, **mor
 COUPLINGS = [{}, {"coupling": "affine"}, {"activation": "gatu"}, {"coupling": "affine", "activation": "gatu"}]
 
 
-@pytest.mark.parametrize("permutation", ["reverse", "random", "plu"])
-@pytest.mark.parametrize("residual", [False, True])
-@pytest.mark.parametrize("more", COUPLINGS)
-def test_the_map_is_that_of_plain_loops_and_can_be_undone(permutation, residual, more):
+@pytest.mark.parametrize(("permutation", "residual", "more"), [
+    ("reverse", False, {}), ("random", True, COUPLINGS[1]), ("plu", False, COUPLINGS[2]), ("plu", True, COUPLINGS[3]),
+])
+def test_the_map_is_that_of_plain_loops(permutation, residual, more):
     glow, state = network(permutation, residual, **more)
     x = torch.from_numpy(crowded(5)).double()
     z = glow(x).detach().numpy()
     for row in range(len(x)):
         expected, _ = mapped(x[row].numpy(), state, 2, 2, residual)
         assert np.abs(z[row] - expected).max() < 1e-10
-        assert np.abs(unmapped(z[row], state, 2, 2, residual) - x[row].numpy()).max() < 1e-10
     expected = [bits(row, state, 2, 2, residual) for row in x.numpy()]
     assert np.abs(glow.bits_per_dimension(x).detach().numpy() - expected).max() < 1e-10
 
 
-@pytest.mark.parametrize(("levels", "depth"), [(1, 1), (2, 3), (3, 2)])
-@pytest.mark.parametrize("permutation", ["reverse", "plu"])
-@pytest.mark.parametrize("more", COUPLINGS)
+@pytest.mark.parametrize(("levels", "depth", "permutation", "more"), [
+    (1, 1, "reverse", {}), (2, 3, "plu", COUPLINGS[1]), (3, 2, "reverse", COUPLINGS[3]), (2, 2, "plu", COUPLINGS[2]),
+])
 def test_the_log_determinant_is_that_of_autograds_jacobian(levels, depth, permutation, more):
     glow, _ = network(permutation, residual=True, levels=levels, depth=depth, **more)
     for row in torch.from_numpy(crowded(3, seed=levels)).double():
@@ -207,21 +181,24 @@ def test_a_learned_matrix_is_a_random_rotation_at_first():
     assert {name for name, _ in mixing.named_parameters()} == {"lower", "upper", "log_scale"}
 
 
-@pytest.mark.parametrize("changed", [{"permutation": "plu"}, {"coupling": "affine"}, {"activation": "gatu"}])
+@pytest.mark.parametrize("changed", [{}, {"permutation": "plu"}, {"coupling": "affine"}, {"activation": "gatu"}])
 def test_the_first_batch_passes_actnorms_that_it_has_set(changed):
-    """Before any training an affine coupling scales its half by sigmoid(2)."""
-    more = dict(changed)
-    glow = Glow(8, 1, 1, 32, more.pop("permutation", "reverse"), False, torch.Generator().manual_seed(0), **more).double()
+    """It comes out with mean 0 and variance 1; before any training an affine coupling scales its half by sigmoid(2)."""
+    more, levels = dict(changed), 1 if changed else 3
+    glow = Glow(8, levels, levels, 32, more.pop("permutation", "reverse"), False, torch.Generator().manual_seed(0),
+                **more).double()
     batch = torch.from_numpy(crowded(64)).double()
-    z = glow.initialise(batch)
+    z, hidden = glow.initialise(batch), glow.levels[0][0].network
     assert torch.equal(glow(batch), z)
     scale = torch.tensor([1.0] * 4 + [torch.sigmoid(torch.tensor(2.0)) if "coupling" in changed else 1.0] * 4)
-    if "permutation" not in changed:
+    if "permutation" not in changed:  # 1e-6 is added to each standard deviation
         assert ((z / scale).var(0, unbiased=False) - 1).abs().max() < 1e-4 and z.mean(0).abs().max() < 1e-10
     if "activation" in changed:
-        hidden = glow.levels[0][0].network
         inner = torch.relu(hidden.first_norm(hidden.first(z[:, :4])))
         assert hidden.gate_norm(hidden.gate(inner)).mean(0).abs().max() < 1e-10
+    if not changed:  # the coupling networks' own actnorms, too
+        first = glow.levels[0][0]
+        assert hidden.first_norm(hidden.first(first.norm(batch)[:, first.order][:, :4])).mean(0).abs().max() < 1e-10
 
 
 def test_settings_that_came_later_leave_names_and_digests_as_they_were():
@@ -230,18 +207,6 @@ def test_settings_that_came_later_leave_names_and_digests_as_they_were():
     affine = Flow({"coupling": "affine"})
     assert affine.settings()["coupling"] == "affine" and affine.unfitted().settings() == affine.settings()
     assert Chain.parse(Chain([affine]).spelled()).spelled() == Chain([affine]).spelled()
-
-
-def test_the_first_batch_comes_out_with_mean_0_and_variance_1():
-    glow = Glow(8, 3, 3, 32, "reverse", False, torch.Generator().manual_seed(0)).double()
-    batch = torch.from_numpy(crowded(64)).double()
-    z = glow.initialise(batch)
-    assert z.mean(0).abs().max() < 1e-10
-    assert (z.var(0, unbiased=False) - 1).abs().max() < 1e-4  # 1e-6 is added to each standard deviation
-    assert torch.equal(glow(batch), z)
-    hidden = glow.levels[0][0].network
-    inner = hidden.first_norm(hidden.first(glow.levels[0][0].norm(batch)[:, glow.levels[0][0].order][:, :4]))
-    assert inner.mean(0).abs().max() < 1e-10  # the coupling networks' own actnorms, too
 
 
 def test_the_objective_adds_up_the_means_of_both_sides():
@@ -279,10 +244,10 @@ def test_one_pass_over_sts_b_is_269_updates():
 
 def test_fitting_brings_the_vectors_nearer_to_a_normal_distribution():
     vectors = crowded(512)
-    short, long = (Flow({**SMALL, "epochs": epochs}).fit(Vectors(vectors)) for epochs in (0.1, 30))
+    short, long = (Flow({**SMALL, "epochs": epochs}).fit(Vectors(vectors)) for epochs in (0.1, 15))
     before, after = (np.mean([bits(row, flow.state(), 2, 2) for row in vectors[:40]]) for flow in (short, long))
     assert after < before - 0.1
-    assert "480 updates on texts@0" in long.notes[0]
+    assert "240 updates on texts@0" in long.notes[0]
 
 
 def test_the_same_seed_gives_the_same_flow_and_its_state_restores_it():
@@ -297,15 +262,15 @@ def test_the_same_seed_gives_the_same_flow_and_its_state_restores_it():
     assert np.abs(whole[3] - one[0]).max() < 1e-5  # a row depends on itself alone
 
 
-@pytest.mark.parametrize("changed", [
-    {"levels": 1}, {"depth": 1}, {"width": 5}, {"permutation": "random"}, {"permutation": "plu"}, {"residual": True},
-    {"coupling": "affine"}, {"activation": "gatu"}, {"learning_rate": 1e-2}, {"epochs": 2.0}, {"batch_size": 16},
-    {"dropout": True}, {"seed": 1},
-])
-def test_every_setting_changes_the_vectors(changed):
+def test_every_setting_changes_the_vectors():
     source, vectors = Vectors(crowded(100, sides=2)), crowded(9, seed=5)
-    plain, other = (Flow(settings).fit(source).transform(vectors) for settings in (SMALL, SMALL | changed))
-    assert np.abs(plain - other).max() > 1e-5
+    plain = Flow(SMALL).fit(source).transform(vectors)
+    for changed in (
+        {"levels": 1}, {"depth": 1}, {"width": 5}, {"permutation": "random"}, {"permutation": "plu"}, {"residual": True},
+        {"coupling": "affine"}, {"activation": "gatu"}, {"learning_rate": 1e-2}, {"epochs": 2.0}, {"batch_size": 16},
+        {"dropout": True}, {"seed": 1},
+    ):
+        assert np.abs(plain - Flow(SMALL | changed).fit(source).transform(vectors)).max() > 1e-5, changed
 
 
 def test_what_cannot_be_fitted_is_one_line():
@@ -351,16 +316,14 @@ def test_it_is_fitted_and_applied_on_a_device(model, data, tmp_path):
     np.testing.assert_allclose(vectors, load_encoder(str(out), device="cpu").encode(SENTENCES), atol=2e-4)
 
 
-@pytest.mark.parametrize("state", [
-    torch.inference_mode, torch.no_grad, lambda: torch.autocast("cpu", dtype=torch.bfloat16), lambda: torch.device("meta"),
-])
-def test_vectors_do_not_depend_on_how_torch_is_set(model, state):
+def test_vectors_do_not_depend_on_how_torch_is_set(model):
     def vectors():
         encoder = load_encoder(str(model), pooler="mean", offline=True)
         chain = Chain.parse("whitening:dimensions=8+flow:epochs=1,batch_size=8")
         return PostProcessed(encoder, chain).fit(FITTED, "x@1").encode(SENTENCES)
 
     plain, before = vectors(), torch.get_rng_state()
-    with state():
-        assert np.array_equal(plain, vectors())
+    for state in (torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16), torch.device("meta")):
+        with state:
+            assert np.array_equal(plain, vectors())
     assert torch.equal(torch.get_rng_state(), before)

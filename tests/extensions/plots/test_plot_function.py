@@ -1,6 +1,7 @@
 """`stsbench plot` and `stsbench.plot` draw the same picture, byte for byte; and a run draws itself."""
 
 import json
+import xml.etree.ElementTree as ET
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from training_logs import write_run
 from training_runs import one_thread  # noqa: F401
 
 import stsbench
+from stsbench.display.style import COLUMN
 from stsbench.training.runs.finish import load_trained
 
 pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
@@ -20,15 +22,21 @@ HASHED = "python:mine_cli:hashed"
 
 @pytest.mark.parametrize("picture", ["similarity", "geometry", "spectrum"])
 def test_plot(cli, place, picture):
-    runs = [stsbench.evaluate(HASHED, sample=True, protocols="geometry", resamples=0, output="geometry")] * 2
+    runs = [stsbench.evaluate(HASHED, sample=True, protocols="geometry", tasks="STS-B", output="geometry")] * 2
     code, out, _ = cli("plot", picture, "geometry", "geometry")
     assert code == 0 and out.split() == [f"{picture}.png", f"{picture}.svg"]
+    png, svg = (Path(f"{picture}.{kind}").read_bytes() for kind in ("png", "svg"))
+    assert png.startswith(b"\x89PNG\r\n\x1a\n") and b"IEND" in png[-12:] and ET.fromstring(svg).tag.endswith("svg")
+    width = int.from_bytes(png[16:20], "big") / 300
+    assert width == pytest.approx(6.9 if picture == "similarity" else COLUMN, abs=0.01)
     figure = stsbench.plot(picture, runs, output="by-function")
     for kind in ("png", "svg"):
         assert Path(f"{picture}.{kind}").read_bytes() == Path(f"by-function.{kind}").read_bytes()
     assert figure._repr_svg_().rstrip().endswith("</svg>")
     before = set(place.iterdir())
     assert stsbench.plot(picture, "geometry").axes and set(place.iterdir()) == before
+    stsbench.plot(picture, "geometry", output="new/only.svg")  # a suffix chooses the format
+    assert [path.name for path in Path("new").iterdir()] == ["only.svg"]
 
 
 def made_by_training(folder):

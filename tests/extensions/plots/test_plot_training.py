@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -83,15 +84,6 @@ def test_the_lines_are_the_logs_values(tmp_path):
         np.testing.assert_array_equal(curve.get_xdata(), logged[0])
         expected = [logged[1][max(0, i - 1) : i + 2].mean() if 0 < i < 39 else logged[1][i] for i in range(40)]
         np.testing.assert_allclose(curve.get_ydata(), expected, rtol=1e-12)  # 5 % of 40 points: one to each side
-
-
-def test_a_short_curve_is_drawn_as_it_is(tmp_path):
-    lines = write_run(tmp_path, (("main", 40),), dev=None)
-    panels, figure = drawn(training, tmp_path)
-    [curve] = of(panels["loss: contrastive"], "_curve")
-    np.testing.assert_array_equal(curve.get_xydata().T, values(lines, "main", "terms.contrastive"))
-    assert not of(panels["loss: contrastive"], "_raw") and figure.get_supxlabel() == ""
-    assert list(panels) == ["loss: contrastive", "learning rate", "gradient norm"]
 
 
 def test_smoothing_has_no_lag_and_keeps_lines_straight():
@@ -191,16 +183,13 @@ def test_texts_cover_neither_one_another_nor_leave_the_picture(tmp_path):
         write_divergence(tmp_path / "d" / f"a-run-with-a-rather-long-name-{number}", seed=number)
     write_run(tmp_path / "plain")
     staged, diverging = sorted(tmp_path.glob("a-*")), sorted((tmp_path / "d").iterdir())[:2]
-    for folders in ([*staged, tmp_path / "plain"], [tmp_path / "plain"], staged, staged[:1]):
+    for folders in ([*staged, tmp_path / "plain"], staged[:1]):
         assert_apart(drawn(training, *folders)[1], slack=0.5)
-    for folders in (diverging[:1], diverging):
-        assert_apart(drawn(divergence, *folders)[1])
-
-
-@pytest.mark.parametrize("texts", range(5))
-def test_texts_of_losses_by_token_cover_neither_one_another_nor_leave_the_picture(texts):
-    texts = [PAIR, PAIR[:1], [" ".join(["responsibility"] * 30)], ["i"], [*PAIR, "a b c", LONG]][texts]
-    assert_apart(losses_drawn(texts, [losses_of(text) for text in texts]), slack=1, ticks=True)
+    assert_apart(drawn(divergence, *diverging)[1])
+    with pytest.raises(StsbenchError, match=r"plain has no divergence in its log: diffaug logs it"):
+        drawn(divergence, tmp_path / "plain")
+    for texts in (PAIR, [" ".join(["responsibility"] * 30)], ["i"], [*PAIR, "a b c", "word " * 40]):
+        assert_apart(losses_drawn(texts, [losses_of(text) for text in texts]), slack=1, ticks=True)
 
 
 def test_logs_that_do_not_belong_together_or_lack_their_start_are_one_line(tmp_path):
@@ -226,6 +215,12 @@ def test_a_loss_that_became_nan_is_drawn_up_to_there(tmp_path):
     panels, _ = drawn(training, tmp_path)
     raw = of(panels["loss: contrastive"], "_raw")[0].get_ydata()
     assert np.isnan(raw[-1]) and np.isfinite(raw[:-1]).all()
+    lines = write_run(tmp_path / "short", (("main", 40),), dev=None)  # a short curve is drawn as it is
+    panels, figure = drawn(training, tmp_path / "short")
+    [curve] = of(panels["loss: contrastive"], "_curve")
+    np.testing.assert_array_equal(curve.get_xydata().T, values(lines, "main", "terms.contrastive"))
+    assert not of(panels["loss: contrastive"], "_raw") and figure.get_supxlabel() == ""
+    assert list(panels) == ["loss: contrastive", "learning rate", "gradient norm"]
 
 
 DELTA, RAW = "δ, vectors of length 1", "δ, vectors as they are"
@@ -296,14 +291,6 @@ def test_runs_without_prefix_or_of_another_length(tmp_path):
     assert [each.tolist() for each in points(panels["sts-b dev"], "_best")] == [[], [[kept["step"], kept["score"]]]]
 
 
-def test_a_run_without_these_numbers(tmp_path):
-    (tmp_path / "plain").mkdir()
-    lines = lines_of()
-    (tmp_path / "plain" / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
-    with pytest.raises(StsbenchError, match=r"plain has no divergence in its log: diffaug logs it"):
-        drawn(divergence, tmp_path / "plain")
-
-
 PAIR = ["a red dog eats", "the unbelievably small dog that eats $ 5 and $ 6 of food ."]
 
 
@@ -311,19 +298,9 @@ def losses_of(text):
     return [(word, 0.1 + 0.3 * len(word), 0.1 if word in ("a", "the", ".") else 1 / len(word)) for word in text.split()]
 
 
-class Double:
-    """A method of which only the losses matter."""
-
-    def token_losses(self, texts):
-        return [losses_of(text) for text in texts]
-
-
-@pytest.fixture
-def double(monkeypatch):
-    monkeypatch.setattr(finish, "load_trained", lambda run, method=None: Double())
-
-
-def test_the_bars_are_the_losses(double, tmp_path):
+def test_the_bars_are_the_losses(monkeypatch, tmp_path):
+    double = SimpleNamespace(token_losses=lambda texts: [losses_of(text) for text in texts])
+    monkeypatch.setattr(finish, "load_trained", lambda run, method=None: double)
     with style():
         panels = token_loss.figure(tmp_path, PAIR).axes
     assert len(panels) == 2
@@ -344,38 +321,23 @@ def test_the_bars_are_the_losses(double, tmp_path):
     assert panels[0].get_ylim() == panels[1].get_ylim() and panels[0].get_xlim() == panels[1].get_xlim()
     [legend] = panels[0].get_figure().legends
     assert [text.get_text() for text in legend.get_texts()] == ["loss", "loss × weight"]
-
-
-LONG = "word " * 40
-
-
-def test_dollars_are_no_formula():
-    """Two dollars in one label or title would be mathematics to matplotlib, and its spelling lost."""
-    text = "$a_b$ costs 5$"
-    panel = losses_drawn([text], [losses_of(text)]).axes[0]
-    for label in (*panel.get_xticklabels(), panel._left_title):
-        assert not label.get_parse_math()
-
-
-def test_a_long_text_is_cut_above_its_panel_only():
-    panel = losses_drawn([LONG], [losses_of(LONG)]).axes[0]
-    assert "word…”: mean" in panel.get_title(loc="left")
-    assert len(panel.get_xticklabels()) == 40
-
-
-def test_a_text_without_tokens_is_named(double, tmp_path):
     with pytest.raises(StsbenchError, match="the text '' has no token with a loss"):
         token_loss.figure(tmp_path, ["a", ""])
-
-
-def test_a_method_without_such_losses_says_so(tmp_path, monkeypatch):
-    class Plain:
-        name = "plain"
-
-    monkeypatch.setattr(finish, "load_trained", lambda run, method=None: Plain())
+    monkeypatch.setattr(finish, "load_trained", lambda run, method=None: SimpleNamespace(name="plain"))
     with pytest.raises(StsbenchError, match="the method plain has no loss token by token"):
         call("token-loss", tmp_path, "--text", "a")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_text_above_its_panel():
+    """A long one is cut there only; two dollars in one label or title would be mathematics to matplotlib."""
+    panel = losses_drawn(["word " * 40], [losses_of("word " * 40)]).axes[0]
+    assert "word…”: mean" in panel.get_title(loc="left") and len(panel.get_xticklabels()) == 40
+    text = "$a_b$ costs 5$"
+    panel = losses_drawn([text], [losses_of(text)]).axes[0]
+    assert not any(label.get_parse_math() for label in (*panel.get_xticklabels(), panel._left_title))
+
+
 
 
 def losses_drawn(texts, losses):

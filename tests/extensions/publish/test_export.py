@@ -13,7 +13,6 @@ from tiny_models import build, sentences
 import stsbench
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
-from stsbench.evaluation import api
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.run_file import load_records
 from stsbench.extensions.publish.export import RECORDS, export_json
@@ -32,13 +31,13 @@ def contents(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("to", ["json", "model-card", "model-index"])
-def test_export(cli, measured, to):
-    code, out, _ = cli("export", "run", "--to", to, "--output", "by-command")
-    files = stsbench.export(measured, to, "by-function")
-    assert code == 0 and [path.name for path in files] == [Path(line).name for line in out.splitlines()]
-    assert contents("by-command") == contents("by-function")
-    assert stsbench.export("run", to)[0].parent == Path(f"run-{to}").resolve()
+def test_export(cli, measured):
+    for to in ("json", "model-card", "model-index"):
+        code, out, _ = cli("export", "run", "--to", to, "--output", f"{to}-by-command")
+        files = stsbench.export(measured, to, f"{to}-by-function")
+        assert code == 0 and [path.name for path in files] == [Path(line).name for line in out.splitlines()]
+        assert contents(f"{to}-by-command") == contents(f"{to}-by-function")
+        assert stsbench.export("run", to)[0].parent == Path(f"run-{to}").resolve()
 
 
 def test_a_training_run_exports_as_the_model_that_it_kept(place, cli):
@@ -58,33 +57,21 @@ def test_a_training_run_exports_as_the_model_that_it_kept(place, cli):
     assert "already there" in cli(*words)[2]
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    where = tmp_path_factory.mktemp("runs") / "run"
-    return api.evaluate("lexical:token-set", output=where, sample=True, tasks=["STS-B", "STS12"], resamples=30).folder
-
-
-def read_back(path):
-    """(name, record) of every object in the file."""
-    objects = json.loads(path.read_text("utf-8"))
-    return [(stated.pop("name"), Record.model_validate(stated)) for stated in objects]
-
-
-def test_every_record_comes_back_in_the_order_of_measuring(run, tmp_path):
-    [path] = export_json(run, tmp_path / "out")
-    assert path == tmp_path / "out" / RECORDS and list(path.parent.iterdir()) == [path]
-    assert read_back(path) == [(pseudo.name, record) for pseudo, record in load_records(run)]
-    assert "similarity" not in {key for stated in json.loads(path.read_text("utf-8")) for key in stated}
-
-
-def test_nothing_is_overwritten_and_a_damaged_run_gives_nothing(run, tmp_path):
-    export_json(run, tmp_path / "out")
-    before = (tmp_path / "out" / RECORDS).read_bytes()
+def test_every_record_comes_back_in_the_order_of_measuring(measured, place):
+    """Nothing is overwritten, and a damaged run gives nothing."""
+    run = measured.folder
+    [path] = export_json(run, place / "out")
+    assert path == place / "out" / RECORDS and list(path.parent.iterdir()) == [path]
+    before = path.read_bytes()
+    objects = json.loads(before)
+    assert [(each.pop("name"), Record.model_validate(each)) for each in objects] == [
+        (pseudo.name, record) for pseudo, record in load_records(run)]
+    assert "similarity" not in {key for each in objects for key in each}
     with pytest.raises(StsbenchError, match="is already there"):
-        export_json(run, tmp_path / "out")
-    assert (tmp_path / "out" / RECORDS).read_bytes() == before
-    copy = shutil.copytree(run, tmp_path / "copy")
-    path = edit(copy, lambda row: row.record["data"].update(n=-1))
+        export_json(run, place / "out")
+    assert path.read_bytes() == before
+    copy = shutil.copytree(run, place / "copy")
+    damaged = edit(copy, lambda row: row.record["data"].update(n=-1))
     with pytest.raises(StsbenchError) as caught:
-        export_json(copy, tmp_path / "other")
-    assert str(caught.value).startswith(f"{path} is not a valid record: data.n: ") and not (tmp_path / "other").exists()
+        export_json(copy, place / "other")
+    assert str(caught.value).startswith(f"{damaged} is not a valid record: data.n: ") and not (place / "other").exists()

@@ -63,7 +63,7 @@ def test_every_method_has_a_case():
     assert {method_name(options) for options, *_ in LOSSES.values()} | NEVER == set(names(GROUP))
 
 
-@pytest.mark.parametrize("case", LOSSES)
+@pytest.mark.parametrize("case", ["simcse-queue", "esimcse", "ct", "diffcse", "sbert", "mirror-bert", "consert-sup"])
 def test_a_resumed_training_is_the_one_that_was_not_stopped(place, tmp_path, case):
     options, pooler, *data = LOSSES[case]
     columns = Dataset.from_dict(COLUMNS[data[0] if data else None])
@@ -149,7 +149,7 @@ class Lookalike(TrainerCallback):
                        torch.load(buffer, weights_only=False)]
 
 
-@pytest.mark.parametrize("case", ["esimcse", "ct", "simcse-queue", "cosent", "diffcse"])
+@pytest.mark.parametrize("case", ["esimcse", "ct", "cosent", "diffcse"])
 def test_a_copy_of_a_loss_in_training_goes_on_as_the_loss_does(place, loaded, tmp_path, case):
     options, pooler, *data = LOSSES[case]
     model = sentence_transformer(place, pooler)

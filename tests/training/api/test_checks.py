@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import light_process
 import numpy as np
 import pytest
@@ -23,7 +25,6 @@ from stsbench.training.api.checks import (
     check_views,
 )
 from stsbench.training.recipes.method_plan import MethodPlan
-from stsbench.training.recipes.methods import load_method
 from stsbench.training.recipes.sections import SemiSettings
 
 TEXTS = ["A baker.", "Two nurses wait at a tram stop."]
@@ -112,15 +113,7 @@ def test_wrong_terms(method):
         check_terms(method, {"a": Term(value.detach(), 2)})
 
 
-def test_wrong_rates(method):
-    method.rates = lambda: {"backbone.": 0.5}
-    assert check_rates(method) == {"backbone.": 0.5}
-    method.rates = lambda: {"head.": 2}
-    with pytest.raises(StsbenchError, match=r"no parameter's name begins with 'head\.'"):
-        check_rates(method)
-
-
-def test_a_wrong_class(backbone):
+def test_a_wrong_class(backbone, method):
     class Forgets(Plain):
         def __init__(self, backbone, options):
             self.width = 3
@@ -133,40 +126,41 @@ def test_a_wrong_class(backbone):
         def inference(self):
             return None
 
-    with pytest.raises(StsbenchError, match=rf"Forgets.__init__ {AT} must call super\(\).__init__\(backbone, options\)"):
-        check_instance(Forgets(backbone, Options()), backbone)
-    with pytest.raises(StsbenchError, match=f"Instance.needs {AT} must be a class method: write @classmethod above it"):
-        check_class(Instance, "it")
-    with pytest.raises(StsbenchError, match=rf"Nothing.inference {AT} must give an Inference\(.*\), not NoneType"):
-        check_inference(Nothing(backbone, Options()))
-    assert isinstance(Plain(backbone, Options()).inference(), Inference)
-
-
-@pytest.mark.parametrize(("needs", "message"), [
-    ({"dropout": True}, f"Wrong.needs {AT} must give a Needs, not dict"),
-    (Needs(labelled={"joint": "only"}), f"Wrong.needs {AT}: labelled names the stage 'joint', and there are main"),
-    (Needs(labelled="some"), f"Wrong.needs {AT}: labelled must be 'none' or 'only' or 'with', not 'some', for stage main"),
-])
-def test_wrong_needs(tmp_path, needs, message):
-    class Wrong(Plain):
-        @classmethod
-        def needs(cls, options):
-            return needs
-
-    with pytest.raises(StsbenchError, match=message):
-        plan = MethodPlan(Wrong, Options())
-        check_stages(Wrong, {"main": plan.labelled("main")})
-
-
-def test_what_a_class_needs_is_not_a_method_of_its_own():
     class Stray(Plain):
         @classmethod
         def group_size(cls, options):
             return 2
 
-    told = r"is not read from the class: let needs\(cls, options\) give Needs\(group_size=\.\.\.\)"
-    with pytest.raises(StsbenchError, match=f"^Stray.group_size {AT} {told}$"):
-        check_class(Stray, "it")
+    class Wrong(Plain):
+        given: ClassVar = {"dropout": True}
+
+        @classmethod
+        def needs(cls, options):
+            return cls.given
+
+    def told(call, message):
+        with pytest.raises(StsbenchError, match=message):
+            call()
+
+    told(lambda: check_instance(Forgets(backbone, Options()), backbone),
+         rf"Forgets.__init__ {AT} must call super\(\).__init__\(backbone, options\)")
+    told(lambda: check_class(Instance, "it"), f"Instance.needs {AT} must be a class method: write @classmethod above it")
+    told(lambda: check_class(Stray, "it"),
+         rf"^Stray.group_size {AT} is not read from the class: let needs\(cls, options\) give Needs\(group_size=\.\.\.\)$")
+    told(lambda: check_inference(Nothing(backbone, Options())), rf"Nothing.inference {AT} must give an Inference\(.*\)")
+    assert isinstance(method.inference(), Inference) and check_class(Plain, "it") is Plain
+    def of_wrong(stage):
+        return MethodPlan(Wrong, Options()).labelled(stage)
+
+    told(lambda: of_wrong("main"), f"Wrong.needs {AT} must give a Needs, not dict")
+    for labelled, why in (({"joint": "only"}, "labelled names the stage 'joint', and there are main"),
+                          ("some", "labelled must be 'none' or 'only' or 'with', not 'some', for stage main")):
+        Wrong.given = Needs(labelled=labelled)
+        told(lambda: check_stages(Wrong, {"main": of_wrong("main")}), f"Wrong.needs {AT}: {why}")
+    method.rates = lambda: {"backbone.": 0.5}
+    assert check_rates(method) == {"backbone.": 0.5}
+    method.rates = lambda: {"head.": 2}
+    told(lambda: check_rates(method), r"no parameter's name begins with 'head\.'")
 
 
 def test_the_stages_of_a_run_go_by_the_options(backbone):
@@ -192,17 +186,6 @@ def test_the_stages_of_a_run_go_by_the_options(backbone):
     for named in ("second first", "", "third", "first first"):
         with pytest.raises(StsbenchError, match=rf"Chosen.stages_for {AT} must give a tuple of stages \(first, second\)"):
             _ = plan(named).stages
-
-
-def test_only_methods_are_offered(tmp_path):
-    file = tmp_path / "mirror.py"
-    file.write_text(
-        "from stsbench.training.api import Method, Options\n"
-        "class MirrorBERTOptions(Options): ...\n"
-        "class MirrorBERT(Method): ...\n"
-    )
-    with pytest.raises(StsbenchError, match=r"has no class MirrorBart; did you mean MirrorBERT\?"):
-        load_method(f"{file}:MirrorBart")
 
 
 # --- the packages' doors ---

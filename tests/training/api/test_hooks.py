@@ -66,10 +66,3 @@ def needing(field):
 def test_a_hook_or_a_choice_that_fails_is_named(place, tmp_path, hook, code):
     with pytest.raises(StsbenchError, match=rf"^Toy{hook}\(toy\.py:\d+\): KeyError: 'what is not there'$"):
         trained(place, tmp_path, code)
-
-
-@pytest.mark.parametrize("stages", ["()", '("main", "more")'])
-def test_stages_that_there_are_not(place, tmp_path, stages):
-    code = f"    @classmethod\n    def stages_for(cls, options):\n        return {stages}\n"
-    with pytest.raises(StsbenchError, match=r"stages_for .* must give a tuple of stages \(main\)"):
-        trained(place, tmp_path, code)

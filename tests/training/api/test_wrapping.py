@@ -5,7 +5,7 @@ from __future__ import annotations
 import guided_oracle
 import pytest
 import torch
-from guided_oracle import naive_guided
+from guided_oracle import guides_of
 from info_nce_oracle import naive_info_nce, naive_nt_xent
 from sentence_transformers.sentence_transformer.losses import (
     AnglELoss,
@@ -14,9 +14,6 @@ from sentence_transformers.sentence_transformer.losses import (
     MatryoshkaLoss,
     MultipleNegativesRankingLoss,
 )
-from torch import nn
-from torch.nn.functional import normalize
-from two_processes import both_find
 
 from stsbench.errors import StsbenchError
 from stsbench.losses.guided import GuideRule
@@ -34,22 +31,11 @@ from stsbench.training.api.contrasting import (
 
 N, D = 6, 8
 DIMS = ((8, 1.0), (5, 0.5), (2, 2.0))
-SPLITS = [(4, 2), (1, 5)]
-PLAIN = GuideRule(contrast_anchors=False, contrast_positives=False)
 
 
 def drawn(seed, blocks, rows=N, width=D):
     numbers = torch.Generator().manual_seed(seed)
     return [torch.randn(rows, width, generator=numbers, dtype=torch.float64).requires_grad_() for _ in range(blocks)]
-
-
-def guide_of(seed, blocks, rows=N):
-    """The guide's vectors, positives near their anchors, and its cosines as a batch holds them."""
-    first, *others = (block.detach() for block in drawn(seed, blocks, rows, 4))
-    guides = [first, *(first + 0.8 * block for block in others)]
-    a, p, *negatives = (normalize(block, dim=1) for block in guides)
-    columns = [a @ p.T, *(a @ block.T for block in negatives), a @ a.T, p @ p.T]
-    return guides, torch.cat(columns, dim=1)
 
 
 def term(wrapping, vectors, shares=None, mode="exact", **options):
@@ -62,6 +48,7 @@ def differ(one, other, vectors):
     return max(float((a - b).abs().max()) for a, b in pairs)
 
 
+PLAIN = GuideRule(contrast_anchors=False, contrast_positives=False)
 GRADED = torch.tensor([0.0, 3.0, 1.0, 3.0, 2.0, 0.0])
 GIST = GuideRule(margin=0.2, diagonals="by_guide")
 RANKED = {"cosent": (pair_cosines, CoSENTLoss), "angle": (pair_angles, AnglELoss)}
@@ -70,7 +57,7 @@ RANKED = {"cosent": (pair_cosines, CoSENTLoss), "angle": (pair_angles, AnglELoss
 @pytest.mark.parametrize(("name", "blocks"), [("plain", 0), ("plain", 1), ("plain", 2), ("gist", 1), ("cosent", 0),
                                               ("angle", 0)])
 def test_matryoshka_is_the_librarys_around_its_own_losses(tmp_path, name, blocks):
-    vectors, (guides, cosines) = drawn(1, 2 + blocks), guide_of(3, 2 + blocks)
+    vectors, (guides, cosines) = drawn(1, 2 + blocks), guides_of(N, 2 + blocks)
     tokens = guided_oracle.tokenizer(tmp_path)
     model = guided_oracle.Vectors(D, tokens)
     if name == "plain":
@@ -146,124 +133,30 @@ def test_further_terms_see_whole_vectors_and_calls_are_counted():
     assert wrapping.calls == 2 and [call[0].shape for call in calls] == [(N, D)] * 2
 
 
-@pytest.mark.parametrize(("wrapping", "options", "message"), [
-    (Wrapping(((9, 1.0),)), {}, "matryoshka.dims 9 is more than the 8 numbers"),
-    (Wrapping(DIMS), {"similarity": "dot"}, "matryoshka: shortened vectors are normalised"),
-    (Wrapping((), GuideRule(), torch.zeros(N, N)), {"similarity": "dot"}, "set guide.contrast_anchors"),
-    (Wrapping((), GuideRule()), {}, "guide: labelled rows are contrasted"),
-    (Wrapping((), GuideRule(), torch.zeros(3, 3)), {}, "other texts than the rows"),
-])
-def test_what_is_refused(wrapping, options, message):
-    with pytest.raises(StsbenchError, match=message):
-        term(wrapping, drawn(9, 2), **options)
-
-
-def test_what_a_guide_of_nt_xent_refuses():
-    first, second = drawn(10, 2)
+def test_what_is_refused():
+    for wrapping, options, message in (
+        (Wrapping(((9, 1.0),)), {}, "matryoshka.dims 9 is more than the 8 numbers"),
+        (Wrapping(DIMS), {"similarity": "dot"}, "matryoshka: shortened vectors are normalised"),
+        (Wrapping((), GuideRule(), torch.zeros(N, N)), {"similarity": "dot"}, "set guide.contrast_anchors"),
+        (Wrapping((), GuideRule()), {}, "guide: labelled rows are contrasted"),
+        (Wrapping((), GuideRule(), torch.zeros(3, 3)), {}, "other texts than the rows"),
+    ):
+        with pytest.raises(StsbenchError, match=message):
+            term(wrapping, drawn(9, 2), **options)
+    with pytest.raises(StsbenchError, match="other texts than those of the rows"):
+        term(Wrapping((), PLAIN, torch.zeros(N, N)), drawn(11, 3))
     for rule, columns, message in (
         (PLAIN, N, "guide.contrast_anchors has no effect"), (GuideRule(diagonals="by_guide"), N, "guide.diagonals has no"),
         (GuideRule(), 3 * N, "takes plain sentences"),
     ):
         with pytest.raises(StsbenchError, match=message), wrapped(Wrapping((), rule, torch.zeros(N, columns))):
-            contrast_views(first, second, Shares((N,)))
-    with pytest.raises(StsbenchError, match="other texts than those of the rows"):
-        term(Wrapping((), PLAIN, torch.zeros(N, N)), drawn(11, 3))
+            contrast_views(*drawn(10, 2), Shares((N,)))
 
 
-class Encoder(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(3)
-        self.layers = nn.Sequential(nn.Linear(D, 6), nn.Tanh(), nn.Linear(6, D)).double()
-
-    def forward(self, views):
-        return self.layers(torch.stack(views)).unbind()
-
-
-RULES = {"gist": GuideRule(margin=0.2), "plain": PLAIN,
-         "multicsr": GuideRule("fixed", phi=0.6, contrast_anchors=False, contrast_positives=False, masked="zero",
-                               loss="bce_of_softmax")}
-
-
-def values(count):
-    return [block.detach() for block in drawn(12, 3, count)], guide_of(13, 3, count)
-
-
-def find(rank):
-    results = {}
-    for split in SPLITS:
-        shares = Shares(split, rank)
-        rows = slice(shares.start, shares.start + split[rank])
-        blocks, (_, cosines) = values(sum(split))
-        for name, rule in RULES.items():
-            for mode in ("exact", "simcse", "local"):
-                encoder = nn.parallel.DistributedDataParallel(Encoder())
-                wrapping = Wrapping(DIMS, rule, cosines[rows])
-                one = term(wrapping, encoder([block[rows] for block in blocks]), shares, mode)
-                counts = torch.tensor([float(one.count), one.value.item() * one.count], dtype=torch.float64)
-                torch.distributed.all_reduce(counts)
-                (one.value * 2 * one.count / counts[0]).backward()  # the loop's scaling, before DDP's mean
-                results[split, name, mode] = (
-                    (counts[1] / counts[0]).item(), [weight.grad for weight in encoder.parameters()])
-        encoder = nn.parallel.DistributedDataParallel(Encoder())
-        first, second = encoder([block[rows] for block in blocks[:2]])
-        with wrapped(Wrapping(DIMS)):
-            ranked = rank_pairs([(first, second)], pair_cosines, GRADED[: sum(split)][rows], shares)
-        (ranked.value * 2 * ranked.count / sum(split)).backward()
-        results[split, "ranked"] = ranked.value.item(), [weight.grad for weight in encoder.parameters()]
-    return results
-
-
-@pytest.fixture(scope="module")
-def both(tmp_path_factory):
-    return both_find(tmp_path_factory.mktemp("wrapping"), find)
-
-
-def alone(blocks, cosines, rule, weight=1.0):
-    encoder = Encoder()
-    value = term(Wrapping(DIMS, rule, cosines), encoder(blocks)).value
-    (weight * value).backward()
-    return value.item(), [parameter.grad for parameter in encoder.parameters()]
-
-
-@pytest.mark.parametrize("split", SPLITS, ids=str)
-@pytest.mark.parametrize("name", RULES)
-@pytest.mark.parametrize(("mode", "weight"), [("exact", 1.0), ("simcse", 0.5)])
-def test_two_processes_have_the_loss_of_one(both, split, name, mode, weight):
-    blocks, (_, cosines) = values(sum(split))
-    loss, gradient = alone(blocks, cosines, RULES[name], weight)
-    for rank in range(2):
-        value, results = both[rank][split, name, mode]
-        assert value == pytest.approx(loss, abs=1e-10)
-        assert all((ours - theirs).abs().max() < 1e-10 for ours, theirs in zip(results, gradient, strict=True))
-
-
-@pytest.mark.parametrize("split", SPLITS, ids=str)
-def test_two_processes_rank_shortened_pairs_as_one(both, split):
-    encoder, (blocks, _) = Encoder(), values(sum(split))
-    with wrapped(Wrapping(DIMS)):
-        whole = rank_pairs([tuple(encoder(blocks[:2]))], pair_cosines, GRADED[: sum(split)], Shares((sum(split),)))
-    whole.value.backward()
-    for rank in range(2):
-        value, gradient = both[rank][split, "ranked"]
-        assert value == pytest.approx(whole.value.item(), abs=1e-10)
-        assert all((ours - theirs.grad).abs().max() < 1e-10
-                   for ours, theirs in zip(gradient, encoder.parameters(), strict=True))
-
-
-def test_local_rows_are_guided_among_themselves(both):
-    blocks, (guides, _) = values(6)
-    losses = []
-    for part in (slice(4), slice(4, 6)):
-        vectors = Encoder()([block[part] for block in blocks])
-        losses.append(sum(weight * naive_guided(
-            vectors[0][:, :dim], vectors[1][:, :dim], [guide[part] for guide in guides],
-            negatives=[vectors[2][:, :dim]], margin=0.2, temperature=0.05)[0] for dim, weight in DIMS).item())
-    assert both[0][(4, 2), "gist", "local"][0] == pytest.approx((4 * losses[0] + 2 * losses[1]) / 6, abs=1e-10)
 
 
 def test_without_a_margin_and_blocks_it_is_the_plain_term():
-    vectors, (_, cosines) = drawn(14, 3), guide_of(15, 3)
+    vectors, (_, cosines) = drawn(14, 3), guides_of(N, 3)
     rule = GuideRule(margin=-9.0, contrast_anchors=False, contrast_positives=False)
     want = naive_info_nce(*vectors[:2], negatives=vectors[2:]).mean()
     assert abs(term(Wrapping((), rule, cosines), vectors).value - want) < 1e-10

@@ -41,6 +41,7 @@ POOLERS = {  # name -> its class, settings, width of a vector, its weights
     "text_cnn": ("TextCNN", CNN, 16, ("convs.1.weight", "fusion.bias")),
     "mean_cnn": ("MeanCNN", {"kernels": (1, 3, 5), "channels": 4, "activation": "relu"}, 12, ("convs.1.bias",)),
 }
+EACH = [("text_cnn", "roberta"), ("mean_cnn", "bert")]
 
 
 def inference(folder, family, pooler):
@@ -90,7 +91,7 @@ def library(folder, **options):
     return module.SentenceTransformer(str(folder), device="cpu", local_files_only=True, **options)
 
 
-@pytest.fixture(scope="module", params=[("text_cnn", "roberta"), ("mean_cnn", "bert")], ids=lambda param: param[0])
+@pytest.fixture(scope="module", params=[*EACH, ("text_cnn", "distilbert")], ids=str)
 def exported(request, tmp_path_factory):
     """(what was exported, its folder, its vectors); not to be changed."""
     pooler, family = request.param
@@ -100,7 +101,8 @@ def exported(request, tmp_path_factory):
     return made, folder / "out", by_hand(made)
 
 
-def readers_agree(made, folder, vectors):
+def test_three_readers_give_the_same_vectors(exported, tmp_path):
+    made, folder, vectors = exported
     width = POOLERS[made.pooler][2]
     parts = [*made.model.modules(), *made.token_pooler.modules()]
     assert vectors.shape == (len(TEXTS), width) and all(part.training for part in parts)
@@ -116,17 +118,12 @@ def readers_agree(made, folder, vectors):
     close(model.encode(TEXTS), vectors)
     with pytest.raises(ValueError, match="trust_remote_code"):  # it asks before it imports
         library(folder)
-
-
-def test_three_readers_give_the_same_vectors(exported):
-    readers_agree(*exported)
-
-
-@pytest.mark.parametrize("family", ["bert", "distilbert"])
-def test_three_readers_give_the_same_vectors_of_other_families(tmp_path, family):
-    made = inference(tmp_path / "model", family, "text_cnn")
-    export_model(made, tmp_path / "out", card="")
-    readers_agree(made, tmp_path / "out", by_hand(made))
+    model.save(str(tmp_path / "saved"), create_model_card=False)
+    assert not (tmp_path / "saved" / "stsbench.json").exists()
+    again = load_encoder(str(tmp_path / "saved"))
+    assert (again.spec.kind, again.spec.pooler) == ("transformers", made.pooler)
+    close(again.encode(TEXTS), vectors)
+    close(library(tmp_path / "saved", trust_remote_code=True).encode(TEXTS), vectors)
 
 
 def test_mean_cnn_reads_a_tokenizer_without_special_tokens(tmp_path):
@@ -156,28 +153,7 @@ def test_the_folder_and_its_card(exported):
         close(names["vectors"], vectors)
 
 
-def test_what_the_library_saved_is_read_as_it_reads_it(exported, tmp_path):
-    made, folder, vectors = exported
-    library(folder, trust_remote_code=True).save(str(tmp_path / "saved"), create_model_card=False)
-    assert not (tmp_path / "saved" / "stsbench.json").exists()
-    encoder = load_encoder(str(tmp_path / "saved"))
-    assert (encoder.spec.kind, encoder.spec.pooler) == ("transformers", made.pooler)
-    close(encoder.encode(TEXTS), vectors)
-    close(library(tmp_path / "saved", trust_remote_code=True).encode(TEXTS), vectors)
-
-
-def test_padding_at_the_left_changes_nothing(exported):
-    pooling = library(exported[1], trust_remote_code=True)[1]
-    states = torch.randn(3, 9, 32)
-    right = (torch.arange(9) < torch.tensor([[9], [2], [6]])).long()
-    left = right.flip(1)
-    moved = torch.full_like(states, torch.nan)
-    moved[left.bool()] = states[right.bool()]
-    pairs = ((states, right), (moved, left))
-    vectors = [pooling({"token_embeddings": s, "attention_mask": m})["sentence_embedding"] for s, m in pairs]
-    assert torch.allclose(*vectors, atol=1e-6)
-
-
+@pytest.mark.parametrize("exported", EACH, indirect=True, ids=str)
 def test_the_weights_are_part_of_what_identifies_the_encoder_and_are_not_replaced(exported, tmp_path):
     made, folder, _ = exported
     kind, _, _, weights = POOLERS[made.pooler]
@@ -214,6 +190,7 @@ def test_a_head_of_another_models_width_is_not_read(exported, tmp_path):
         token_pooler_folder(tmp_path / "wide")
 
 
+@pytest.mark.parametrize("exported", EACH, indirect=True, ids=str)
 def test_a_pooler_and_its_head_go_together(exported, tmp_path):
     made, folder, _ = exported
     other = {"text_cnn": "mean_cnn", "mean_cnn": "text_cnn"}[made.pooler]
@@ -228,6 +205,7 @@ def test_a_pooler_and_its_head_go_together(exported, tmp_path):
     assert load_backbone(folder, "first", other).head.kind.pooler == other  # a new one
 
 
+@pytest.mark.parametrize("exported", EACH, indirect=True, ids=str)
 def test_as_a_backbone_it_keeps_its_head(exported):
     made, folder, _ = exported
     kind, settings, *_ = POOLERS[made.pooler]
@@ -245,26 +223,19 @@ def test_as_a_backbone_it_keeps_its_head(exported):
 # --- a whole training ---
 
 
-@pytest.fixture
-def trained(cli):
-    """Train a method for three steps on the tiny model in the folder `tiny`, without a dev score unless one is asked for."""
-    tiny_models.build(Path("tiny"), pooler=False)
-    text = make_text(Path("tiny"))
-
-    def run(output, method="simcse", **more):
-        values = {
-            "backbone.model": "tiny", "backbone.pooler": "text_cnn", "backbone.max_length": 12, "data.file": str(text),
-            "data.held_out": 0, "training.batch_size": 8, "training.max_steps": 3, "training.learning_rate": 1e-3,
-            "precision": "float32", "selection.by": "none",
-        }
-        if method == "simcse":
-            values["options.head"] = "none"
-        return stsbench.train(method, output=output, settings={**values, **more}, device="cpu", sample=True)
-
-    return run
+def trained(output, method="simcse", **more):
+    """A method for three steps on the tiny model in the folder `tiny`."""
+    values = {
+        "backbone.model": "tiny", "backbone.pooler": "text_cnn", "backbone.max_length": 12, "data.file": "tiny/text.txt",
+        "data.held_out": 0, "training.batch_size": 8, "training.max_steps": 3, "training.learning_rate": 1e-3,
+        "precision": "float32", "selection.by": "none", **more,
+    }
+    values |= {"options.head": "none"} if method == "simcse" else {}
+    return stsbench.train(method, output=output, settings=values, device="cpu", sample=True)
 
 
-def test_simcse_trains_it_and_everything_reads_it(trained, cli):
+def test_simcse_trains_it_and_everything_reads_it(cli):
+    make_text(tiny_models.build(Path("tiny"), pooler=False))
     trained("first", **{"backbone.text_cnn": CNN, "selection.by": "sts-b dev", "selection.every": 2})
     head = load_file("first/best/1_TextCNN/model.safetensors")
     best = load_file("first/checkpoints/0-main-00000002/model.safetensors")
@@ -272,8 +243,7 @@ def test_simcse_trains_it_and_everything_reads_it(trained, cli):
     torch.manual_seed(42)
     new = load_backbone(Path("tiny"), "tiny", "text_cnn", token_poolers={"text_cnn": CNN}).head.state_dict()
     assert all(0 < (new[name] - head[name]).abs().max() < 0.01 for name in head)  # two steps of 0.001 from where it began
-    log = [json.loads(line) for line in Path("first/log.jsonl").read_text().splitlines()]
-    dev = [line for line in log if line["kind"] == "dev"]
+    dev = [line for line in map(json.loads, Path("first/log.jsonl").read_text().splitlines()) if line["kind"] == "dev"]
     assert [line["step"] for line in dev] == [0, 2, 3] and len({line["score"] for line in dev}) == 3
     code, out, err = cli("eval", "--model", "first", "--sample", "--tasks", "STS-B", "--device", "cpu")
     assert code == 0 and "text_cnn" in out + err, err
@@ -284,14 +254,8 @@ def test_simcse_trains_it_and_everything_reads_it(trained, cli):
         "train", "simcse", "--backbone", "first", "--data", "tiny/text.txt", "--output", "third", "--device", "cpu",
         "--dtype", "float32", "--max-steps", "1", "--set", "selection.by=none", "--set", "training.batch_size=8")
     assert code == 0 and "first is tested with a TextCNN; as a backbone of pooler cls it is used without" in err
-
-
-@pytest.mark.parametrize(("method", "options", "message"), [
-    ("mlm", {}, r"mlm trains no TextCNN: set backbone\.pooler to cls or mean"),
-    ("simcse", {"backbone.pooler": "mean", "backbone.text_cnn": CNN}, r"text_cnn has no effect with backbone\.pooler"),
-    ("simcse", {"options.head": "mlp"}, r"options\.head mlp stands on the pooler cls, not on text_cnn"),
-])
-def test_what_a_training_refuses(trained, method, options, message):
-    with pytest.raises(StsbenchError, match=message):
-        trained("out", method, **options)
+    with pytest.raises(StsbenchError, match=r"text_cnn has no effect with backbone\.pooler"):
+        trained("out", **{"backbone.pooler": "mean", "backbone.text_cnn": CNN})
+    with pytest.raises(StsbenchError, match=r"mlm trains no TextCNN: set backbone\.pooler to cls or mean"):
+        trained("out", "mlm")
     assert not Path("out").exists()

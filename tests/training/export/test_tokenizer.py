@@ -41,8 +41,8 @@ def gpt2(tokenizer):
 
 
 @pytest.mark.parametrize("special", [
-    {"eos_token": "<|end|>"}, {"unk_token": "<unk>"}, {"bos_token": "<s>", "eos_token": "</s>"},
-    {"cls_token": "[CLS]", "sep_token": "[SEP]"}, {"eos_token": "<|end|>", "pad_token": "<pad>"},
+    {"unk_token": "<unk>"}, {"bos_token": "<s>", "eos_token": "</s>"}, {"cls_token": "[CLS]", "sep_token": "[SEP]"},
+    {"eos_token": "<|end|>", "pad_token": "<pad>"},
 ])
 def test_three_readers_have_the_same_vectors(tmp_path, special):
     """Of two texts of unlike lengths, where the tokenizer had a padding token and where it had none."""

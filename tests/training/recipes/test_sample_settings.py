@@ -68,10 +68,17 @@ def model(tmp_path_factory):
     return tiny_models.build(tmp_path_factory.mktemp("model") / "tiny", pooler=False, positions=132)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_trains_every_stage_on_the_sample(cli, model, method):
+def form(method):
+    """What a method's default recipe reads of the sample, and in which stages."""
+    recipe = load_recipe(method)
+    made = load_recipe(method, None, (), sample_settings(recipe, (), lambda line: None))
+    return str(sorted(files(made))), *made.stages, made.data and made.data.contiguous, recipe.training.batch_size < 32
+
+
+@pytest.mark.parametrize("method", {form(method): method for method in METHODS}.values())
+def test_a_method_of_each_form_trains_every_stage_on_the_sample(cli, model, method):
     code, _, err = cli("train", method, "--sample", "--backbone", model, "--max-steps", "1", "--device", "cpu",
-                         "--dtype", "float32", "--output", "out", *tiny_models.SETTINGS.get(method, ()))
+                       "--dtype", "float32", "--output", "out", *tiny_models.SETTINGS.get(method, ()))
     assert code == 0, err
     for stage in load_recipe(method).stages:
         assert f"stage {stage}: 1 step of" in err
@@ -100,32 +107,22 @@ def meant(recipe, stage="main"):
     return recipe.stage_training(stage).warmup_of
 
 
-@pytest.fixture
-def longer(tmp_path):
-    """A recipe with a length in steps of its own."""
-    path = tmp_path / "longer.yaml"
+def test_what_the_warm_up_was_meant_for(tmp_path):
+    for sets, overrides, expected in (
+        (["seed=3"], {}, None), (["training.max_steps=40"], {}, "epochs"), ([], {"training.max_steps": 40}, "epochs"),
+        (["stages.main.training.max_steps=40"], {}, "epochs"), (["training.max_steps=40", "training.warmup=7"], {}, None),
+        (["training.max_steps=40", "training.warmup=0.1"], {}, None),
+        (["training.max_steps=40", "stages.main.training.warmup=0.5"], {}, None),
+    ):
+        assert meant(load_recipe(*CT, sets, overrides)) == expected
+    path = tmp_path / "longer.yaml"  # a recipe with a length in steps of its own
     path.write_text("extends: bert-base-in-batch\ntraining: {max_steps: 5000, epochs: 1000}\n"
                     "stages: {main: {training: {max_steps: 4000}}}\n", "utf-8")
-    return "ct", str(path)
-
-
-@pytest.mark.parametrize(("sets", "overrides", "expected"), [
-    ([], {}, None), (["seed=3"], {}, None), (["training.max_steps=40"], {}, "epochs"),
-    ([], {"training.max_steps": 40}, "epochs"),
-    (["stages.main.training.max_steps=40"], {}, "epochs"), (["training.max_steps=40", "training.warmup=7"], {}, None),
-    (["training.max_steps=40", "training.warmup=0.1"], {}, None),
-    (["training.max_steps=40", "stages.main.training.warmup=0.5"], {}, None),
-])
-def test_what_the_warm_up_was_meant_for(sets, overrides, expected):
-    assert meant(load_recipe(*CT, sets, overrides)) == expected
-
-
-@pytest.mark.parametrize(("sets", "expected"), [
-    ([], None), (["stages.main.training.max_steps=9000"], None), (["stages.main.training.max_steps=400"], 4000),
-    (["training.max_steps=400"], None),  # the stage's own number holds
-])
-def test_a_recipe_with_a_length_of_its_own(longer, sets, expected):
-    assert meant(load_recipe(*longer, sets)) == expected
+    for sets, expected in (
+        ([], None), (["stages.main.training.max_steps=9000"], None), (["stages.main.training.max_steps=400"], 4000),
+        (["training.max_steps=400"], None),  # the stage's own number holds
+    ):
+        assert meant(load_recipe("ct", str(path), sets)) == expected
 
 
 def test_it_is_kept_with_the_recipe_and_is_no_setting_of_its_own(tmp_path):

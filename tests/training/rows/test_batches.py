@@ -24,7 +24,7 @@ def batches(n, least=1, processes=1, lengths=None, **values):
                    lengths=lengths)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(n=st.integers(1, 60), size=SMALL, accumulate=SMALL, length_order=st.booleans())
 def test_an_epoch_holds_every_row_once(n, size, accumulate, length_order):
     lengths = np.random.default_rng(n).integers(1, 30, 200)
@@ -44,7 +44,7 @@ def token_batches(n, lengths, least=1, processes=1, group=1, seed=42, **values):
                         group=group)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 @given(n=st.integers(6, 60), size=st.integers(3, 9), budget=st.integers(5, 120), accumulate=SMALL, group=st.integers(1, 3),
        length_order=st.booleans(), epochs=st.sampled_from([1.0, 2.5, 3.0]))
 def test_batches_of_tokens_hold_every_row_once_and_no_more_than_the_budget(
@@ -86,14 +86,15 @@ def test_a_batch_of_tokens_takes_all_that_fit():
         token_batches(10, lengths, batch_size=16, batch_tokens=50, drop_last=True)
 
 
-def test_epochs_and_seeds_differ():
-    one = batches(50, batch_size=50, epochs=3)
-    other = Batches(np.arange(100, 150), TrainingSettings(batch_size=50), 43)
-    orders = [one.step(0)[0].tolist(), one.step(1)[0].tolist(), one.step(2)[0].tolist(), other.step(0)[0].tolist()]
-    assert len({tuple(order) for order in orders}) == 4
-
-
-def test_the_last_batch():
+def test_steps_and_the_last_batch():
+    for values, steps in (({"epochs": 3}, 21), ({"epochs": 0.5}, 4), ({"max_steps": 5}, 5), ({"accumulate": 2}, 4),
+                          ({"epochs": 3, "max_steps": 100}, 21), ({"accumulate": 2, "epochs": 2}, 8)):
+        assert batches(100, batch_size=15, **values).steps == steps
+    one = batches(50, batch_size=50, epochs=3)  # epochs, seeds and uses differ
+    more = (Batches(np.arange(100, 150), TrainingSettings(batch_size=50), seed, use=use)
+            for seed, use in ((43, "order"), (42, "labelled order"), (43, "labelled order")))
+    orders = [*(one.step(step)[0] for step in range(3)), *(each.step(0)[0] for each in more)]
+    assert len({tuple(order) for order in orders}) == 6
     assert batches(65, batch_size=64).steps == 2
     assert batches(65, batch_size=64).dropped == 0
     assert batches(65, batch_size=64, drop_last=True).dropped == 1
@@ -103,14 +104,6 @@ def test_the_last_batch():
     assert batches(66, batch_size=64, least=2, processes=3).dropped == 2
     with pytest.raises(StsbenchError, match=r"one batch: 3 rows.*drop_last"):
         batches(3, batch_size=64, drop_last=True)
-
-
-@pytest.mark.parametrize(("values", "steps"), [
-    ({"epochs": 3}, 21), ({"epochs": 0.5}, 4), ({"max_steps": 5}, 5), ({"epochs": 3, "max_steps": 100}, 21),
-    ({"accumulate": 2}, 4), ({"accumulate": 2, "epochs": 2}, 8),
-])
-def test_steps(values, steps):
-    assert batches(100, batch_size=15, **values).steps == steps
 
 
 def test_batches_by_length_save_padding_and_change_no_size():
@@ -124,7 +117,7 @@ def test_batches_by_length_save_padding_and_change_no_size():
     assert padded(sorted_) < 0.8 * padded(plain)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=30)
 @given(count=st.integers(1, 20), processes=st.integers(1, 5), views=st.integers(1, 3), seed=st.integers(0, 99))
 def test_shares_together_are_the_batch(count, processes, views, seed):
     if count < processes:

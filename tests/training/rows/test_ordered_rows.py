@@ -44,7 +44,7 @@ def naive(documents, reach):
 
 
 @pytest.mark.parametrize(("method", "options", "reach"), [
-    ("simcse", {"options.view": "next"}, 1), ("simcse", {"options.view": "next3"}, 3),
+    ("simcse", {"options.view": "next3"}, 3),
     ("diffcse", {"options.sentence": "same+next", "options.rtd_weight": 0.0, "options.contrastive": True}, 1),
     ("cmlm", {}, 1),
 ])

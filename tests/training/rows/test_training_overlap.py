@@ -71,11 +71,7 @@ def test_the_record_of_the_training_has_what_a_set_intersection_finds(run, place
     count = len(load("sts13/test", sample=True).texts)
     assert about["shared"]["sts13/test"] == {"texts": count, "exact": 5, "normalised": 3, "rows": 9}
     assert about["looked_for"] == ["exact", "normalised"] and about["not_looked_for"] == []
-
-
-def test_it_is_what_the_command_counts(run, place):
-    about = run[1]["overlap"]["main"]
-    (same,) = leakage(place / "planted.txt", [load("sts13/test", sample=True)], near=None)
+    (same,) = leakage(place / "planted.txt", [load("sts13/test", sample=True)], near=None)  # as the command counts
     assert {key: getattr(same, key) for key in ("texts", "exact", "normalised", "rows")} == about["shared"]["sts13/test"]
 
 
@@ -86,12 +82,8 @@ def test_the_encoder_and_its_records_say_it(run):
     records = [record for _, record in load_records(folder / "eval")]
     assert records and all(record.provenance["training_overlap"] == [about] for record in records)
     assert any(line.startswith("planted.txt: holds test texts: 8 of ") and "of sts13/test" in line for line in lines)
-
-
-def test_data_of_the_user_s_that_the_run_is_tested_on_are_compared(run):
-    folder, summary, lines = run
-    (own,) = (record.data for _, record in load_records(folder / "eval") if record.data.id.startswith("own:"))
-    assert summary["overlap"]["main"]["shared"][own.id] == {"texts": 6, "exact": 3, "normalised": 0, "rows": 3}
+    (own,) = (record.data for record in records if record.data.id.startswith("own:"))  # data of the user's, too
+    assert about["shared"][own.id] == {"texts": 6, "exact": 3, "normalised": 0, "rows": 3}
     assert any("3 of 6 of own:own.csv" in line for line in lines)
 
 
@@ -101,6 +93,10 @@ def test_without_test_sets_nothing_is_said_to_be_absent(place, tmp_path, monkeyp
     about = summary["overlap"]["main"]
     assert (about["looked_for"], about["shared"], about["none"], about["not_looked_for"]) == ([], {}, [], [*TESTS])
     assert f"text.txt: not compared with {', '.join(TESTS)}" in lines
+    monkeypatch.undo()  # sentences within documents are not looked for
+    monkeypatch.setenv("STSBENCH_CACHE", str(place / "cache"))
+    about = train(place, planted(place), tmp_path / "documents", **{"data.lines_per_row": 3})[0]["overlap"]["main"]
+    assert about["none"] == [] == about["looked_for"] and about["not_looked_for"] == [*TESTS]
 
 
 def test_only_rows_that_are_trained_on_count(place, tmp_path):
@@ -110,12 +106,6 @@ def test_only_rows_that_are_trained_on_count(place, tmp_path):
     trained, held_out = ({text[row] for row in rows} for rows in (order[:-35], order[-35:]))
     exact = (trained - held_out) & set(load("sts13/test", sample=True).texts)
     assert summary["overlap"]["main"]["shared"]["sts13/test"]["exact"] == len(exact) < 5
-
-
-def test_sentences_within_documents_are_not_looked_for(place, tmp_path):
-    summary, _ = train(place, planted(place), tmp_path / "run", **{"data.lines_per_row": 3})
-    about = summary["overlap"]["main"]
-    assert about["none"] == [] == about["looked_for"] and about["not_looked_for"] == [*TESTS]
 
 
 def test_a_run_on_an_exported_encoder_says_what_that_one_was_trained_on(run, place, tmp_path):
@@ -129,16 +119,13 @@ ONE = {"text": "a.txt", "shared": {"sts12/test": {"texts": 9, "exact": 1, "norma
        "none": ["sick-r/test"], "not_looked_for": ["mr"]}
 
 
-@pytest.mark.parametrize(("id", "shared", "unknown"), [
-    ("sts12/test", 1, []), ("mteb:STS12", 1, []), ("sick-r/test", 0, []), ("mr", 0, ["a.txt"]), ("own:1", 0, ["a.txt"]),
-    ("sick-e/splits", 0, []), ("sick-r/mteb", 0, ["a.txt"]), ("mteb:SICK-R", 0, ["a.txt"]), ("mteb:BIOSSES", 0, ["a.txt"]),
-])
-def test_a_set_is_known_by_its_sentences(id, shared, unknown):
-    assert len(texts_shared([ONE], id)) == shared and texts_not_compared([ONE], id) == unknown
-    assert texts_shared([ONE], id, sample=True) == [] and texts_not_compared([ONE], id, sample=True) == ["a.txt"]
-
-
-def test_all_of_sick_shares_what_its_test_set_shares():
+def test_a_set_is_known_by_its_sentences():
+    for id, shared, unknown in (
+        ("sts12/test", 1, []), ("mteb:STS12", 1, []), ("sick-r/test", 0, []), ("mr", 0, ["a.txt"]), ("own:1", 0, ["a.txt"]),
+        ("sick-e/splits", 0, []), ("sick-r/mteb", 0, ["a.txt"]), ("mteb:SICK-R", 0, ["a.txt"]),
+    ):
+        assert len(texts_shared([ONE], id)) == shared and texts_not_compared([ONE], id) == unknown
+        assert texts_shared([ONE], id, sample=True) == [] and texts_not_compared([ONE], id, sample=True) == ["a.txt"]
     one = {**ONE, "shared": {"sick-r/test": {"texts": 9, "exact": 1, "normalised": 0, "rows": 1}}}
-    assert len(texts_shared([one], "sick-r/mteb")) == 1 == len(texts_shared([one], "mteb:SICK-R"))
+    assert len(texts_shared([one], "sick-r/mteb")) == 1 == len(texts_shared([one], "mteb:SICK-R"))  # all of SICK
     assert texts_not_compared([one], "sick-r/mteb") == []

@@ -21,7 +21,7 @@ stages: {prefix: {training: {max_steps: 50}}, joint: {training: {max_steps: 40}}
 """
 
 
-def test_a_request_becomes_a_recipe_and_its_options():
+def test_a_request_becomes_a_recipe_and_its_options(monkeypatch):
     lines = []
     request = TrainRequest(
         "simcse", settings={"backbone.model": "minilm", "training.max_steps": 3}, sets=["training.learning_rate=1e-4"],
@@ -34,6 +34,9 @@ def test_a_request_becomes_a_recipe_and_its_options():
     assert (options.device, options.evaluate, options.stage, options.resume) == ("cpu", ["sts"], 1, False)
     assert options.output.parent == Path("runs") and options.output.name.endswith(f"-simcse-{recipe.name}")
     assert [line for line in lines if "float32 here" in line]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError):  # several processes need one folder
+        resolve(TrainRequest("simcse"), print)
 
 
 def test_the_sample_takes_the_place_of_texts_that_nobody_named(tmp_path):
@@ -59,63 +62,43 @@ def test_steps_are_of_every_stage_that_has_more(tmp_path, sets):
     assert resolve(request, print)[0].recipe.stage_training("prefix").max_steps == 60
 
 
-def test_several_processes_need_one_folder(monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UsageError):
-        resolve(TrainRequest("simcse"), print)
-
-
 # --- what a record says of the settings ---
 
-BEFORE = {  # computed when every training was by torch's AdamW
-    ("simcse", "unsup-bert-base"): "317e58652b303810", ("diffaug", "bert-base-semi"): "9f988b483ec470b6",
-    ("mlm", "bert"): "78d0587b6246f579",
-}
-BOARD = {  # of the rows minilm-mlm32-sg-opt and -is-bert
-    ("sg-opt", "bert-base"): "9b6c5eae246ca1a8", ("is-bert", "bert-base-nli"): "e4403c75922511f6",
-}
 
 
-@pytest.mark.parametrize(("method", "name"), BEFORE)
-def test_torchs_adam_is_what_had_no_name(method, name):
+@pytest.mark.parametrize(("method", "name", "digest"), [  # computed when every training was by torch's AdamW
+    ("simcse", "unsup-bert-base", "317e58652b303810"), ("diffaug", "bert-base-semi", "9f988b483ec470b6"),
+    ("mlm", "bert", "78d0587b6246f579"),
+])
+def test_torchs_adam_is_what_had_no_name(method, name, digest):
     recipe, torchs = load_recipe(method, name), load_recipe(method, name, ["training.adam=torch"])
-    assert trained_as(torchs)["settings"] == BEFORE[method, name]
-    same = trained_as(recipe)["settings"] == BEFORE[method, name]
-    assert same == (recipe.training.adam == "torch") == (method == "mlm")
+    assert trained_as(torchs)["settings"] == digest
+    assert (trained_as(recipe)["settings"] == digest) == (recipe.training.adam == "torch") == (method == "mlm")
 
 
-@pytest.mark.parametrize(("method", "name"), BOARD)
-def test_the_boards_rows_are_of_the_recipes_as_they_are(method, name):
+@pytest.mark.parametrize(("method", "name", "digest"), [  # of the rows minilm-mlm32-sg-opt and -is-bert
+    ("sg-opt", "bert-base", "9b6c5eae246ca1a8"), ("is-bert", "bert-base-nli", "e4403c75922511f6"),
+])
+def test_the_boards_rows_are_of_the_recipes_as_they_are(method, name, digest):
     """They set the length, which the recipes have changed since; settings that came later are as nothing was."""
     adam = {"training.adam": "torch"} if method == "is-bert" else {}
     sets = {"selection.every": 25, "selection.at_end": True, "precision": "bf16", "backbone.model": "runs/mlm32",
             "data.file": "wiki_sentences.txt", "training.max_steps": 100, "training.batch_size": 64,
             "training.learning_rate": 3e-5, "backbone.max_length": 32, **adam}
-    assert trained_as(load_recipe(method, name, (), sets))["settings"] == BOARD[method, name]
+    assert trained_as(load_recipe(method, name, (), sets))["settings"] == digest
 
 
-@pytest.mark.parametrize(("setting", "same"), [
-    ("backbone.layers=null", True), ("backbone.layers=[0, 3]", False), ("checkpoint_minutes=1.5", True),
-])
-def test_settings_without_an_effect_on_the_weights_are_no_part_of_it(setting, same):
-    plain, changed = load_recipe("simcse"), load_recipe("simcse", None, [setting])
-    assert (trained_as(plain)["settings"] == trained_as(changed)["settings"]) == same
+def test_settings_without_an_effect_on_the_weights_are_no_part_of_it():
+    plain = trained_as(load_recipe("simcse"))["settings"]
+    for setting, same in (("backbone.layers=null", 1), ("backbone.layers=[0, 3]", 0), ("checkpoint_minutes=1.5", 1)):
+        assert (trained_as(load_recipe("simcse", None, [setting]))["settings"] == plain) == same
 
 
 # --- between the runs of several seeds ---
 
 
-def time_left(minutes, more):
-    return f"about {timedelta(minutes=minutes)} for this{more}, by the seeds before"
-
-
-@pytest.mark.parametrize(("done", "expected"), [
-    # minutes: 1, 2, 3, 4, 5; seeds that were there before do not count
-    (0, ["", time_left(4, " and 3 more"), time_left(4.5, " and 2 more"), time_left(4, " and 1 more"), time_left(2.5, "")]),
-    (2, ["", "", "", time_left(6, " and 1 more"), time_left(3.5, "")]),
-])
-def test_the_mean_of_the_seeds_before_says_how_long_the_others_take(monkeypatch, tmp_path, done, expected):
-    """A training takes a minute more each time."""
+def test_the_mean_of_the_seeds_before_says_how_long_the_others_take(monkeypatch, tmp_path):
+    """A training takes a minute more each time: 1, 2, 3, 4, 5; seeds that were there before do not count."""
     now = [0.0]
 
     def train(options, log, callback):
@@ -127,10 +110,14 @@ def test_the_mean_of_the_seeds_before_says_how_long_the_others_take(monkeypatch,
     monkeypatch.setattr(seed_runs, "summarise_seeds", lambda runs: {"seeds": len(runs)})
     monkeypatch.setattr(seed_runs, "as_started", lambda options: options)
     monkeypatch.setattr(seed_runs.time, "monotonic", lambda: now[0])
-    for seed in range(42, 42 + done):
-        (tmp_path / f"out/seed-{seed}").mkdir(parents=True)
-        (tmp_path / f"out/seed-{seed}/recipe.yaml").touch()
-    lines = []
-    options = TrainOptions(recipe=load_recipe("simcse"), output=tmp_path / "out", resume=bool(done))
-    seed_runs.train_seeds(options, 5, lines.append, None)
-    assert [line.partition("; ")[2] for line in lines] == expected
+    for done, expected in ((0, [4, 4.5, 4, 2.5]), (2, [6, 3.5])):
+        output, lines = tmp_path / str(done), []
+        for seed in range(42, 42 + done):
+            (output / f"seed-{seed}").mkdir(parents=True)
+            (output / f"seed-{seed}/recipe.yaml").touch()
+        options = TrainOptions(recipe=load_recipe("simcse"), output=output, resume=bool(done))
+        seed_runs.train_seeds(options, 5, lines.append, None)
+        more = [*(f" and {count} more" for count in range(len(expected) - 1, 0, -1)), ""]
+        said = [f"about {timedelta(minutes=minutes)} for this{of}, by the seeds before"
+                for minutes, of in zip(expected, more, strict=True)]
+        assert [line.partition("; ")[2] for line in lines] == [""] * (5 - len(expected)) + said

@@ -67,21 +67,14 @@ def test_subsets_go_on_from_their_own(place, tmp_path, monkeypatch):
         words = ("toy", "--device", "cpu", "--sample", "--output", twos, *words)
         return CliRunner().invoke(command, [str(word) for word in words], catch_exceptions=False)
 
-    def refused(path, why, count=2):
-        with pytest.raises(StsbenchError, match=why):
-            subsets(tmp_path / "refused", count, stage=2, start_from=path)
-        assert not (tmp_path / "refused").exists()
-
     subsets(few, stage=1)
     for number in (0, 1):
         run(tmp_path, f"whole-{number}", recipe_of(place, data__sample_seed=number, **short))
     wanted = [weights_of(tmp_path / f"whole-{number}") for number in (0, 1)]
     assert wanted[0] != wanted[1]
-    real = Loop.run
-    monkeypatch.setattr(Loop, "run", interrupted_after(1, real))
-    with pytest.raises(StopIteration):  # before the second subset has begun
+    with monkeypatch.context() as patch, pytest.raises(StopIteration):  # before the second subset has begun
+        patch.setattr(Loop, "run", interrupted_after(1, Loop.run))
         call("--stage", 2, "--from", few, "--subsets", 2)
-    monkeypatch.setattr(Loop, "run", real)
     assert weights_of(twos / "subset-0" / "seed-42") == wanted[0]  # without --recipe, by that of the run gone on from
     shutil.rmtree(twos / "subset-1", ignore_errors=True)
     done = call("--resume", "--subsets", 2)  # neither --stage nor --from: as the first subset began
@@ -89,14 +82,15 @@ def test_subsets_go_on_from_their_own(place, tmp_path, monkeypatch):
     assert weights_of(twos / "subset-1" / "seed-42") == wanted[1]
     assert summary(twos / "subset-1" / "seed-42")["stages"] == {"second": 2}  # and not both
     assert load_recipe("toy", str(twos / "subset-1" / "seed-42" / "recipe.yaml")).data.sample_seed == 1
-    refused(few, "holds no subset-2, but subset-0, subset-1", 3)
-    refused(few / "subset-1", f"subset-1 is one subset of several: name {few}, or a single run")
     with pytest.raises(StsbenchError, match="holds subset-0, subset-1: name one of them, or go on from each with --subsets"):
         run(tmp_path, "refused", stage=2, start_from=few)
-    shutil.rmtree(few / "subset-1" / "seed-42")
-    (few / "subset-1" / "seed-43").mkdir()
-    shutil.copy(few / "subset-0" / "seed-42" / "recipe.yaml", few / "subset-1" / "seed-43")
-    refused(few, "holds no run of seed 42, but seed-43")
+    for path, count, why in ((few, 3, "holds no subset-2, but subset-0, subset-1"), (few, 2, "no run of seed 42, but"),
+                             (few / "subset-1", 2, f"subset-1 is one subset of several: name {few}, or a single run")):
+        if "seed" in why:
+            shutil.move(few / "subset-1" / "seed-42", few / "subset-1" / "seed-43")
+        with pytest.raises(StsbenchError, match=why):
+            subsets(tmp_path / "refused", count, stage=2, start_from=path)
+    assert not (tmp_path / "refused").exists()
 
 
 def interrupted_after(times, real):
