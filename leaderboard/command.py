@@ -17,7 +17,7 @@ GROUP = "stsbench.board_commands"  # entry points: what extensions add
 FEW = 10  # files of a folder that a build names; of more it gives the number
 
 
-@click.group(short_help="Build the leaderboard, add records to it, serve it.")
+@click.group(short_help="Board and papers | Build the leaderboard, add records to it, serve it.")
 def leaderboard() -> None:
     """Build the leaderboard from records and published rows, add records to it, look at it."""
 

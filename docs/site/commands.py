@@ -22,7 +22,7 @@ def pages() -> dict[str, tuple[str, str]]:
         settings = {"module": module, "command": attribute, "prog_name": f"stsbench {name}", "style": "table", "depth": 0}
         block = "".join(f"    :{key}: {value}\n" for key, value in settings.items())
         made[f"cli/{name}.md"] = (name, f"::: mkdocs-click\n{block}")
-        rows += f"| [`stsbench {name}`]({name}.md) | {line} |\n"
+        rows += f"| [`stsbench {name}`]({name}.md) | {line.partition(' | ')[2]} |\n"
     index = f"# Command line\n\n| command | what it does |\n| --- | --- |\n{rows}\n{_ENDS}\n"
     return {"cli/index.md": ("All commands", index), **made}
 

@@ -16,7 +16,7 @@ from stsbench.errors import StsbenchError
 from stsbench.options import SetOptions
 
 
-@click.command(short_help="Find the protocol that reproduces published numbers.")
+@click.command(short_help="Board and papers | Find the protocol that reproduces published numbers.")
 @click.argument("numbers", nargs=-1, required=True)
 @click.option("--model", "models", multiple=True, help="A run folder, a folder of run folders, or anything that "
               "`stsbench eval --model` takes, which is measured first; repeatable. Without one: where NUMBERS were printed.")

@@ -54,10 +54,11 @@ def published_matches(numbers: str) -> PublishedMatches:
             if all(places):
                 heading = row.heading
                 rows.append({
-                    "row": row.id, "readme": heading.paper.year is None, "paper": f"{heading.paper.authors} {heading.paper.year or ''}".strip(),
-                    "method": row.method, "backbone": row.backbone, "where": ", ".join(dict.fromkeys(map(str, places))),
-                    "protocol": heading.protocol, "aggregation": heading.aggregation, "metric": heading.metric,
-                    "split": heading.split, "copied_from": row.copied_from,
+                    "row": row.id, "paper": f"{heading.paper.authors} {heading.paper.year or ''}".strip(),
+                    "readme": heading.paper.year is None, "method": row.method, "backbone": row.backbone,
+                    "where": ", ".join(dict.fromkeys(map(str, places))), "protocol": heading.protocol,
+                    "aggregation": heading.aggregation, "metric": heading.metric, "split": heading.split,
+                    "copied_from": row.copied_from,
                 })
     if not rows:
         raise StsbenchError(f"no published row that is held here has {numbers}: with --model it is looked for among the "

@@ -12,7 +12,10 @@ from stsbench.registry import names, resolve
 STUDIES = "stsbench.reproduce_studies"  # entry points: a function of the authors' result files, None where none are given
 
 
-@click.command("reproduce", short_help="Print a paper's table, what was measured of it here, and each row's command.")
+@click.command(
+    "reproduce", short_help="Board and papers | "
+    "Print a paper's table, what was measured of it here, and each row's command.",
+)
 @click.argument("table", required=False, metavar="[PAPER[:TABLE[:ROW]]]")
 @click.option("--runs", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Where runs of `stsbench train` "
               "and `stsbench eval` are looked for, in all folders below (default: ./runs, where there is one).")

@@ -21,19 +21,22 @@ from stsbench.registry import did_you_mean, names, resolve
 from stsbench.wording import printable
 
 _LONGEST = 500  # characters of an unforeseen error: some libraries' messages fill a screen
-_GROUP = "stsbench.commands"  # entry points: an extension's commands, each with its line as `short_help`
-# name -> (module, one line of help): the module is imported only when its command runs.
+_GROUP = "stsbench.commands"  # entry points: an extension's commands, each with section and line as `short_help`
+_SECTIONS = ("Measure", "Train", "Compare and decide", "Board and papers", "Tools")  # in this order; others follow
+# name -> (module, its section in the help and one line): the module is imported only when its command runs.
 _COMMANDS = {
-    "eval": ("stsbench.cli.eval:evaluate", "Measure an encoder under one protocol, several, or all."),
-    "train": ("stsbench.cli.train:train", "Train a method by a recipe; export and test the result."),
-    "score": ("stsbench.cli.runs:score", "Score a run again from its stored observations (imports no torch)."),
-    "compare": ("stsbench.cli.runs:compare_", "Compare two runs: paired bootstrap, per task and on average."),
-    "fit": ("stsbench.cli.train:fit", "Fit a post-processing (whitening, ...) and write a model with it."),
-    "list": ("stsbench.cli.show:list_", "List protocols, encoders, data, methods or recipes."),
-    "show": ("stsbench.cli.show:show", "Show one protocol, data set, method or recipe in full."),
-    "data": ("stsbench.cli.data:data", "Fetch, verify, bundle data; find sentences shared by sets."),
-    "cache": ("stsbench.cli.cache:cache", "Show or clear the embedding cache."),
-    "completion": ("stsbench.cli.main:completion", "Print the script for the tab key in bash, zsh or fish."),
+    "eval": ("stsbench.cli.eval:evaluate", "Measure | Measure an encoder under one protocol, several, or all."),
+    "train": ("stsbench.cli.train:train", "Train | Train a method by a recipe; export and test the result."),
+    "score": ("stsbench.cli.runs:score", "Measure | Score a run again from its stored observations (imports no torch)."),
+    "compare": (
+        "stsbench.cli.runs:compare_", "Compare and decide | Compare two runs: paired bootstrap, per task and on average."
+    ),
+    "fit": ("stsbench.cli.train:fit", "Train | Fit a post-processing (whitening, ...) and write a model with it."),
+    "list": ("stsbench.cli.show:list_", "Tools | List protocols, encoders, data, methods or recipes."),
+    "show": ("stsbench.cli.show:show", "Tools | Show one protocol, data set, method or recipe in full."),
+    "data": ("stsbench.cli.data:data", "Tools | Fetch, verify, bundle data; find sentences shared by sets."),
+    "cache": ("stsbench.cli.cache:cache", "Tools | Show or clear the embedding cache."),
+    "completion": ("stsbench.cli.main:completion", "Tools | Print the script for the tab key in bash, zsh or fish."),
 }
 
 
@@ -54,11 +57,14 @@ class _Lazy(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
-        if more := [name for name in _names() if name not in _COMMANDS]:
-            with formatter.section("Commands of extensions"):
-                formatter.write_dl([(name, _command(name).short_help or "") for name in more])
+        lines = {name: _COMMANDS[name][1] if name in _COMMANDS else _command(name).short_help or "" for name in _names()}
+        sections: dict[str, list[tuple[str, str]]] = {section: [] for section in _SECTIONS}
+        for name, line in lines.items():
+            section, bar, about = line.partition(" | ")
+            sections.setdefault(section if bar else "Others", []).append((name, about if bar else line))
+        for section, commands in ((section, commands) for section, commands in sections.items() if commands):
+            with formatter.section(section):
+                formatter.write_dl(commands)
 
 
 def _names() -> list[str]:
@@ -96,7 +102,7 @@ def _defaults_below_torchrun(name: str, arguments: Sequence[str]) -> dict[str, A
     return ProcessOptions.of_torchrun(int(count), arguments)
 
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="stsbench")
 def cli() -> None:
     """Measure sentence embeddings under the protocols of the literature, train encoders by its methods.

@@ -9,7 +9,7 @@ import click
 from stsbench.cli.output.messages import echo, write_json
 
 
-@click.command("doctor", short_help="Say what is installed, which data are there, what can be measured.")
+@click.command("doctor", short_help="Tools | Say what is installed, which data are there, what can be measured.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Folder in SentEval's layout, as `eval` takes it.")
 @click.option("--offline", is_flag=True, help="Do not ask the Hub.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the report as JSON; - makes stdout pure JSON.")

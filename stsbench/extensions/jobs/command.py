@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stsbench.extensions.jobs.state import Standing
 
 
-@click.command("run", short_help="Run the trainings and evaluations of a plan file that are not done yet.")
+@click.command("run", short_help="Train | Run the trainings and evaluations of a plan file that are not done yet.")
 @click.argument("plan_file", metavar="PLAN.yaml", type=click.Path(path_type=Path))
 @click.option("--workers", type=click.IntRange(1), help="Jobs at once, each a process. Default: 1; with --ray as many as "
               "Ray has places for.")
@@ -91,7 +91,9 @@ def _print(jobs: PlanJobs, standings: Mapping[str, Standing]) -> None:
     print_result(Jobs(jobs.folder, jobs.jobs, dict(standings)))
 
 
-@click.command("sweep", cls=Command, short_help="Search a method's settings by development score; the best as a recipe.")
+@click.command(
+    "sweep", cls=Command, short_help="Train | Search a method's settings by development score; the best as a recipe.",
+)
 @click.argument("method", metavar="METHOD|FILE.py:CLASS")
 @click.option("--space", metavar="FILE|NAME", help="What is searched: a YAML file, or a space that the method brings.")
 @click.option("--grid", multiple=True, metavar="KEY=VALUE,VALUE", help="What is searched: values of a setting; repeatable.")

@@ -14,7 +14,9 @@ from stsbench.extensions.parity.options import ParityOptions
 DIFFERING = 3  # the exit code of a comparison that was made, and found a difference
 
 
-@click.command("parity", cls=Command, short_help="Say whether B gives the vectors of A, and if not, why.")
+@click.command(
+    "parity", cls=Command, short_help="Compare and decide | Say whether B gives the vectors of A, and if not, why.",
+)
 @click.argument("a")
 @click.argument("b")
 @click.option("--a", "a_settings", multiple=True, metavar="OPTION=VALUE", help="An option of A, as `stsbench eval --help` "

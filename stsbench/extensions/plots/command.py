@@ -10,7 +10,7 @@ from stsbench.cli.output.messages import echo
 from stsbench.extensions.plots.draw import PICTURES, draw_figure
 
 
-@click.command(short_help="Draw similarity, geometry, spectrum or training of runs, as PNG or SVG.")
+@click.command(short_help="Compare and decide | Draw similarity, geometry, spectrum or training of runs, as PNG or SVG.")
 @click.argument("picture", metavar="PICTURE", type=click.Choice(PICTURES))
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--output", metavar="FILE.png|.svg", type=click.Path(path_type=Path),

@@ -10,7 +10,7 @@ from stsbench.cli.output.messages import echo
 from stsbench.extensions.publish.export import TARGETS, exported
 
 
-@click.command(short_help="Write a run in another tool's format (mteb, sentence-transformers).")
+@click.command(short_help="Tools | Write a run in another tool's format (mteb, sentence-transformers).")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--to", "target", required=True, type=click.Choice(TARGETS),
               help="sentence-transformers: a trained model. mteb: result files of mteb. "

@@ -20,7 +20,10 @@ def _costs(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> l
     return [CompletionItem(name) for name in AXES if name.startswith(incomplete)]
 
 
-@click.command("power", short_help="Say how large a difference N pairs can show, or how many pairs a difference needs.")
+@click.command(
+    "power", short_help="Compare and decide | "
+    "Say how large a difference N pairs can show, or how many pairs a difference needs.",
+)
 @click.option("--pairs", metavar="N", type=click.IntRange(min=10), help="How large a difference can N pairs show?")
 @click.option("--difference", metavar="D", type=click.FloatRange(0, 200, min_open=True),
               help="How many pairs does a difference of D points need?")
@@ -52,7 +55,9 @@ def power_(
     print_result(made, json_target=json_target)
 
 
-@click.command("seeds", short_help="Say how many more seeds would settle a comparison, if any number can.")
+@click.command(
+    "seeds", short_help="Compare and decide | Say how many more seeds would settle a comparison, if any number can.",
+)
 @two_sides
 @click.option("--power", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.8, show_default=True,
               help="How often a difference as large as the observed one is to be significant.")
@@ -80,7 +85,8 @@ def seeds_(
 
 
 @click.command(
-    "choose", short_help="Choose among runs: score beside cost, what does not differ, and the cheapest of the best.",
+    "choose", short_help="Compare and decide | "
+    "Choose among runs: score beside cost, what does not differ, and the cheapest of the best.",
 )
 @click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...")
 @click.option("--protocol", metavar="P", help="sts, sts:wmean, transfer:exact, a paper's preset, ...; default: the first "
@@ -122,7 +128,8 @@ def choose_(
 
 
 @click.command(
-    "calibrate", short_help="Fit the probability of a match to a run's similarities; thresholds for a wanted precision.",
+    "calibrate", short_help="Compare and decide | "
+    "Fit the probability of a match to a run's similarities; thresholds for a wanted precision.",
 )
 @click.argument("run", metavar="RUN")
 @click.option("--task", metavar="T", help="The file's name, where the run has several.")
