@@ -8,7 +8,6 @@ import pandas
 import pytest
 import torch
 from tiny_models import add_modules, build, sentences
-from training_runs import spawned_by_the_server
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
 from stsbench.encoders.cache.embed import Embed
@@ -19,7 +18,6 @@ from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.encoders.transformer.live import LiveEncoder
 from stsbench.errors import EncoderError
 
-__all__ = ["spawned_by_the_server"]
 TEXTS = ["the cat", "a dog eats", "the cat", "the red cat sleeps", *sentences(12, longest=6)]
 
 
@@ -75,13 +73,7 @@ SPARSE, RANDOM = ("token-set", "tfidf"), ("dropout",)
 
 @pytest.fixture(params=KINDS)
 def encoder(request, tmp_path):
-    made = KINDS[request.param](tmp_path)
-    if request.param == "processes":
-        request.getfixturevalue("spawned_by_the_server")
-        with made as encoder:
-            yield encoder
-    else:
-        yield made
+    return KINDS[request.param](tmp_path)
 
 
 def dense(vectors):

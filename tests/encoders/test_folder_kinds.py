@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from code_folders import CODE, code, own_model, own_module, ran
+from code_folders import CODE, ran
 from model_folder_settings import KINDS
 from model_folders import TEXTS, change, declare, pooling, transformer
 from own_home import own_home  # noqa: F401 - a fixture
@@ -75,10 +75,10 @@ def test_vectors_are_those_of_the_library(built, name):
 OWN = [name for name in KINDS if re.match("every family|.* cls$|.*more tokens than positions", name)]
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_every_family_runs_through_our_own_pass(built, name):
-    spec = ours(built(KINDS[name])).spec
-    assert spec.kind == "transformers" and spec.max_length == (500 if "more tokens" in name else 64)
+def test_every_family_runs_through_our_own_pass(built):
+    for name in OWN:
+        spec = ours(built(KINDS[name])).spec
+        assert (spec.kind, spec.max_length) == ("transformers", 500 if "more tokens" in name else 64), name
 
 
 @pytest.mark.parametrize(("rope", "kind"), [
@@ -109,15 +109,9 @@ def pairs():
     return load("stsb/test", sample=True)
 
 
-# The vectors of every kind are compared above: the way from there to the score can differ by what reads the folder and by
-# what it says of prompts, company and similarity alone.
-SCORED = (
-    "pooling lasttoken, prompt left out, padding left", "bag of words", "router of queries and documents",
-    "default prompt before static embeddings", "similarity dot", "plain decoder, last",
-)
-
-
-@pytest.mark.parametrize("name", SCORED)
+@pytest.mark.parametrize("name", [  # the way from vectors to a score may differ by prompts, company and similarity alone
+    "pooling lasttoken, prompt left out, padding left", "bag of words", "similarity dot",
+])
 def test_scores_are_those_of_the_librarys_vectors(built, pairs, tmp_path, name):
     kind = KINDS[name]
     folder = built(kind)
@@ -157,26 +151,6 @@ def test_code_does_not_run_whatever_stdin_says(tmp_path, monkeypatch, capsys, na
     assert "Do you wish to run" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("make", [own_module, own_model])
-def test_trusted_code_runs_and_is_part_of_the_fingerprint(tmp_path, make):
-    folder = tmp_path / "f"
-    folder.mkdir()
-    make(folder)
-    if make is own_model:
-        declare(folder, pooling("mean"))
-    with pytest.raises(EncoderError):
-        ours(folder)
-    trusted = ours(folder, trust_remote_code=True)
-    np.testing.assert_allclose(trusted.encode(TEXTS), published(folder, TEXTS, trusted=True), atol=CLOSE)
-    assert ran(folder).exists()
-    before = trusted.spec.fingerprint()
-    source = (folder / "mine.py").read_text("utf-8")
-    code(folder, "mine.py", source.replace("{", "{{").replace("}", "}}") + "\n# another line\n")
-    assert ours(folder, trust_remote_code=True).spec.fingerprint() != before
-    with pytest.raises(EncoderError):
-        ours(folder)
-
-
 # Company --------------------------------------------------------------------------------------------------------------
 
 MIXED = [" ".join(text.split()[:i]) for i in (1, 2, 3, 5, 8, 13, 21, 26) for text in (
@@ -184,7 +158,7 @@ MIXED = [" ".join(text.split()[:i]) for i in (1, 2, 3, 5, 8, 13, 21, 26) for tex
 )]
 
 
-@pytest.mark.parametrize("family", ["fnet", "convbert", "big_bird", "mobilebert", "modernbert"])
+@pytest.mark.parametrize("family", ["fnet", "big_bird", "mobilebert", "modernbert"])
 def test_a_batchs_size_moves_no_vector(tmp_path, family):
     folder = transformer(tmp_path / "f", family)
     small, large = (ours(folder, pooler="mean", batch_tokens=tokens) for tokens in (256, 4096))
@@ -200,11 +174,10 @@ def test_a_batchs_size_moves_no_vector(tmp_path, family):
     np.testing.assert_allclose([last.run([text]).vectors[0] for text in MIXED], first, atol=close)
 
 
-@pytest.mark.parametrize("family", ["fnet", "convbert"])
-def test_a_batchs_size_moves_no_vector_of_texts_cut_short(tmp_path, family):
+def test_a_batchs_size_moves_no_vector_of_texts_cut_short(tmp_path):
     """Cut to so few tokens, a short text and a long one may come out equally long: that tells nothing of their company."""
-    folder = transformer(tmp_path / "f", family)
-    for tokens in (3, 4, 5, 6):
+    folder = transformer(tmp_path / "f", "convbert")
+    for tokens in (3, 5):
         small, large = (ours(folder, pooler="mean", batch_tokens=size, max_length=tokens) for size in (tokens, 4096))
         np.testing.assert_allclose(small.encode(MIXED), large.encode(MIXED), atol=CLOSE)
 

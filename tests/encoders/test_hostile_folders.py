@@ -64,18 +64,13 @@ VARIANTS = {
                                     set_in(CONFIG, model_type="mine")), "--trust-remote-code"),
     "auto_map elsewhere": (several(own_code(CONFIG, AutoModel="other/repo--code.M"), set_in(CONFIG, model_type="mine")),
                            "--trust-remote-code"),
-    "auto_map a list": (several(put("code.py", CODE), set_in(CONFIG, auto_map=["code.M"])), None),
     "tokenizer's auto_map": (own_code(TOKENIZER, AutoTokenizer=["code.M", "code.M"]), None),
     "tokenizer's class of its own": (several(own_code(TOKENIZER, AutoTokenizer=["code.M", None]),
                                              set_in(TOKENIZER, tokenizer_class="M")), None),
-    "tokenizer_class of a module": (set_in(TOKENIZER, tokenizer_class="os.system"), None),
-    **{f"module {kind}": (several(module(1, type=kind), module(2, type=NORMALIZE)), "", "library") for kind in (
-        "os.system", "sentence_transformers.util.import_from_string", "torch.hub.load",
-    )},
+    "module of another library": (several(module(1, type="torch.hub.load"), module(2, type=NORMALIZE)), "", "library"),
     "module of its own behind": (module(2, type="code.M"), "code.M|trust", "library"),
     "dense's activation in torch": (set_in("2_Dense/config.json", activation_function="torch.os.abort"), "", "library"),
     "kernels": (set_in(CONFIG, attn_implementation="org/kernel"), "attn_implementation"),
-    "kernels, inside": (set_in(CONFIG, text_config={"attn_implementation": "org/kernel"}), "attn_implementation"),
     "experts of a kernel": (set_in(CONFIG, experts_implementation="org/kernel"), "experts_implementation"),
     "unpickling, asked for": (several(pickled("pytorch_model.bin"), set_in(LIBRARY, model_args={"weights_only": False})),
                               "weights_only"),
@@ -83,7 +78,6 @@ VARIANTS = {
                                  set_in(LIBRARY, model_kwargs={"trust_remote_code": True})), "trust_remote_code"),
     "tokenizer elsewhere": (set_in(LIBRARY, tokenizer_args={"tokenizer_file": f"{SECRET}.json"}), "tokenizer_file"),
     "quantizer": (set_in(CONFIG, quantization_config={"quant_method": "gptq", "checkpoint_format": "x"}), ""),
-    "quantizer unknown": (set_in(CONFIG, quantization_config={"quant_method": "code.M"}), None),
     "chat template": (put("chat_template.jinja", "{{ ''.__class__.__mro__[1].__subclasses__() }}"), None),
     "pickled weights": (pickled("pytorch_model.bin"), "pytorch_model.bin|weights"),
     "zipped pickle": (zipped("pytorch_model.bin"), "pytorch_model.bin|[Ww]eights"),
@@ -95,7 +89,6 @@ VARIANTS = {
     # paths
     "transformers_weights": (set_in(CONFIG, transformers_weights=f"{SECRET}.safetensors"), "leads out"),
     "shard outside": (index(**{WEIGHT: f"{SECRET}.safetensors"}), "leads out", "sharded", PLAIN),
-    "shard of Windows": (index(**{WEIGHT: "..\\x.safetensors"}), "leads out", "sharded", PLAIN),
     "shard missing": (lambda m: next(m.glob("model-*")).unlink(), "model-0.*missing", "sharded", PLAIN),
     "module outside": (module(1, path=f"../{OUTSIDE}/model"), "leads out"),
     "vocabulary outside": (several(set_in(TOKENIZER, vocab_file=f"{SECRET}.json"), lambda m: (m / WORDS).unlink()), ""),
@@ -105,36 +98,28 @@ VARIANTS = {
     "module in a router": (router_of_code, "code.M", "router"),
     "code of an adapter's base": (base_of_code, "--trust-remote-code|code.py", "adapted", PLAIN),
     "tokenizer outside": (set_in(TOKENIZER, tokenizer_file=f"{SECRET}.json"), "leads out"),
-    "tokenizer of another": (set_in(TOKENIZER, name_or_path=f"../{OUTSIDE}/model"), None),
     "name of another": (set_in(CONFIG, _name_or_path=f"../{OUTSIDE}/model"), None),
-    "prompt file outside": (set_in("stsbench_prompt.json", file=f"{SECRET}.safetensors"), None),
     "linked module": (linked_module, "1_Pooling"),
     "tokenizer a pipe": (linked(WORDS, "pipe"), ""),
-    "config a pipe": (linked(CONFIG, "pipe"), ""),
     "weights a pipe": (linked("model.safetensors", "pipe"), ""),
     "config without an end": (linked(CONFIG, "/dev/zero"), ""),
-    "weights without an end": (linked("model.safetensors", "/dev/zero"), ""),
     "notes without an end": (linked("README.md", "/dev/zero"), None),
     "folder in a circle": (lambda m: (m / "again").symlink_to(m), None),
     # sizes
     **{f"{key} of {value:.0e}": (set_in(CONFIG, **{key: value}), "") for key, value in (
-        ("num_hidden_layers", 10**9), ("hidden_size", 10**9), ("intermediate_size", 10**9), ("type_vocab_size", 10**11),
-        ("max_position_embeddings", 10**10), ("num_hidden_layers", 900), ("vocab_size", 16_000_000),
+        ("num_hidden_layers", 10**9), ("hidden_size", 10**9), ("max_position_embeddings", 10**10),
+        ("num_hidden_layers", 900), ("vocab_size", 16_000_000),
     )},
     "layers beyond": (set_in(CONFIG, num_hidden_layers=HUGE), ""),
     "no heads": (set_in(CONFIG, num_attention_heads=0), ""),
     "layers inside": (set_in(CONFIG, text_config={"num_hidden_layers": 10**6}), "num_hidden_layers"),
-    "layers in words": (set_in(CONFIG, num_hidden_layers="2"), ""),
-    "epsilon nan": (set_in(CONFIG, layer_norm_eps=float("nan")), ""),
     "decoder's layers": (set_in(CONFIG, num_hidden_layers=10**9), "", "decoder", PLAIN),
     "layer types": (set_in(CONFIG, layer_types=["full_attention"] * 10**6), "", "decoder", PLAIN),
     "dense's width": (set_in("2_Dense/config.json", out_features=10**12), "", "library"),
     "pooling's width": (set_in("1_Pooling/config.json", embedding_dimension=10**12), None),
     "pooling's modes": (set_in("1_Pooling/config.json", pooling_mode=["mean"] * 10**5), "pooling_mode", "library"),
     "limit": (set_in("sentence_bert_config.json", max_seq_length=10**18), None),
-    "limit beyond": (set_in(LIBRARY, max_seq_length=HUGE), None),
     "limit of 2": (set_in("sentence_bert_config.json", max_seq_length=2), "sentence_bert_config.json: max_seq_length 2"),
-    "truncate_dim": (set_in("config_sentence_transformers.json", truncate_dim=10**18), None),
     "padding": (set_in(WORDS, padding={"strategy": {"Fixed": 10**10}, "direction": "Right", "pad_to_multiple_of": None,
                                        "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}), None),
     "a text that doubles": (replacements(*[("a", "aa")] * 40), "replacements make a text 1,0\\d\\d,.* times as long"),
@@ -150,16 +135,13 @@ VARIANTS = {
     # patterns
     "target_modules": (set_in(ADAPTER, target_modules=CATASTROPHE), "target_modules", "adapted", PLAIN),
     "target_modules (a|a)*": (set_in(ADAPTER, target_modules="(a|a|e|n)*$x"), "[Tt]arget modules", "adapted", PLAIN),
-    "rank": (set_in(ADAPTER, r=10**12), "", "adapted", PLAIN),
     "replacement": (set_in(WORDS, pre_tokenizer={"type": "Split", "pattern": {"Regex": "(x+x+)+y"}, "behavior": "Isolated",
                                                  "invert": False}), None),
     # adapters' code
     "adapter's auto_mapping": (several(put("code.py", CODE), set_in(ADAPTER, auto_mapping={
         "base_model_class": "M", "parent_library": "code"})), None, "adapted", PLAIN),
-    "adapter's kind": (set_in(ADAPTER, peft_type="code.M"), "", "adapted", PLAIN),
     # broken
     "config.json deep": (put(CONFIG, DEEP), CONFIG),
-    "special tokens deep": (put("special_tokens_map.json", DEEP), None),
     "header's size": (header("model.safetensors", "{}", 10**12), "cannot load m: model.safetensors: "),
     "header deep": (header("model.safetensors", DEEP), "cannot load m: model.safetensors: "),
     "header's shape": (header("model.safetensors", json.dumps(
@@ -168,7 +150,6 @@ VARIANTS = {
     "weights of no numbers": (lambda m: weights(m / "model.safetensors", lambda stored: {
         key: value * float("nan") for key, value in stored.items()}), ""),
 }
-
 
 
 def check(words, work, line):
@@ -193,9 +174,7 @@ def test_what_a_model_folder_names_is_data(work, name):
 
 
 @pytest.mark.parametrize("words", [FIT, TRAIN], ids=["fit", "train"])
-@pytest.mark.parametrize("name", [
-    "auto_map of its own", "kernels", "zipped pickle", "transformers_weights", "module outside", "vocab_size of 2e+07",
-])
+@pytest.mark.parametrize("name", ["auto_map of its own", "zipped pickle", "module outside"])
 def test_every_reader_reads_it_so(work, name, words):
     spoil, line, *_ = VARIANTS[name]
     shutil.copytree(models() / "m", work / "m")
@@ -214,11 +193,9 @@ MARKS = "\u2026\u2025\u22ef\ufe19\u0eaf\u0e2f\u1801\u2e31"
 
 
 @pytest.mark.parametrize(("steps", "kept"), [
-    ([(mark, "...") for mark in MARKS], True),  # none finds what another wrote
-    ([(mark, f" {mark} ") for mark in MARKS], True),
+    ([(mark, f" {mark} ") for mark in MARKS], True),  # none finds what another wrote
     ([(mark, "..") for mark in MARKS] + [(".", "aa"), ("a", "bbb")], True),
     ([({"Regex": "|".join(f"q{i}q" for i in range(400))}, "q")], True),
-    ([("a", "aa")] * 12, False),
     ([("ab", "baba")] * 12, False),
     ([("a", "bbbb"), ("b", "aaaa")] * 4, False),
     ([({"Regex": "."}, "xx")] * 12, False),

@@ -43,25 +43,21 @@ def check_same(folder, **options):
     assert np.abs(expected).max() > 0
 
 
-@pytest.mark.parametrize(("family", "pooler"), [
-    *(("bert", pooler) for pooler in [*POOLERS, "cls+dense"]), ("distilbert", "mean"), ("distilbert", "last2"),
-])
-def test_poolers(folders, family, pooler):
-    check_same(folders[family], pooler=pooler)
-
-
-def test_a_template_and_a_prompt(folders):
+def test_poolers_templates_and_prompts(folders):
+    for pooler in (*POOLERS, "cls+dense"):
+        check_same(folders["bert"], pooler=pooler)
+    check_same(folders["distilbert"], pooler="last2")
     check_same(folders["bert"], pooler="mask", template="the cat : {} means [MASK] .", full_stop=True)
     check_same(folders["bert"], pooler="mean", prompt="the man : ", normalize=True)
 
 
-@pytest.mark.parametrize("more", [MORE[1], MORE[3], MORE[6], ("bert", {"rank": 2})], ids=str)
+@pytest.mark.parametrize("more", [MORE[3], MORE[6], ("bert", {"rank": 2})], ids=str)
 def test_trained_prompts(models, tmp_path, more):
     export_model(with_prompt(models, more[0], more[1]), tmp_path / "model", card="")
     check_same(tmp_path / "model")
 
 
-@pytest.mark.parametrize("post", ["whitening:dimensions=4", "all-but-the-top:components=2", "standardise", "renormalise"])
+@pytest.mark.parametrize("post", ["whitening:dimensions=4", "renormalise"])
 def test_a_post_processing_is_fitted_and_applied(folders, tmp_path, monkeypatch, post):
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     (tmp_path / "texts.txt").write_text("\n".join(sentences(24, seed=1)) + "\n")
@@ -98,23 +94,18 @@ def test_probes(solver):
     assert all(np.array_equal(one, other) for one, other in zip(predicted, expected, strict=True))
 
 
-@pytest.mark.parametrize("planted", ["a mask made on the CPU", "a weight no one moved", "an index", "a number"])
-def test_it_refuses_what_cuda_refuses(planted):
-    with pretend_device() as pretended, pytest.raises(RuntimeError, match="same device"):
-        states = torch.randn(2, 3, device=pretended.device)
-        if planted == "a mask made on the CPU":
-            states.masked_fill(torch.ones(2, 3, dtype=torch.bool), 0)
-        elif planted == "a weight no one moved":
-            torch.nn.functional.linear(states, torch.randn(4, 3))
-        elif planted == "an index":
-            torch.randn(2, 3)[torch.zeros(2, dtype=torch.long, device=pretended.device)]
-        else:
-            torch.stack([states.sum(), torch.tensor(1.0)])
-
-
-def test_what_cuda_takes_it_takes_and_notes_where_it_would_wait():
+def test_the_pretended_device_refuses_and_takes_what_cuda_does_and_notes_where_it_would_wait():
     with pretend_device() as pretended:
         states = torch.randn(2, 3, device=pretended.device)
+        for refused in (
+            lambda: states.masked_fill(torch.ones(2, 3, dtype=torch.bool), 0),
+            lambda: torch.nn.functional.linear(states, torch.randn(4, 3)),
+            lambda: torch.randn(2, 3)[torch.zeros(2, dtype=torch.long, device=pretended.device)],
+            lambda: torch.stack([states.sum(), torch.tensor(1.0)]),
+        ):
+            with pytest.raises(RuntimeError, match="same device"):
+                refused()
+        pretended.waits.clear()
         assert (states * torch.tensor(2.0))[torch.tensor([1, 0])].device == pretended.device
         assert not pretended.waits
         states[states > 0], float(states.sum()), states.cpu(), states.nonzero(), states.tolist()

@@ -30,15 +30,13 @@ def test_every_wrapper_of_the_core_is_tried():
 
 
 @pytest.mark.parametrize("kind", MADE, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("read", [
-    lambda made: made, lambda made: made.for_role("query"), lambda made: made.with_prompt("x: "),
-    lambda made: made.for_task(TextTask("T", "STS")), lambda made: made.with_prompt("x: ").for_role("query"),
-], ids=["as it is", "in a role", "behind a prompt", "of a task", "twice"])
-def test_whatever_is_known_of_the_base_is_behind_a_wrapper(kind, read):
-    base = Known()
-    made = read(MADE[kind](base))
-    assert isinstance(made, kind) and made.spec.prefix == read(base).spec.prefix
-    check_known(made, base)
+def test_whatever_is_known_of_the_base_is_behind_a_wrapper(kind):
+    for read in (lambda made: made, lambda made: made.for_role("query"), lambda made: made.with_prompt("x: "),
+                 lambda made: made.for_task(TextTask("T", "STS")), lambda made: made.with_prompt("x: ").for_role("query")):
+        base = Known()
+        made = read(MADE[kind](base))
+        assert isinstance(made, kind) and made.spec.prefix == read(base).spec.prefix
+        check_known(made, base)
 
 
 def test_what_is_known_stands_in_the_traits():

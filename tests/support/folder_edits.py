@@ -30,11 +30,10 @@ from model_folders import (
 
 @dataclass(frozen=True)
 class Edit:
-    """What is changed in a folder of one kind. moves: the vectors must come out different, or the edit proves nothing."""
+    """What is changed in a folder of one kind, so that its vectors come out different."""
 
     kind: Kind
     make: Callable[[Path], Any]
-    moves: bool = True
     refused: bool = False  # the edited folder may be refused
 
 
@@ -44,18 +43,6 @@ EDITS: dict[str, Edit] = {}
 def edit(name: str, kind: str | Kind, make: Callable[[Path], Any], **expected: bool) -> None:
     assert name not in EDITS
     EDITS[name] = Edit(KINDS[kind] if isinstance(kind, str) else kind, make, **expected)
-
-
-def swapped(path: Path, first: str = "dog", second: str = "park") -> None:
-    """A tokenizer.json or a list of words with two of its ids exchanged."""
-    stored = read(path)
-    words = stored["model"]["vocab"] if "model" in stored else stored["vocab"]
-    if isinstance(words, list):
-        i, j = words.index(first), words.index(second)
-        words[i], words[j] = words[j], words[i]
-    else:
-        words[first], words[second] = words[second], words[first]
-    write(path, stored)
 
 
 def listed(folder: Path, position: int, **values: Any) -> None:
@@ -70,15 +57,8 @@ NATIVE, DENSE = "normalize", "dense, then normalize"
 
 # Weights --------------------------------------------------------------------------------------------------------------
 
-edit("weights", NATIVE, lambda folder: nudge(folder / MODEL, "layer.1.output"))
-edit("weights of a dense", DENSE, lambda folder: nudge(folder / "2_Dense" / MODEL))
-edit("a tower of a router", "router of queries and documents",
-     lambda folder: nudge(next(folder.glob("0_Router/document_*")) / MODEL))
-edit("one shard", "sharded weights", lambda folder: nudge(sorted(folder.glob("model-*.safetensors"))[-2]))
 edit("shards named by transformers_weights", "transformers_weights, sharded",
      lambda folder: nudge(sorted(folder.glob("model-*.safetensors"))[-2]))
-edit("the file named by transformers_weights", "transformers_weights",
-     lambda folder: nudge(folder / "tuned.safetensors", "layer.1"))
 
 
 @lambda make: edit("one number, size and times kept", NATIVE, make)
@@ -88,22 +68,6 @@ def _(folder):
     nudge(path, "layer.1.output.LayerNorm")
     assert path.stat().st_size == before.st_size
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-
-
-@lambda make: edit("one bit", NATIVE, make, moves=False)
-def _(folder):
-    content = bytearray((folder / MODEL).read_bytes())
-    content[-40] ^= 1
-    (folder / MODEL).write_bytes(content)
-
-
-@lambda make: edit("weights as .bin, others", "weights as .bin", make)
-def _(folder):
-    import torch
-
-    stored = torch.load(folder / "pytorch_model.bin")
-    stored["encoder.layer.1.output.dense.weight"] += torch.eye(*stored["encoder.layer.1.output.dense.weight"].shape)
-    torch.save(stored, folder / "pytorch_model.bin")
 
 
 @lambda make: edit("safetensors put beside a .bin", "weights as .bin", make)
@@ -157,12 +121,9 @@ def _another_base(folder: Path) -> None:
 
 
 ADAPTER = "adapter_model.safetensors"
-for _kind in ("adapter beside the model", "adapter alone"):
-    edit(f"{_kind}: its weights", _kind, lambda folder: nudge(folder / ADAPTER))
-    edit(f"{_kind}: its alpha", _kind, lambda folder: change(folder / "adapter_config.json", lora_alpha=40))
+edit("adapter alone: its alpha", "adapter alone", lambda folder: change(folder / "adapter_config.json", lora_alpha=40))
 ALONE = "adapter alone, with modules"
 edit("weights of an adapter's base", ALONE, lambda folder: nudge(_base(folder) / MODEL, "layer.1.output"))
-edit("config of an adapter's base", ALONE, lambda folder: change(_base(folder) / "config.json", hidden_act="relu"))
 edit("another base", ALONE, _another_base)
 edit("adapter beside the model: config of a base elsewhere", "adapter beside the model, base elsewhere",
      lambda folder: change(_base(folder) / "config.json", hidden_act="relu"), refused=True)
@@ -178,17 +139,11 @@ def _linked_adapter(folder: Path) -> None:
 
 edit("base of an adapter that is a link", Kind(_linked_adapter),
      lambda folder: nudge(_base(folder) / MODEL, "layer.1.output"))
-edit("adapter beside the model: the model's weights", "adapter beside the model",
-     lambda folder: nudge(folder / MODEL, "layer.1.output"))
-edit("an adapter put beside a model", "plain bert, mean", lambda folder: adapter(folder, folder))
 edit("an adapter put beside modules", DENSE, lambda folder: adapter(folder, folder))
 edit("an adapter taken away", "adapter beside the model",
      lambda folder: ((folder / "adapter_config.json").unlink(), (folder / ADAPTER).unlink()))
 
 # Configs --------------------------------------------------------------------------------------------------------------
-
-edit("config: activation", NATIVE, lambda folder: change(folder / "config.json", hidden_act="relu"))
-edit("config: layers", NATIVE, lambda folder: change(folder / "config.json", num_hidden_layers=1), refused=True)
 
 
 def _transformers_weights(folder: Path) -> None:
@@ -197,26 +152,14 @@ def _transformers_weights(folder: Path) -> None:
 
 
 edit("config: transformers_weights", NATIVE, _transformers_weights)
-edit("dense: activation", DENSE, lambda folder: change(
-    folder / "2_Dense/config.json", activation_function="torch.nn.modules.activation.Sigmoid"
-))
 edit("modules: another folder", NATIVE, lambda folder: (
     write(folder / "5_Other" / "config.json", pooling("max")[1]), listed(folder, 1, path="5_Other")
 ))
-edit("max_seq_length", NATIVE, lambda folder: change(folder / "sentence_bert_config.json", max_seq_length=6))
-for _name, _value in (("prompts", {"sts": "blue fish : ", "other": PROMPT}), ("default_prompt_name", "other")):
-    edit(f"prompt: {_name}", "default_prompt_name, in the library", lambda folder, changed={_name: _value}: change(
-        folder / "config_sentence_transformers.json", **changed
-    ))
+edit("prompts", "default_prompt_name, in the library", lambda folder: change(
+    folder / "config_sentence_transformers.json", prompts={"sts": "blue fish : ", "other": PROMPT}
+))
 edit("truncate_dim: a new one", NATIVE,
      lambda folder: write(folder / "config_sentence_transformers.json", {"truncate_dim": 5}))
-
-# Tokenizers -----------------------------------------------------------------------------------------------------------
-
-edit("tokenizer: ids", NATIVE, lambda folder: swapped(folder / "tokenizer.json"))
-edit("tokenizer: ids beside an adapter", "adapter alone", lambda folder: swapped(folder / "tokenizer.json"))
-edit("tokenizer: words", "word embeddings with weights",
-     lambda folder: swapped(folder / "0_WordEmbeddings/whitespacetokenizer_config.json"))
 
 
 def _vocabulary(folder: Path) -> None:
@@ -253,15 +196,12 @@ edit("links: the weights' target", Kind(_links),
 
 
 def _odd_folders(folder: Path) -> None:
-    """Modules in sub-folders that one might take for something else."""
-    declare(transformer(folder), pooling("mean"), dense(12), dense(6, 12))
-    for position, name in ((1, "onnx"), (2, "checkpoint-7")):
-        (folder / read(folder / "modules.json")[position]["path"]).rename(folder / name)
-        listed(folder, position, path=name)
+    """A module in a sub-folder that one might take for something else."""
+    declare(transformer(folder), pooling("mean"), dense(12))
+    (folder / read(folder / "modules.json")[2]["path"]).rename(folder / "checkpoint-7")
+    listed(folder, 2, path="checkpoint-7")
 
 
-edit("a module in a folder called onnx", Kind(_odd_folders),
-     lambda folder: change(folder / "onnx/config.json", pooling_mode="max"))
 edit("a module in a folder called checkpoint-7", Kind(_odd_folders), lambda folder: nudge(folder / "checkpoint-7" / MODEL))
 
 # Code, trusted --------------------------------------------------------------------------------------------------------
@@ -282,7 +222,6 @@ def _with_helper(folder: Path) -> None:
     (folder / "helper.py").write_text("FACTOR = 2.0\n", "utf-8")
 
 
-edit("code of a module", Kind(own_module, options=TRUSTED), _rewritten)
 edit("code of a model", Kind(lambda folder: declare(own_model(folder), pooling("mean")), options=TRUSTED), _rewritten)
 edit("code that the code imports", Kind(_with_helper, options=TRUSTED),
      lambda folder: (folder / "helper.py").write_text("FACTOR = 7.0\n"))

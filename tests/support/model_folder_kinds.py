@@ -65,20 +65,17 @@ def of(*modules: Any, model: dict[str, Any] | None = None, **declared: Any) -> C
 
 for _mode in ("cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"):
     kind(f"pooling {_mode}")(lambda folder, mode=_mode: declare(transformer(folder), pooling(mode)))
-    for _side in ("left", "right"):
-        kind(f"pooling {_mode}, prompt left out, padding {_side}", alone=_side == "left")(
-            lambda folder, mode=_mode, side=_side: declare(
-                transformer(folder, tok=tokenizer(padding_side=side)), pooling(mode, include_prompt=False),
-                settings={"prompts": {"sts": PROMPT}, "default_prompt_name": "sts"},
-            )
+    _side = "right" if _mode in ("cls", "max") else "left"
+    kind(f"pooling {_mode}, prompt left out, padding {_side}", alone=_side == "left")(
+        lambda folder, mode=_mode, side=_side: declare(
+            transformer(folder, tok=tokenizer(padding_side=side)), pooling(mode, include_prompt=False),
+            settings={"prompts": {"sts": PROMPT}, "default_prompt_name": "sts"},
         )
+    )
 kind("two modes concatenated")(of(pooling("mean", "cls")))
 kind("two modes, normalised")(of(pooling("max", "lasttoken"), normalize()))
 kind("legacy booleans, two true")(lambda folder: declare(transformer(folder), (f"{LEGACY}.Pooling", {
     "word_embedding_dimension": WIDTH, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True,
-})))
-kind("legacy booleans, none true")(lambda folder: declare(transformer(folder), (f"{LEGACY}.Pooling", {
-    "word_embedding_dimension": WIDTH, "pooling_mode_mean_tokens": False, "pooling_mode_cls_token": False,
 })))
 kind("new module paths")(lambda folder: declare(
     transformer(folder), (f"{NEW}.pooling.Pooling", {"embedding_dimension": WIDTH, "pooling_mode": "mean"}),
@@ -88,8 +85,7 @@ kind("new module paths")(lambda folder: declare(
 # Families -------------------------------------------------------------------------------------------------------------
 
 for _family in (
-    "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet", "electra", "albert", "modernbert", "t5", "t5-whole",
-    "longt5",
+    "roberta", "xlm-roberta", "distilbert", "mpnet", "electra", "albert", "modernbert", "t5", "t5-whole", "longt5",
 ):
     kind(f"family {_family}")(
         lambda folder, family=_family: declare(transformer(folder, family), pooling("mean"), normalize())
@@ -141,10 +137,6 @@ for _family in ("gemma3", "gpt_neox", "modernbert", "nomic_bert"):
     kind(f"{_family}, more tokens than positions")(lambda folder, family=_family: declare(
         transformer(folder, family, tok=tokenizer("llama"), max_position_embeddings=40),
         pooling("mean", width=WIDTH if family == "modernbert" else 32), limit=500,
-    ))
-    kind(f"{_family}, no limit but the positions")(lambda folder, family=_family: declare(
-        transformer(folder, family, tok=tokenizer("llama"), max_position_embeddings=40),
-        pooling("mean", width=WIDTH if family == "modernbert" else 32), limit=None,
     ))
 kind("opt, states of another width")(
     of(pooling("mean", width=20), model=dict(family="opt", tok=tokenizer("llama"), word_embed_proj_dim=20))
@@ -283,8 +275,7 @@ def static(seed: int) -> Any:
     return StaticEmbedding(tok, embedding_weights=torch.randn(len(tok), WIDTH))
 
 
-kind("static embedding")(lambda folder: declare(folder, static(5), first=None))
-kind("static embedding, normalised")(lambda folder: declare(folder, static(6), normalize(), first=None))
+kind("static embedding")(lambda folder: declare(folder, static(6), normalize(), first=None))
 
 
 @kind("router of queries and documents", refused=r"Router|route")

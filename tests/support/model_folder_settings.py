@@ -13,7 +13,6 @@ __all__ = ["KINDS"]  # all of them, these and those of model_folder_kinds.py
 
 # What settings declare ------------------------------------------------------------------------------------------------
 
-kind("max_seq_length 8")(of(pooling("mean"), limit=8))
 kind("max_seq_length over the tokenizer's")(of(pooling("mean"), limit=20, model=dict(tok=tokenizer(limit=7))))
 kind("the tokenizer's limit alone")(of(pooling("mean"), limit=None, model=dict(tok=tokenizer(limit=9))))
 kind("no limit but the positions")(of(pooling("mean"), limit=None))
@@ -52,9 +51,6 @@ def _(folder):
 kind("plain, truncation_side left", options={"pooler": "mean", "max_length": 8}, refused="truncation_side")(
     of(pooling("mean"), limit=8, model=dict(tok=tokenizer(truncation_side="left")))
 )
-kind("another pooler beside do_lower_case", options={"pooler": "mean"}, refused="do_lower_case")(
-    of(pooling("mean"), stored={"do_lower_case": True})
-)
 kind("another pooler beside config_kwargs", options={"pooler": "mean"}, refused="config_kwargs")(
     of(pooling("mean"), stored={"config_kwargs": {"hidden_act": "relu"}})
 )
@@ -79,13 +75,8 @@ kind("default prompt before static embeddings")(lambda folder: declare(
 kind("a default prompt longer than the limit", refused="leaves no token")(
     of(pooling("mean"), limit=6, settings={"prompts": {"sts": PROMPT * 2}, "default_prompt_name": "sts"})
 )
-kind("a default prompt without a blank behind it")(
-    of(pooling("cls"), settings={"prompts": {"sts": "the man"}, "default_prompt_name": "sts"})
-)
-kind("prompts without a default")(of(pooling("mean"), settings={"prompts": {"query": "red : ", "document": "blue : "}}))
 kind("truncate_dim")(of(pooling("mean"), settings={"truncate_dim": 6}))
 kind("truncate_dim, normalised before")(of(pooling("mean"), normalize(), settings={"truncate_dim": 6}))
-kind("truncate_dim, in the library")(of(pooling("mean"), dense(), settings={"truncate_dim": 6}))
 kind("similarity dot", refused=r"similarity_fn_name")(of(pooling("mean"), settings={"similarity_fn_name": "dot"}))
 
 # Files of weights -----------------------------------------------------------------------------------------------------
@@ -106,9 +97,6 @@ def _base_elsewhere(folder: Path, **settings: Any) -> Path:
 kind("adapter beside the model, base elsewhere")(lambda folder: declare(_base_elsewhere(folder), pooling("mean")))
 kind("adapter beside the model, base of another config", refused="base_model_name_or_path")(
     lambda folder: declare(_base_elsewhere(folder, hidden_act="relu"), pooling("mean"))
-)
-kind("plain, adapter and a base of another config", options={"pooler": "mean"}, refused="base_model_name_or_path")(
-    lambda folder: _base_elsewhere(folder, hidden_act="relu")
 )
 
 
@@ -165,7 +153,6 @@ def _(folder):
 
 
 kind("fp16 weights")(of(pooling("mean"), model=dict(dtype="float16")))
-kind("fp16 weights, in the library")(of(pooling("mean"), dense(), model=dict(dtype="float16")))
 
 # Folders of transformers, without modules -----------------------------------------------------------------------------
 

@@ -10,37 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from code_folders import own_model, own_module
 from model_folder_kinds import static
-from model_folders import WIDTH, adapter, declare, dense, normalize, pooling, read, tokenizer, transformer, write
+from model_folders import adapter, declare, dense, normalize, pooling, read, tokenizer, transformer, write
 from tiny_models import sentences
 
 PAIRS, QUERIES, DOCUMENTS = 24, 12, 30
 PROMPTS = {  # by mteb's names of types, as EmbeddingGemma stores them
     "query": "the man reads : ", "document": "no food : ", "STS": "a small dog : ", "Classification": "the house , ",
 }
-
-
-def decoder(folder: Path, kind: str, **settings: Any) -> Path:
-    """A random model of transformers' class KINDModel with one of the decoders' shapes, and a tokenizer."""
-    import transformers
-
-    tok = tokenizer("qwen3", padding_side="left", limit=64)
-    torch.manual_seed(3)
-    config = getattr(transformers, f"{kind}Config")(**{
-        "vocab_size": len(tok), "pad_token_id": tok.pad_token_id, "eos_token_id": tok.eos_token_id, "bos_token_id": None,
-        "hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
-        "intermediate_size": 24, "max_position_embeddings": 64, "initializer_range": 0.3, **settings,
-    })
-    getattr(transformers, f"{kind}Model")(config).save_pretrained(folder)
-    tok.save_pretrained(folder)
-    return folder
-
-
-def last_token(folder: Path, kind: str, **settings: Any) -> Path:
-    """A decoder whose vector is its last token's, of length 1."""
-    return declare(decoder(folder, kind, **settings), pooling("lasttoken"), normalize())
 
 
 _BY_TASK = """
@@ -79,21 +57,19 @@ def mean(folder: Path, family: str, *more: Any, settings: dict[str, Any] | None 
 
 # name -> how the folder is built, and whose entry in mteb's registry loads it
 MODELS: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "qwen3": (lambda folder: last_token(folder, "Qwen3"), "Qwen/Qwen3-Embedding-0.6B"),
+    "qwen3": (lambda folder: declare(
+        transformer(folder, "qwen3", tok=tokenizer("qwen3", padding_side="left", limit=64)),
+        pooling("lasttoken"), normalize(),
+    ), "Qwen/Qwen3-Embedding-0.6B"),
     "gemma3": (lambda folder: declare(
-        decoder(folder, "Gemma3Text", use_bidirectional_attention=True, sliding_window=6),
-        pooling("mean"), dense(12), normalize(), settings={"prompts": PROMPTS},
+        transformer(folder, "gemma3 bidirectional", tok=tokenizer("llama", limit=64)),
+        pooling("mean", width=32), dense(12, 32), normalize(), settings={"prompts": PROMPTS},
     ), "google/embeddinggemma-300m"),
-    "llama": (lambda folder: last_token(folder, "Llama"), "intfloat/e5-mistral-7b-instruct"),
-    "mistral": (lambda folder: last_token(folder, "Mistral", sliding_window=6), "Linq-AI-Research/Linq-Embed-Mistral"),
     "e5": (lambda folder: mean(folder, "bert", normalize()), "intfloat/e5-small"),
     "e5-instruct": (lambda folder: mean(folder, "xlm-roberta", normalize()), "intfloat/multilingual-e5-large-instruct"),
     "bge": (lambda folder: declare(transformer(folder), pooling("cls"), normalize()), "BAAI/bge-small-en-v1.5"),
-    "gte": (lambda folder: mean(folder, "bert"), "thenlper/gte-small"),
     "nomic": (lambda folder: declare(own_model(folder), pooling("mean")), "nomic-ai/nomic-embed-text-v1"),
     "jina": (tasks_of_jina, "jinaai/jina-embeddings-v3"),
-    "modernbert": (lambda folder: mean(folder, "modernbert"), "Alibaba-NLP/gte-modernbert-base"),
-    "eurobert": (lambda folder: declare(decoder(folder, "EuroBert"), pooling("mean")), "sentence-transformers/LaBSE"),
     "t5": (lambda folder: mean(folder, "t5", dense(10, bias=False), normalize()), "sentence-transformers/gtr-t5-base"),
     "static": (lambda folder: declare(folder, static(5), normalize(), first=None), "minishlab/potion-base-8M"),
     "adapter": (lambda folder: (

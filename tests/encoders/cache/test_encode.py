@@ -65,11 +65,11 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("change", BAD)
-def test_bad_vectors_are_never_stored(store, change):
-    with pytest.raises(EncoderError):
-        encode_cached(Toy(change=change), ["bad", "fine", "sad", "also fine"], store)
-    assert store.size() == 0
+def test_bad_vectors_are_never_stored(store):
+    for change in BAD:
+        with pytest.raises(EncoderError):
+            encode_cached(Toy(change=change), ["bad", "fine", "sad", "also fine"], store)
+        assert store.size() == 0
 
 
 def test_without_a_cache_and_for_sparse_vectors():
@@ -87,16 +87,3 @@ def test_a_width_that_changed_under_one_fingerprint_is_an_error(store):
     encode_cached(Toy(), ["a"], store)
     with pytest.raises(EncoderError, match="vectors of 2 numbers, and of 3 before"):
         encode_cached(Toy(change=lambda v: v[:, :2]), ["a", "b"], store)
-
-
-def test_words_scan_their_file_once_for_all_chunks(store, tmp_path, monkeypatch):
-    import stsbench.encoders.light.words as words
-
-    path = tmp_path / "g.txt"
-    path.write_text("a 1 2\nb 3 4\nc 5 6\n")
-    calls = []
-    read = words.read_words
-    monkeypatch.setattr(words, "read_words", lambda *a: calls.append(1) or read(*a))
-    monkeypatch.setattr(encode, "CHUNK", 1)
-    encode_cached(words.WordAverage(path), ["a", "b", "c"], store)
-    assert len(calls) == 1

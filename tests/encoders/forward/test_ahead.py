@@ -86,8 +86,8 @@ def test_the_next_texts_are_tokenised_while_the_first_are_computed(encoder, monk
     assert len(chunks) == 6
 
 
-@pytest.mark.parametrize("threaded", [False, True])
-@pytest.mark.parametrize("error", [EncoderError("of the tokenizer"), ValueError("any"), KeyboardInterrupt()])
+@pytest.mark.parametrize(("threaded", "error"), [(False, ValueError("any")), (True, EncoderError("of the tokenizer")),
+                                                 (True, KeyboardInterrupt())])
 def test_an_error_in_the_thread_is_the_error_of_the_run(encoder, monkeypatch, threaded, error):
     def fail(number):
         if number == 3:
@@ -99,24 +99,19 @@ def test_an_error_in_the_thread_is_the_error_of_the_run(encoder, monkeypatch, th
         encoder.run(TEXTS)
     assert caught.value is error and len(chunks) <= 4 and no_thread()
 
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("of the device")])
-def test_what_stops_the_pass_stops_the_thread(encoder, monkeypatch, error):
-    chunks = wrapped(encoder, monkeypatch, lambda number: None)
-
-    def attempt(*arguments):
+    def attempt(*arguments):  # what stops the pass stops the thread
         raise error
 
     monkeypatch.setattr(encoder, "_attempt", attempt)
+    before = len(chunks)
     with pytest.raises(type(error)):
         encoder.run(TEXTS)
-    assert len(chunks) <= 2 and no_thread()
+    assert len(chunks) - before <= 2 and no_thread()
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
-def test_a_device_is_waited_for_once_for_all_batches_of_a_chunk(tmp_path, monkeypatch, family):
+def test_a_device_is_waited_for_once_for_all_batches_of_a_chunk(tmp_path, monkeypatch):
     monkeypatch.setattr(transformer, "_CHUNK_AHEAD", 16)
-    folder = build(tmp_path, family)
+    folder = build(tmp_path, "roberta")
     expected = load_encoder(str(folder), pooler="mean", device="cpu").encode(TEXTS)
     with pretend_device() as pretended:
         encoder = load_encoder(str(folder), pooler="mean", device="pretend:0", batch_tokens=40)

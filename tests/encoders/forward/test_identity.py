@@ -65,7 +65,7 @@ def loaded(folder):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what libraries in Rust open")
 @pytest.mark.parametrize(("name", "read_by"), [  # of what Rust opens, the folder's own files are watched
-    ("m/table.png", "rust"), ("m/__pycache__/t.bin", "rust"), ("m/.gitignore", "python"), ("outside/t.bin", "python"),
+    ("m/table.png", "rust"), ("m/README.md", "python"), ("outside/t.bin", "python"),
 ])
 def test_what_code_opens_is_part_of_the_fingerprint(tmp_path, name, read_by):
     folder, file = tmp_path / "m", tmp_path / name
@@ -74,20 +74,13 @@ def test_what_code_opens_is_part_of_the_fingerprint(tmp_path, name, read_by):
     first, again = loaded(folder), loaded(folder)
     before = again.encode(TEXTS)
     assert first.spec.fingerprint() == again.spec.fingerprint() and first.cacheable
-    (folder / "README.md").write_text("Another text.\n")
-    assert loaded(folder).spec.fingerprint() == first.spec.fingerprint()
+    if file.name != "README.md":  # it counts where code reads it
+        (folder / "README.md").write_text("Another text.\n")
+        assert loaded(folder).spec.fingerprint() == first.spec.fingerprint()
     write_table(file, read_by, 2.0)
     other = loaded(folder)
     assert np.allclose(other.encode(TEXTS) - before, 1, atol=1e-5)
     assert other.spec.fingerprint() != first.spec.fingerprint()
-
-
-def test_a_readme_counts_where_code_reads_it(tmp_path):
-    own_module(tmp_path / "m", tmp_path / "m" / "README.md", "python")
-    write_table(tmp_path / "m" / "README.md", "python", 1.0)
-    first = loaded(tmp_path / "m").spec.fingerprint()
-    write_table(tmp_path / "m" / "README.md", "python", 2.0)
-    assert loaded(tmp_path / "m").spec.fingerprint() != first
 
 
 def test_a_file_that_only_some_text_opens_is_refused(tmp_path):
@@ -99,9 +92,8 @@ def test_a_file_that_only_some_text_opens_is_refused(tmp_path):
         encoder.encode([*TEXTS, "a horse"])
 
 
-@pytest.mark.parametrize("name", ["table.bin", "table.png"])
-def test_a_file_that_is_read_again_after_it_has_changed_is_refused(tmp_path, name):
-    file = tmp_path / "m" / name
+def test_a_file_that_is_read_again_after_it_has_changed_is_refused(tmp_path):
+    file = tmp_path / "m" / "table.png"
     own_module(tmp_path / "m", file, "python", when="True")
     write_table(file, "python", 1.0)
     encoder = loaded(tmp_path / "m")
@@ -109,17 +101,16 @@ def test_a_file_that_is_read_again_after_it_has_changed_is_refused(tmp_path, nam
     file.chmod(0o600)  # the same content
     encoder.encode(TEXTS)
     write_table(file, "python", 2.0)
-    with pytest.raises(EncoderError, match=rf"{name} has changed since .* was loaded"):
+    with pytest.raises(EncoderError, match=r"table\.png has changed since .* was loaded"):
         encoder.encode(TEXTS)
 
 
-def test_weights_that_change_while_they_are_used_are_refused(tmp_path):
+def test_weights_that_change_while_our_own_pass_uses_them_are_refused(tmp_path):
     folder = declare(transformer(tmp_path / "m"), pooling("mean"))
     encoder = load_encoder(str(folder), device="cpu", offline=True)
     encoder.encode(TEXTS)
-    file = folder / "model.safetensors"
-    content = file.read_bytes()
-    file.write_bytes(content[:-4] + bytes(4))
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(content[:-4] + bytes(4))
     with pytest.raises(EncoderError, match=r"model\.safetensors has changed since"):
         encoder.encode(["a horse"])
 
@@ -186,8 +177,8 @@ def test_what_another_process_opens(tmp_path, monkeypatch, by_process):
     assert opened.digest("m", digest) == folder_digest(tmp_path, (), [tmp_path / n for n in ("b.png", "c.png")[by_process:]])
 
 
-@pytest.mark.parametrize("name", ["w.md", "a/" * 70 + "w.bin"])
-def test_external_data_of_a_nested_graph(tmp_path, name):
+def test_external_data_of_a_nested_graph(tmp_path):
+    name = "a/" * 70 + "w.md"
     onnx = pytest.importorskip("onnx")
     helper, TensorProto = onnx.helper, onnx.TensorProto
     tensor = onnx.numpy_helper.from_array(np.zeros(4, np.float32), "inner")

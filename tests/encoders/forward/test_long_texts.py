@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import transformers
-from model_folders import WORDS, tokenizer
+from model_folders import WORDS, declare, pooling, tokenizer
 
 from stsbench import load_encoder
 from stsbench.encoders.forward.batching import NO_LIMIT, restore, sharing_limit
@@ -56,7 +56,7 @@ def alone(folder, **options):
     return np.stack([ours(folder, **options).encode([one])[0] for one in TEXTS])
 
 
-@pytest.mark.parametrize("pooler", ["mean", "last", "first_last:layer1"])
+@pytest.mark.parametrize("pooler", ["mean", "first_last:layer1"])
 def test_no_text_decides_for_another(folder, pooler):
     expected = alone(folder, pooler=pooler)
     encoder = ours(folder, pooler=pooler, batch_tokens=4096)
@@ -68,24 +68,9 @@ def test_no_text_decides_for_another(folder, pooler):
 
 
 def test_nor_in_sentence_transformers(folder, tmp_path):
-    pytest.importorskip("sentence_transformers")
-    modules = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_LayerNorm", "LayerNorm")]  # the last is not run by us
-    place = tmp_path / "library"
-    place.mkdir()
-    for path in folder.iterdir():
-        (place / path.name).symlink_to(path)
-    listed = [
-        {"idx": row, "name": str(row), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for row, (path, kind) in enumerate(modules)
-    ]
-    (place / "modules.json").write_text(json.dumps(listed))
-    for name, settings in {
-        "1_Pooling": {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True}, "2_LayerNorm": {"dimension": 16},
-    }.items():
-        (place / name).mkdir()
-        (place / name / "config.json").write_text(json.dumps(settings))
-    weights = {"norm.weight": torch.ones(16), "norm.bias": torch.zeros(16)}
-    torch.save(weights, place / "2_LayerNorm" / "pytorch_model.bin")
+    from sentence_transformers.sentence_transformer.modules import LayerNorm  # which we do not run
+
+    place = declare(shutil.copytree(folder, tmp_path / "library"), pooling("mean"), LayerNorm(16), limit=512)
     encoder = ours(place)
     assert encoder.spec.kind == "sentence-transformers"
     np.testing.assert_allclose(encoder.encode(TEXTS), alone(place), atol=1e-5)

@@ -67,31 +67,29 @@ def test_other_families_are_padded_and_say_why(family):
     assert model.config._attn_implementation != NAME
 
 
-def test_attention_scaled_by_the_place_in_a_row_is_padded():
+def test_attention_that_reads_more_than_texts_and_bounds():
     model = family_model("llama")
     assert reason(model) is None
     model.config.attn_temperature_tuning = True  # as Llama 4 names it
     assert reason(model) == "its attention is scaled by a token's place in the batch"
+    model = family_model("bert")
+    own = alone(model, TEXTS)
+    model.set_attn_implementation(NAME)  # outside of a pass the name means transformers' own
+    assert torch.equal(alone(model, TEXTS), own)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("family", ["roberta", "xlm-roberta", "camembert"])
-def test_positions_of_roberta_that_begin_at_0_are_found_out(family, dtype, monkeypatch):
-    """Their first token stands behind the padding's index: another library counted from 0 for three releases."""
-    model = family_model(family).to(dtype)
+def test_wrong_positions_and_boundaries_are_found_out(dtype, monkeypatch):
+    """RoBERTa's first token stands behind the padding's index: another library counted from 0 for three releases."""
+    model = family_model("roberta").to(dtype)
     assert reason(model) is None
-    monkeypatch.setattr(passes, "padding_index", lambda embeddings: None)
-    assert "not those that it has alone" in reason(model)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("family", ["bert", "modernbert", "qwen3", "gemma3"])
-def test_wrong_boundaries_are_found_out(family, dtype, monkeypatch):
-    model = family_model(family).to(dtype)
-    assert reason(model) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(passes, "padding_index", lambda embeddings: None)
+        assert "not those that it has alone" in reason(model)
     one = lambda groups, *more: attention.Row([(1, sum(n * length for n, length in groups))], *more)  # noqa: E731
     monkeypatch.setattr(passes, "Row", one)
-    assert "not those that it has alone" in reason(model)
+    for family in ("bert", "modernbert", "gemma3"):
+        assert "not those that it has alone" in reason(family_model(family).to(dtype)), family
 
 
 def test_a_mask_that_is_no_window_is_refused():
@@ -122,7 +120,7 @@ def test_attention_by_other_means_at_some_length_is_noticed():
 
 
 def test_a_row_may_be_longer_than_the_positions_of_a_text():
-    for family in ("bert", "roberta", "electra", "ernie", "nomic_bert", "gpt2"):
+    for family in ("bert", "roberta", "nomic_bert", "gpt2"):
         model = family_model(family)
         texts = [TEXTS[0], *TEXTS[1:] * 9]
         assert sum(map(len, texts)) > 10 * model.config.max_position_embeddings
@@ -138,7 +136,7 @@ def test_a_pass_in_one_thread_leaves_another_its_own():
 
     def run(forward):
         with torch.inference_mode():
-            for _ in range(20):
+            for _ in range(10):
                 wrong.append(float((forward(tokens, groups, (-1,))[0] - own).abs().max()))
 
     passes = (PackedForward(model), padded, PackedForward(model))
@@ -147,18 +145,11 @@ def test_a_pass_in_one_thread_leaves_another_its_own():
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(wrong) == 60 and max(wrong) < 1e-5
+    assert len(wrong) == 30 and max(wrong) < 1e-5
     assert model.config._attn_implementation == "sdpa" and not attention._borrowed
 
 
-def test_outside_of_a_pass_the_name_means_transformers_own():
-    model = family_model("bert")
-    own = alone(model, TEXTS)
-    model.set_attn_implementation(NAME)
-    assert torch.equal(alone(model, TEXTS), own)
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "mpnet"])
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
 def test_the_padded_pass_has_every_hidden_state_that_a_text_has_alone(family):
     model, chosen = family_model(family), (0, 1, -2, -1)
     groups = batching.groups(np.array([len(text) for text in TEXTS]))
@@ -175,7 +166,8 @@ def test_a_padding_token_inside_a_text_keeps_its_position_in_roberta():
     assert float((in_a_row(model, texts) - alone(model, texts)).abs().max()) < 1e-5
 
 
-def test_hooks_and_adapters_act_as_in_the_model_s_own_pass():
+def test_code_of_the_user_s_own_is_tried_out_like_any():
+    """What changes a text's states alone acts as in the model's own pass; what mixes texts is padded."""
     model = family_model("bert")
     plain = alone(model, TEXTS)
     model.encoder.layer[0].output.register_forward_hook(lambda module, inputs, output: output.flip(-1))
@@ -189,19 +181,13 @@ def test_hooks_and_adapters_act_as_in_the_model_s_own_pass():
     assert reason(model) is None
     assert float((in_a_row(model, TEXTS) - alone(model, TEXTS)).abs().max()) < 1e-5
 
-
-def test_a_model_of_the_user_s_own_code_is_tried_out_like_any():
-    """Its attention may go through transformers' interface, and then it has the pass; here it mixes texts besides."""
-
     class Mixing(transformers.BertModel):
         def forward(self, *args, **named):
             output = super().forward(*args, **named)
             output.last_hidden_state = output.last_hidden_state + output.last_hidden_state.mean(1, keepdim=True)
             return output
 
-    own = family_model("bert")
-    model = Mixing(own.config).eval()
-    model.load_state_dict(own.state_dict())
+    model.__class__ = Mixing
     assert reason(model) is not None
 
 
@@ -224,7 +210,7 @@ def kernel(query, key, value, bounds, key_bounds, longest, longest_key, *, scale
     return out
 
 
-@pytest.mark.parametrize("family", ["bert", "qwen3", "modernbert", "mistral", "gemma3 bidirectional"])
+@pytest.mark.parametrize("family", ["qwen3", "modernbert", "mistral", "gemma3 bidirectional"])
 def test_one_call_for_all_texts_is_handed_their_bounds_and_windows(family, monkeypatch):
     """The GPU's attention, here by hand: its arguments are those that torch's own function has."""
     varlen = pytest.importorskip("torch.nn.attention.varlen")

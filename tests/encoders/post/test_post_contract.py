@@ -43,12 +43,8 @@ def test_a_post_processing_maps_rows_alone_and_is_its_settings_and_state(kind):
     affine = made.affine()
     if affine is not None:
         np.testing.assert_allclose((X - affine[0]) @ affine[1], whole, atol=1e-9)
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_vectors_in_half_precision_are_computed_in_float64(kind):
-    half = X.astype(np.float16)
-    made, wide = fitted(kind, half), fitted(kind, half.astype(np.float64))
-    assert made.digest() == wide.digest() or kind is Cube
+    half = X.astype(np.float16)  # is computed in float64
     if kind is not Cube:
+        made, wide = fitted(kind, half), fitted(kind, half.astype(np.float64))
+        assert made.digest() == wide.digest()
         np.testing.assert_array_equal(made.transform(half), wide.transform(half.astype(np.float64)))

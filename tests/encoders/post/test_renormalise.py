@@ -53,13 +53,10 @@ def test_subtracted_the_vectors_that_were_fitted_on_have_mean_zero():
     assert note == f"renormalise: the mean of made has length {np.linalg.norm(made.mean):.4f}"
 
 
-def test_cosines_do_not_depend_on_the_length_at_the_end():
-    np.testing.assert_allclose(cosines(fitted().transform(MORE)), cosines(fitted(after=False).transform(MORE)), atol=1e-10)
-
-
 def test_zeros_stay_zeros_and_a_mean_without_direction_is_refused():
     rows = MORE.copy()
     rows[3] = 0
+    np.testing.assert_allclose(cosines(fitted().transform(MORE)), cosines(fitted(after=False).transform(MORE)), atol=1e-10)
     assert not fitted().transform(rows)[3].any() and np.isfinite(fitted().transform(rows)).all()
     both = np.concatenate([X, -X]).astype(np.float32)
     with pytest.raises(StsbenchError):

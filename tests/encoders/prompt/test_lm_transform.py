@@ -37,8 +37,8 @@ def theirs(whole, hidden):
 
 
 @pytest.mark.parametrize(("family", "config"), [
-    ("bert", {}), ("bert", {"hidden_act": "relu", "layer_norm_eps": 1e-3}), ("roberta", {}),
-    ("roberta", {"hidden_act": "relu", "layer_norm_eps": 1e-3}), ("distilbert", {}), ("mpnet", {}),
+    ("bert", {"hidden_act": "relu", "layer_norm_eps": 1e-3}), ("roberta", {"hidden_act": "relu", "layer_norm_eps": 1e-3}),
+    ("distilbert", {}), ("mpnet", {}),
 ])
 def test_equals_transformers_modules(tmp_path, family, config):
     whole = with_head(tmp_path, family, **config)
@@ -55,28 +55,13 @@ def test_equals_transformers_modules(tmp_path, family, config):
     torch.testing.assert_close(again(hidden), made(hidden), rtol=0, atol=0)
 
 
-def test_the_logits_of_the_whole_model_come_out_behind_it(tmp_path):
-    whole = with_head(tmp_path, "bert")
-    model, _ = load_model(tmp_path, "tiny", "float32")
-    ids = torch.tensor([[1, 6, 3, 7, 2]])
-    with torch.no_grad():
-        made = load_transform(tmp_path, model, "tiny")
-        got = whole.cls.predictions.decoder(made(model(ids).last_hidden_state))
-        torch.testing.assert_close(got, whole(ids).logits, rtol=0, atol=1e-5)
-
-
-def test_a_folder_without_a_head_names_the_way_to_one(tmp_path):
-    build(tmp_path)
-    model, _ = load_model(tmp_path, "tiny", "float32")
-    with pytest.raises(EncoderError):
-        load_transform(tmp_path, model, "tiny")
-
-
-def test_a_head_of_another_shape_is_refused(tmp_path):
+def test_a_folder_without_a_head_or_with_one_of_another_shape_is_refused(tmp_path):
+    build(tmp_path / "none")
     tok = tokenizer("bert")
     config = AlbertConfig(**SHAPE, embedding_size=16, vocab_size=len(tok), max_position_embeddings=64)
-    AlbertForMaskedLM(config).save_pretrained(tmp_path)
-    tok.save_pretrained(tmp_path)
-    model, _ = load_model(tmp_path, "tiny", "float32")
-    with pytest.raises(EncoderError):
-        load_transform(tmp_path, model, "tiny")
+    AlbertForMaskedLM(config).save_pretrained(tmp_path / "other")
+    tok.save_pretrained(tmp_path / "other")
+    for folder in (tmp_path / "none", tmp_path / "other"):
+        model, _ = load_model(folder, "tiny", "float32")
+        with pytest.raises(EncoderError):
+            load_transform(folder, model, "tiny")

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import AutoModel, PreTrainedTokenizerFast, RobertaTokenizer
+from transformers import AutoModel, PreTrainedTokenizerFast
 
 from stsbench import load_encoder, train
 from stsbench.encoders.base import EncoderOptions
@@ -29,8 +29,8 @@ from stsbench.training.modules.packed_training import packable
 
 TEXTS = ["a man plays the guitar", "the cat sleeps", "a big red dog eats food in the park"]
 OWN = """
-from transformers import {base}
-class Own({base}):
+from transformers import BertModel
+class Own(BertModel):
     def forward(self, *args, **named):
         out = super().forward(*args, **named)
         out["last_hidden_state"] = out.last_hidden_state.flip(-1)
@@ -52,46 +52,25 @@ def by_transformers(folder):
     return torch.stack([state.mean(0) for state in states]).numpy()
 
 
-@pytest.mark.parametrize(("family", "base"), [
-    ("bert", "BertModel"), ("roberta", "RobertaModel"), ("distilbert", "DistilBertModel"),
-])
-def test_code_that_is_trusted_runs_whatever_the_family(tmp_path, family, base):
-    folder = tiny_models.build(tmp_path / "m", family)
-    (folder / "modeling_own.py").write_text(OWN.format(base=base))
+def test_code_that_is_trusted_runs_and_a_changed_model_has_no_packed_training(tmp_path):
+    folder = tiny_models.build(tmp_path / "m", "bert", pooler=False)
+    (folder / "modeling_own.py").write_text(OWN)
     change(folder / "config.json", auto_map={"AutoModel": "modeling_own.Own"})
     stock, own = vectors(folder), vectors(folder, trust_remote_code=True)
     assert abs(own - stock[:, ::-1]).max() < 1e-5 and abs(own - stock).max() > 0.1
     notes = [load_encoder(str(folder), pooler="mean", trust_remote_code=trust).notes for trust in (False, True)]
     assert [any("auto_map: modeling_own.Own), which is not run" in line for line in each) for each in notes] == [True, False]
-
-
-@pytest.mark.parametrize("change_model", [
-    lambda model, cls: model.encoder.layer[0].register_forward_hook(lambda *_: None),
-    lambda model, cls: model.embeddings.register_forward_pre_hook(lambda *_: None),
-    lambda model, cls: setattr(model.encoder.layer[1].output, "forward", lambda *_: None),
-    lambda model, cls: setattr(model.encoder.layer[0].output, "__class__", cls),
-], ids=["hook", "earlier hook", "patched forward", "class of another's"])
-def test_a_changed_model_has_no_packed_training(tmp_path, change_model):
-    """What changed it may count on rows as they are padded."""
-    model = AutoModel.from_pretrained(tiny_models.build(tmp_path / "m", "bert", pooler=False))
-    assert packable(model)
-    change_model(model, type("Other", (type(model.encoder.layer[0].output),), {}))
-    assert not packable(model)
-
-
-def byte_level(folder):
-    """A tokenizer whose add_prefix_space and ends are made by RobertaTokenizer and stand in its tokenizer.json as well."""
-    backend = Tokenizer(models.BPE(unk_token="[UNK]"))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.train_from_iterator(TEXTS * 9, trainers.BpeTrainer(
-        vocab_size=300, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"], show_progress=False,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())))
-    vocabulary = json.loads(backend.to_str())["model"]
-    tokenizer = RobertaTokenizer(vocab=vocabulary["vocab"], merges=[tuple(pair) for pair in vocabulary["merges"]])
-    tokenizer.save_pretrained(folder)
-    resized = AutoModel.from_pretrained(folder)
-    resized.resize_token_embeddings(len(tokenizer))
-    resized.save_pretrained(folder)
+    output = type(AutoModel.from_pretrained(folder).encoder.layer[0].output)
+    for change_model in (  # each may count on rows as they are padded
+        lambda model: model.encoder.layer[0].register_forward_hook(lambda *_: None),
+        lambda model: model.embeddings.register_forward_pre_hook(lambda *_: None),
+        lambda model: setattr(model.encoder.layer[1].output, "forward", lambda *_: None),
+        lambda model: setattr(model.encoder.layer[0].output, "__class__", type("Other", (output,), {})),
+    ):
+        model = AutoModel.from_pretrained(folder)
+        assert packable(model)
+        change_model(model)
+        assert not packable(model)
 
 
 def unigram():
@@ -108,16 +87,13 @@ def unigram():
 
 
 @pytest.mark.parametrize(("family", "kind", "named"), [
-    ("bert", "unigram", None), ("roberta", "unigram", "RobertaTokenizer"), ("roberta", "unigram", "XLMRobertaTokenizer"),
-    ("roberta", "wordpiece", "RobertaTokenizer"), ("bert", "wordpiece", "BertTokenizer"), ("bert", "cased", "BertTokenizer"),
-    ("bert", "wordpiece", "NoSuchTokenizer"), ("roberta", "bytes", "RobertaTokenizer"),
+    ("bert", "unigram", None), ("roberta", "unigram", "XLMRobertaTokenizer"), ("roberta", "wordpiece", "RobertaTokenizer"),
+    ("bert", "cased", "BertTokenizer"), ("bert", "wordpiece", "NoSuchTokenizer"),
 ])
 def test_the_tokenizer_is_that_of_tokenizer_json(tmp_path, family, kind, named):
     folder = tiny_models.build(tmp_path / "m", family)
     if kind == "unigram":
         unigram().save_pretrained(folder)
-    if kind == "bytes":
-        byte_level(folder)
     change(folder / "tokenizer_config.json", tokenizer_class=named)
     if kind == "cased":
         stored = json.loads((folder / "tokenizer.json").read_text())
@@ -198,8 +174,7 @@ def test_an_adapter_is_read_with_the_revision_that_it_pins(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(("changed", "matters"), [
-    ({"use_cache": False}, False), ({"hidden_dropout_prob": 0.3}, False), ({"output_attentions": True}, False),
-    ({"num_labels": 7}, False), ({"hidden_act": "relu"}, True),
+    ({"use_cache": False, "hidden_dropout_prob": 0.3, "output_attentions": True, "num_labels": 7}, False),
     ({"layer_norm_eps": 1e-3}, True), ({"position_embedding_type": "relative_key"}, True),
 ])
 def test_a_base_that_differs_in_what_moves_no_vector(tmp_path, changed, matters):
@@ -242,30 +217,29 @@ def test_a_limit_that_nobody_gave_is_named_by_its_place(tmp_path):
         assert config.limit_name == f"{folder}/{named}"
 
 
-def test_large_numbers_that_are_no_sizes(tmp_path):
-    folder = tiny_models.build(tmp_path / "m")
-    change(folder / "config.json", rope_theta=10**9, num_parameters=22_713_216, max_position_embeddings=64)
-    assert np.isfinite(vectors(folder)).all()
-
-
-@pytest.mark.parametrize(("pattern", "fine"), [
-    ("query", True), (r".*\.(query|value)", True), (r"^(?!.*vision).*(q_proj|k_proj)$", True), (["a+", "(a+)+"], True),
-    (r"model\.layers\.(\d+)\.attn", True), (None, True), ("(a+)+$", False), ("(a|a)*b", False), ("(.*)*x", False),
-    (".*.*.*.*x", True), (".*.*.*.*.*x", False), ("a" * 1000, True), ("a" * 1001, False), ("(", False),
-    ("(?:a{1,99}){1,99}", False),
-])
-def test_patterns_that_may_never_end(pattern, fine):
-    if fine:
+def test_patterns_that_may_never_end():
+    for pattern in ("query", r"^(?!.*vision).*(q_proj|k_proj)$", ["a+", "(a+)+"], r"model\.layers\.(\d+)\.attn", None,
+                    ".*.*.*.*x", "a" * 1000):
         check_pattern(pattern, "target_modules")
-    else:
+    for pattern in ("(a+)+$", "(a|a)*b", "(.*)*x", ".*.*.*.*.*x", "a" * 1001, "(", "(?:a{1,99}){1,99}"):
         with pytest.raises(EncoderError, match=r"^target_modules "):
             check_pattern(pattern, "target_modules")
+
+
+def test_a_folder_that_was_copied_in_part_is_said_to_be(tmp_path):
+    folder = tiny_models.add_modules(tiny_models.build(tmp_path / "m", pooler=False), {"pooling_mode_mean_tokens": True})
+    assert not any("is the folder complete" in note for note in load_encoder(str(folder)).notes)
+    for lost in SETTINGS[2:]:
+        content = (folder / lost).read_text()
+        (folder / lost).unlink()
+        assert any(f"no {lost}, which" in note for note in load_encoder(str(folder)).notes)
+        (folder / lost).write_text(content)
 
 
 SETTINGS = ["config_sentence_transformers.json", "modules.json", "tokenizer_config.json", "sentence_bert_config.json"]
 
 
-@pytest.mark.parametrize("lost", SETTINGS)
+@pytest.mark.parametrize("lost", SETTINGS[1:3])
 def test_a_snapshot_that_may_lack_a_file_is_said_to(tmp_path, lost, monkeypatch):
     whole = tiny_models.add_modules(tiny_models.build(tmp_path / "m", pooler=False), {"pooling_mode_mean_tokens": True},
                                     prompts={"query": "a "})
@@ -298,14 +272,6 @@ def test_a_snapshot_that_may_lack_a_file_is_said_to(tmp_path, lost, monkeypatch)
         load_encoder(str(folder), offline=True, pooler="mean")
 
 
-@pytest.mark.parametrize("lost", SETTINGS[2:])
-def test_a_folder_that_was_copied_in_part_is_said_to_be(tmp_path, lost):
-    folder = tiny_models.add_modules(tiny_models.build(tmp_path / "m", pooler=False), {"pooling_mode_mean_tokens": True})
-    assert not any("is the folder complete" in note for note in load_encoder(str(folder)).notes)
-    (folder / lost).unlink()
-    assert any(f"no {lost}, which" in note for note in load_encoder(str(folder)).notes)
-
-
 def test_a_static_model_as_the_library_writes_it_lacks_nothing(tmp_path):
     """It has a tokenizer.json alone: no settings of a tokenizer, and no limit."""
     words = Tokenizer(models.WordLevel({"[UNK]": 0, "cat": 1}, "[UNK]"))
@@ -315,7 +281,6 @@ def test_a_static_model_as_the_library_writes_it_lacks_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(("config", "tensors"), [
-    ({"model_type": "model2vec", "architectures": ["StaticModel"], "normalize": True}, ()),
     ({"model_type": "model2vec", "normalize": False}, ("weights",)),
     ({"architectures": ["StaticModel"], "normalize": True}, ("mapping", "weights")),
     ({"apply_pca": 16, "apply_zipf": True, "hidden_dim": 16, "seq_length": 1_000_000}, ()),  # of its first versions

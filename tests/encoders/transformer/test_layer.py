@@ -18,12 +18,12 @@ def folders(tmp_path_factory):
 
 
 @pytest.mark.parametrize("family", ["llama", "opt"])
-@pytest.mark.parametrize("layer", range(-LAYERS - 1, LAYERS + 1))
-def test_the_layer_is_transformers_index_of_a_hidden_state(folders, family, layer):
+def test_the_layer_is_transformers_index_of_a_hidden_state(folders, family):
     model = Naive(folders[family])
-    vectors = load_encoder(str(folders[family]), pooler="mean", layer=layer, device="cpu").encode(TEXTS[0])
-    expected = model.states(model.ids(TEXTS[0]), layer).mean(0).numpy()
-    assert np.abs(vectors - expected).max() < 1e-5 * max(1, np.abs(expected).max())
+    for layer in range(-LAYERS - 1, LAYERS + 1):
+        vectors = load_encoder(str(folders[family]), pooler="mean", layer=layer, device="cpu").encode(TEXTS[0])
+        expected = model.states(model.ids(TEXTS[0]), layer).mean(0).numpy()
+        assert np.abs(vectors - expected).max() < 1e-5 * max(1, np.abs(expected).max()), layer
 
 
 def test_the_last_layer_s_normed_state_is_what_is_read_without_it(folders):

@@ -17,7 +17,6 @@ from stsbench.encoders.transformer.config import resolve_config
 from stsbench.encoders.transformer.find import backbone_folder, resolve
 from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 from stsbench.errors import EncoderError
-from stsbench.evaluation.announce import described_encoder
 
 TEXTS = sentences(30)
 TRANSFORMER = "sentence_transformers.base.modules.transformer.Transformer"
@@ -33,10 +32,9 @@ def library(folder, **options):
     return module.SentenceTransformer(str(folder), device="cpu", local_files_only=True, **options)
 
 
-@pytest.mark.parametrize(("config", "pooler"), [
-    (MEAN, "mean"), ({"pooling_mode_cls_token": True}, "cls"), ({"pooling_mode": "max"}, "max"),
+@pytest.mark.parametrize(("config", "pooler", "extra"), [
+    (MEAN, "mean", ()), ({"pooling_mode_cls_token": True}, "cls", ("Normalize",)), ({"pooling_mode": "max"}, "max", ()),
 ])
-@pytest.mark.parametrize("extra", [("Normalize",), ()])
 def test_the_spec_of_a_folder_is_what_its_modules_say(tmp_path, config, pooler, extra):
     """Its vectors are compared with the library's in test_folder_kinds.py."""
     add_modules(build(tmp_path), config, extra, prompts={"sts": "the dog : ", "other": "x"}, default_prompt_name="sts")
@@ -127,15 +125,6 @@ def test_a_model_s_pooler_is_never_read_with_random_weights(tmp_path):
     (folder / "sentence_bert_config.json").write_text(json.dumps(settings))
     with pytest.raises(EncoderError, match=r"reads its model's pooler and stores no weights of it, e\.g\. pooler\."):
         load(folder)
-
-
-def test_a_cut_is_told_where_it_cuts(tmp_path):
-    add_modules(build(tmp_path), MEAN)
-    lines = [described_encoder(load(tmp_path, **options)) for options in
-            ({}, {"truncate_dim": 5}, {"truncate_dim": 5, "normalize": True})]
-    for line, words in zip(lines, ("32 dimensions, normalised,", "5 dimensions (cut), normalised before the cut,",
-                                  "5 dimensions (cut), normalised,"), strict=True):
-        assert words in line
 
 
 def test_a_training_does_not_lose_a_setting_of_the_library(tmp_path):

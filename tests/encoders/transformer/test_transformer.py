@@ -66,9 +66,7 @@ def reference(folder, pooler, texts):
     }[pooler]().numpy()
 
 
-@pytest.mark.parametrize(("family", "attention"), [
-    ("bert", "varlen"), ("bert", "padded"), ("roberta", "varlen"), ("roberta", "padded"), ("roberta", "eager"),
-])
+@pytest.mark.parametrize(("family", "attention"), [("bert", "varlen"), ("roberta", "padded"), ("roberta", "eager")])
 def test_every_pooler_equals_transformers(tmp_path, family, attention):
     build(tmp_path, family)
     for pooler in POOLERS:
@@ -106,7 +104,7 @@ def test_what_runs_the_model_is_known_before_a_run(tmp_path, family, engine):
             forced.ready()
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(TEXTS), min_size=1, max_size=30, unique=True), st.integers(1, 400))
 def test_company_does_not_move_a_vector(encoder, texts, budget):
     encoder.budget = budget
@@ -115,9 +113,8 @@ def test_company_does_not_move_a_vector(encoder, texts, budget):
     np.testing.assert_allclose(encoder.run(texts).vectors, [whole[text] for text in texts], atol=1e-5)
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_texts_over_the_limit_are_cut_and_flagged(tmp_path, family):
-    encoder = loaded(build(tmp_path, family), pooler="mean")
+def test_texts_over_the_limit_are_cut_and_flagged(tmp_path):
+    encoder = loaded(build(tmp_path, "roberta"), pooler="mean")
     assert encoder.spec.max_length == 64
     exact, longer = " ".join(["cat"] * 62), " ".join(["cat"] * 62 + ["dog"] * 9)
     encoded = encoder.run([exact, longer, "dog"])
@@ -130,12 +127,6 @@ def test_a_long_text_never_loses_the_template(folder):
     encoded = encoder.run(["man " * 40, "man man man man"])
     assert encoded.truncated.tolist() == [True, False]  # [CLS] the man man man man means [MASK] . [SEP]
     np.testing.assert_allclose(encoded.vectors[0], encoded.vectors[1], atol=1e-5)
-
-
-def test_a_mask_token_in_the_sentence_is_not_the_templates(folder):
-    encoder = loaded(folder, pooler="mask", template=TEMPLATE)
-    ids, _ = encoder.tokeniser(["cat [MASK] dog"])
-    assert encoder.tokeniser.mark(ids[0], "") == len(ids[0]) - 3  # [MASK] . [SEP]
 
 
 def test_out_of_memory_halves_the_budget_and_goes_on(folder, encoder, monkeypatch):

@@ -18,7 +18,7 @@ from stsbench.encoders.transformer import parts
 from stsbench.errors import EncoderError
 from stsbench.extensions.decoders.tokenise import trailing_tokens
 
-CAUSAL = ["gemma", "gemma2", "gemma3", "gpt2", "gpt_neox", "mistral", "olmo2", "phi3", "qwen2", "qwen3"]
+CAUSAL = ["gemma2", "gemma3", "gpt2", "gpt_neox", "mistral", "phi3", "qwen3"]  # each with an attention of its own
 CHANGING = ["token-prepending:exit=2,layer=-2", "contrastive:at=1,layer=-1", "llm2vec"]
 
 
@@ -41,8 +41,9 @@ def pairs():
     return {name: pair(name) for name in CAUSAL}
 
 
-@pytest.mark.parametrize("preset", CHANGING)
-@pytest.mark.parametrize("family", CAUSAL)
+@pytest.mark.parametrize(("family", "preset"), [
+    (family, preset) for family in CAUSAL for preset in CHANGING if family in ("gemma3", "gpt2") or preset != "llm2vec"
+])
 def test_a_text_has_the_vector_that_it_has_alone(pairs, family, preset):
     encoder = load_encoder(pairs[family], preset=preset, device="cpu")
     vectors = encoder.encode(TEXTS)
@@ -80,27 +81,19 @@ def test_half_precision_and_what_comes_behind_the_mean(tmp_path):
     folder = decoder_folder(tmp_path / "llama", "llama")
     for preset in ("metaeol", "token-prepending:exit=3,layer=-2", "contrastive:at=1,layer=-2,prompt=ck"):
         whole = load_encoder(str(folder), preset=preset, device="cpu").encode(TEXTS)
-        half = load_encoder(str(folder), preset=preset, device="cpu", dtype="bfloat16").encode(TEXTS)
+        done = []
+        encoder = load_encoder(str(folder), preset=preset, device="cpu", dtype="bfloat16", batch_tokens=32)
+        half = encoder.run(TEXTS, done.append).vectors
+        assert sum(done) == len(TEXTS) and min(done) >= 0
         assert 0 < np.linalg.norm(half - whole) < 0.05 * np.linalg.norm(whole)
         cut = load_encoder(str(folder), preset=preset, device="cpu", normalize=True, truncate_dim=8).encode(TEXTS)
         want = whole[:, :8] / np.linalg.norm(whole[:, :8], axis=1, keepdims=True)
         assert np.abs(cut - want).max() < 1e-6
 
 
-def test_progress_counts_each_text_once(tmp_path):
-    folder = decoder_folder(tmp_path / "llama", "llama")
-    for preset in ("prompteol", "metaeol", "contrastive:at=1,layer=-2,prompt=ck"):
-        done = []
-        load_encoder(str(folder), preset=preset, device="cpu", batch_tokens=32).run(TEXTS, done.append)
-        assert sum(done) == len(TEXTS) and min(done) >= 0
-
-
-@pytest.mark.parametrize(("ends", "count"), [("none", 0), ("bos", 0), ("eos", 1), ("both", 1)])
-def test_special_tokens_behind_a_text_are_counted(ends, count):
-    assert trailing_tokens(tokenizer(ends)) == count
-
-
-def test_they_are_counted_by_a_tokenizer_that_does_not_know_a():
+def test_special_tokens_behind_a_text_are_counted():
+    """Also where the tokenizer does not know "a"."""
+    assert [trailing_tokens(tokenizer(ends)) for ends in ("none", "bos", "eos", "both")] == [0, 0, 1, 1]
     backend = Tokenizer(models.BPE({"[CLS]": 0, "[SEP]": 1, "x": 2}, []))
     backend.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP] [SEP]", special_tokens=[("[CLS]", 0), ("[SEP]", 1)]
@@ -108,11 +101,10 @@ def test_they_are_counted_by_a_tokenizer_that_does_not_know_a():
     assert trailing_tokens(PreTrainedTokenizerFast(tokenizer_object=backend, cls_token="[CLS]", sep_token="[SEP]")) == 2
 
 
-PRESETS = ["prompteol", "token-prepending:exit=3,layer=-2", "contrastive:at=1,layer=-2", "llm2vec", "metaeol"]
+PRESETS = ["token-prepending:exit=3,layer=-2", "contrastive:at=1,layer=-2", "llm2vec"]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("family", SPREAD)
+@pytest.mark.parametrize(("family", "dtype"), [("llama", "bfloat16"), ("opt", "float32")])
 def test_layers_on_the_disk_give_the_same_vectors(tmp_path, monkeypatch, family, dtype):
     folder = decoder_folder(tmp_path / family, family)
     monkeypatch.setattr(parts, "DEVICE_MAP", SPREAD[family])

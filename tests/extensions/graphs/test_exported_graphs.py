@@ -64,14 +64,6 @@ def quantised(folder: Path) -> Path:
     return file
 
 
-def converted(folder: Path) -> Path:
-    """openvino/openvino_model.xml of the exported file."""
-    openvino = pytest.importorskip("openvino")
-    file = folder / "openvino" / "openvino_model.xml"
-    openvino.save_model(openvino.convert_model(folder / "onnx" / "model.onnx"), file, compress_to_fp16=False)
-    return file
-
-
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     """The model: mean pooling, length 1, texts cut at 8 tokens, a prompt for queries."""
@@ -99,8 +91,8 @@ def test_vectors_are_the_models(source, encoder):
 
 
 @pytest.mark.parametrize("asked", [
-    {"pooler": "cls"}, {"pooler": "max"}, {"pooler": "last"}, {"pooler": "weighted_mean"}, {"normalize": False},
-    {"max_length": 5}, {"truncate_dim": 8}, {"template": "a {} means [MASK].", "pooler": "mask", "max_length": 20},
+    {"pooler": "weighted_mean", "normalize": False}, {"max_length": 5, "truncate_dim": 8},
+    {"template": "a {} means [MASK].", "pooler": "mask", "max_length": 20},
 ])
 def test_settings_do_what_they_do_to_the_model(source, folder, asked):
     graph, model = load_encoder(f"onnx:{folder / 'onnx' / 'model.onnx'}", **asked), load_encoder(source, **asked)
@@ -129,12 +121,20 @@ def test_quantised_layers_read_each_text_alone(folder, source):
     assert 0.9 < cosines.min() < 0.99999  # it is another model, and a like one
 
 
-def test_openvino_computes_the_same(folder, source):
-    file = converted(folder)
-    encoder = load_encoder(f"openvino:{folder}")  # its only one
+def test_openvino_computes_the_same(folder, source, tmp_path):
+    """In a folder that fingerprints leave out otherwise."""
+    openvino = pytest.importorskip("openvino")
+    shutil.copytree(folder, tmp_path / "m")
+    file = tmp_path / "m" / "__pycache__" / "openvino_model.xml"
+    openvino.save_model(openvino.convert_model(folder / "onnx" / "model.onnx"), file, compress_to_fp16=False)
+    encoder = load_encoder(f"openvino:{file}")
     assert np.allclose(encoder.encode(TEXTS), load_encoder(source).encode(TEXTS), atol=1e-5)
-    assert encoder.spec.options["file"] == file.relative_to(folder).as_posix()
+    assert encoder.spec.options["file"] == "__pycache__/openvino_model.xml"
     assert encoder.spec.options["provider"] == "CPU f32" and not encoder.equal_lengths
+    content = bytearray(file.with_suffix(".bin").read_bytes())
+    content[-4:] = bytes(4)
+    file.with_suffix(".bin").write_bytes(content)
+    assert load_encoder(f"openvino:{file}").spec.fingerprint() != encoder.spec.fingerprint()
 
 
 def test_a_run_of_a_graph(folder, encoder):
@@ -144,14 +144,14 @@ def test_a_run_of_a_graph(folder, encoder):
     assert result.records[0].encoder.spec["kind"] == "onnx" and not result.failures
 
 
-@pytest.mark.parametrize(("asked", "said"), [
-    ({"dtype": "float16"}, "--dtype does not apply"), ({"pooler": "last2"}, "gives its last states alone"),
-    ({"layer": 1}, "--layer does not apply"), ({"attention": "eager"}, "--attention does not apply"),
-    ({"device": "mps"}, "--device mps: this onnxruntime computes on cpu"), ({"truncate_dim": 99}, "cuts nothing"),
-])
-def test_what_a_graph_has_not(folder, asked, said):
-    with pytest.raises(EncoderError, match=said):
-        load_encoder(f"onnx:{folder / 'onnx' / 'model.onnx'}", **asked)
+def test_what_a_graph_has_not(folder):
+    for asked, said in (
+        ({"dtype": "float16"}, "--dtype does not apply"), ({"pooler": "last2"}, "gives its last states alone"),
+        ({"attention": "eager"}, "--attention does not apply"),
+        ({"device": "mps"}, "--device mps: this onnxruntime computes on cpu"), ({"truncate_dim": 99}, "cuts nothing"),
+    ):
+        with pytest.raises(EncoderError, match=said):
+            load_encoder(f"onnx:{folder / 'onnx' / 'model.onnx'}", **asked)
 
 
 def test_files_and_folders(folder, tmp_path):
@@ -169,30 +169,11 @@ def test_files_and_folders(folder, tmp_path):
     shutil.copy(file, tmp_path / "b.onnx")
     with pytest.raises(EncoderError, match=r"holds a.onnx, b.onnx: name one of them"):
         chosen("onnx", str(tmp_path))
-
-
-def test_a_broken_file(folder, tmp_path):
-    broken = tmp_path / "broken"
-    shutil.copytree(folder, broken, ignore=shutil.ignore_patterns("*.onnx", "openvino"))
-    (broken / "model.onnx").write_bytes(b"no graph")
+    shutil.copytree(folder, tmp_path / "m", ignore=shutil.ignore_patterns("*.onnx"))
+    (tmp_path / "m" / "model.onnx").write_bytes(b"no graph")
     with pytest.raises(EncoderError, match="onnxruntime cannot load") as stop:
-        load_encoder(f"onnx:{broken}")
+        load_encoder(f"onnx:{tmp_path / 'm'}")
     assert "\n" not in str(stop.value)
-
-
-def test_a_graph_of_sentence_vectors_alone(folder, tmp_path):
-    import onnx
-
-    only = tmp_path / "only"
-    shutil.copytree(folder, only, ignore=shutil.ignore_patterns("*.onnx", "openvino"))
-    graph = onnx.load(folder / "onnx" / "model.onnx")
-    graph.graph.output[0].type.tensor_type.shape.dim.pop()
-    graph.graph.node.append(onnx.helper.make_node("ReduceMean", ["last_hidden_state"], ["pooled"], keepdims=0, axes=[1]))
-    graph.graph.output[0].name = "pooled"
-    graph.opset_import[0].version = 17
-    onnx.save(graph, only / "model.onnx")
-    with pytest.raises(EncoderError, match=r"cannot load|none is known to be its tokens' states"):
-        load_encoder(f"onnx:{only}")
 
 
 def test_positions_are_given_where_it_is_known_where_they_begin(tmp_path):
@@ -211,8 +192,7 @@ def test_positions_are_given_where_it_is_known_where_they_begin(tmp_path):
 
 
 @pytest.mark.parametrize(("graph", "data"), [
-    ("onnx/model.onnx", "w.md"), ("onnx/model.onnx", ".gitignore"), ("onnx/model.onnx", "__pycache__/w.bin"),
-    (".cache/model.onnx", "w.bin"),
+    ("onnx/model.onnx", "w.md"), ("onnx/model.onnx", "__pycache__/w.bin"), (".cache/model.onnx", "w.bin"),
 ])
 def test_weights_beside_a_graph_are_in_its_fingerprint_whatever_they_are_called(tmp_path, source, graph, data):
     onnx = pytest.importorskip("onnx")
@@ -241,15 +221,3 @@ def test_weights_beside_a_graph_are_in_its_fingerprint_whatever_they_are_called(
     assert other.spec.fingerprint() != encoder.spec.fingerprint() and np.allclose(other.encode(TEXTS[:2]), -first, atol=1e-6)
     with pytest.raises(EncoderError, match="has changed since"):
         encoder.encode(TEXTS[2:4])
-
-
-def test_an_openvino_graph_in_a_folder_that_is_left_out(tmp_path, folder):
-    file = converted(shutil.copytree(folder, tmp_path / "m"))
-    hidden = tmp_path / "m" / "__pycache__"
-    file.parent.rename(hidden)
-    first = load_encoder(f"openvino:{hidden / file.name}").spec.fingerprint()
-    weights = (hidden / file.name).with_suffix(".bin")
-    content = bytearray(weights.read_bytes())
-    content[-4:] = bytes(4)
-    weights.write_bytes(content)
-    assert load_encoder(f"openvino:{hidden / file.name}").spec.fingerprint() != first

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import planted
 import pytest
-import torch
 from model_folders import PROMPT, declare, dense, normalize, pooling, transformer
 from planted import Naive, bert
 from sentence_transformers import SentenceTransformer
@@ -15,12 +12,10 @@ from tiny_decoders import decoder_folder
 from transformers import AutoModel, AutoTokenizer
 
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.options import EncoderOptions
-from stsbench.extensions.devices.options import DeviceOptions
 from stsbench.extensions.parity.parity import parity
 from stsbench.extensions.parity.texts import TEXTS
 
-PROBE = [text for kind, group in TEXTS.items() for text in group[:4]]
+PROBE = [text for kind, group in TEXTS.items() for text in group[:2]]
 
 
 @pytest.fixture(scope="module")
@@ -29,17 +24,9 @@ def homes(tmp_path_factory):
     return {
         "plain": bert(root / "plain"), "dense": bert(root / "dense", dense(10), normalize()),
         "prompt": bert(root / "prompt", prompts={"query": PROMPT}, default_prompt_name="query"),
-        "roberta": declare(transformer(root / "roberta", "roberta"), pooling("cls")),
         "modernbert": declare(transformer(root / "modernbert", "modernbert"), pooling("mean"), normalize()),
         "llama": decoder_folder(root / "llama"),
     }
-
-
-def saved_again(folder, target):
-    """The weights read and written by transformers."""
-    shutil.copytree(folder, target)
-    AutoModel.from_pretrained(folder, dtype=torch.float32).save_pretrained(target)
-    return target
 
 
 def encode(folder, **how):
@@ -63,22 +50,14 @@ LLAMA = {"pooler": "last"}
 PAIRS = {
     "itself": lambda home, tmp: (home["plain"], home["plain"], {}),
     "batches of 64 tokens": lambda home, tmp: (home["plain"], home["plain"], {"b_options": {"batch_tokens": 64}}),
-    "batches of 9999 tokens": lambda home, tmp: (home["plain"], home["plain"], {"b_options": {"batch_tokens": 9999}}),
-    "padded": lambda home, tmp: (home["plain"], home["plain"], {"b_options": {"attention": "padded"}}),
     "varlen": lambda home, tmp: (home["plain"], home["plain"], {"b_options": {"attention": "varlen"}}),
     "eager": lambda home, tmp: (home["plain"], home["plain"], {"b_options": {"attention": "eager"}}),
     "library": lambda home, tmp: (home["plain"], encode(home["plain"]), {}),
-    "library, a text at a time": lambda home, tmp: (home["plain"], encode(home["plain"], batch_size=1), {}),
-    "library, batches of 50": lambda home, tmp: (home["plain"], encode(home["plain"], batch_size=50), {}),
     "library, object": lambda home, tmp: (home["plain"], SentenceTransformer(str(home["plain"]), device="cpu"), {}),
     "transformers alone": lambda home, tmp: (home["plain"], Naive(home["plain"]), {}),
-    "saved again": lambda home, tmp: (home["plain"], saved_again(home["plain"], tmp / "again"), {}),
     "another order": lambda home, tmp: (home["plain"], shuffled(home["plain"]), {}),
     "dense": lambda home, tmp: (home["dense"], encode(home["dense"]), {}),
-    "dense, a text at a time": lambda home, tmp: (home["dense"], encode(home["dense"], batch_size=1), {}),
     "prompt": lambda home, tmp: (home["prompt"], encode(home["prompt"]), {}),
-    "prompt by hand": lambda home, tmp: (home["prompt"], Naive(home["plain"], prompt=PROMPT), {}),
-    "roberta": lambda home, tmp: (home["roberta"], encode(home["roberta"]), {}),
     "modernbert": lambda home, tmp: (home["modernbert"], encode(home["modernbert"]), {}),
     "llama, eager": lambda home, tmp: (home["llama"], home["llama"], {
         "a_options": LLAMA, "b_options": {**LLAMA, "attention": "eager"}}),
@@ -97,15 +76,9 @@ def test_equal_pairs(name, homes, tmp_path):
     assert result.largest < 1e-5 and str(result).splitlines()[2].startswith("equal: on ")
 
 
-def test_processes(homes):
-    options = EncoderOptions(model=str(homes["plain"]))
-    with DeviceOptions(processes=2).computed(load_encoder(homes["plain"]), options) as both:
-        assert parity(homes["plain"], both, texts=PROBE[:10]).verdict == "equal"
-
-
 def test_random_revisions_are_no_rounding(homes, tmp_path):
     """The thresholds of likeness: what moves at random is never called a rounding."""
-    for seed, by in enumerate((1e-3, 1e-2, 3e-2)):
+    for seed, by in enumerate((1e-3, 3e-2)):
         other = planted.moved_weights(homes["plain"], tmp_path / str(seed), by)
         result = parity(homes["plain"], Naive(other), texts=PROBE[:30])
         assert result.verdict == "different" and result.causes == ()

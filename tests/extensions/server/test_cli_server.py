@@ -14,7 +14,6 @@ from embedding_server import changed, closed, hashed, quick, server, serving, st
 
 import stsbench
 from stsbench import load_encoder
-from stsbench.cli.main import main
 from stsbench.errors import EncoderError, StsbenchWarning
 from stsbench.registry import names
 
@@ -33,14 +32,10 @@ def own_handlers():
     logger.handlers[:], logger.level = handlers, level
 
 
-def answering(texts):
-    return hashed(texts)
-
-
 def test_scores_are_those_of_the_same_vectors(server, evaluate):
-    code, _, err = evaluate("openai:hash", "--base-url", server.url, "--price", "20", "--requests", "2")
+    code, _, err = evaluate("openai:hash", "--base-url", server.url, "--price", "20", "--requests", "2", "--offline")
     assert code == 0 and f"run by the server at {server.url}" in err and "as long as they come" in err
-    direct = stsbench.evaluate(answering, tasks="STS-B", sample=True, resamples=0)
+    direct = stsbench.evaluate(lambda texts: hashed(texts), tasks="STS-B", sample=True, resamples=0)
     made = record()
     assert [row["value"] for row in made["scores"]] == [row.value for row in direct.rows]
     spent = made["provenance"]["server"]
@@ -50,21 +45,14 @@ def test_scores_are_those_of_the_same_vectors(server, evaluate):
     assert f"openai:hash: {spent['requests']} requests, {words:,} tokens, cost {spent['cost']:.6g} at 20 a million" in err
     assert made["encoder"]["spec"]["name"] == "openai:hash" and server.url not in json.dumps(made["encoder"])
 
-
-def test_with_everything_cached_only_the_probe_is_asked_for(server, evaluate):
-    assert evaluate("openai:hash", "--base-url", server.url)[0] == 0
-    before = len(server.asked)
-    with serving() as other:
-        assert evaluate("openai:hash", "--base-url", other.url, "--output", "again")[0] == 0
-        assert len(other.asked) == 6 and len(server.asked) == before
-    assert record("again")["encoder"] == record()["encoder"]
-    assert record("again")["provenance"]["server"]["requests"] == 6
-
-
-def test_tokens_that_a_server_does_not_count(server, evaluate):
-    server.usage = False
-    _, _, err = evaluate("openai:hash", "--base-url", server.url)
-    assert f"0 tokens, those of {len(server.asked)} answers not counted by the server;" in err
+    before = len(server.asked)  # with everything in the cache the probe alone is asked for
+    with serving(usage=False) as other:
+        code, _, err = evaluate("openai:hash", "--base-url", other.url, "--output", "again")
+        assert code == 0 and len(other.asked) == 6 and len(server.asked) == before
+    assert "0 tokens, those of 6 answers not counted by the server;" in err
+    assert record("again")["encoder"] == made["encoder"] and record("again")["provenance"]["server"]["requests"] == 6
+    code, _, err = evaluate("openai:hash", "--base-url", server.url, "--processes", "2", "--output", "third")
+    assert code == 1 and "leave --processes and --devices out" in err
 
 
 def test_a_change_half_way_is_one_line_and_no_record(server, evaluate):
@@ -74,23 +62,19 @@ def test_a_change_half_way_is_one_line_and_no_record(server, evaluate):
     assert f"openai:hash: {len(server.asked)} requests" in outcome[2]  # paid for all the same
 
 
-def test_the_addresss_default_is_a_variable(server, monkeypatch):
-    monkeypatch.setenv("OPENAI_BASE_URL", server.url + "/")
-    assert load_encoder("openai:hash").spent["base_url"] == server.url
-
-
-def test_fields_and_prompts_are_in_the_record_and_said(server, evaluate):
+def test_fields_and_prompts_are_in_the_record_and_said(server, evaluate, monkeypatch):
     roles = {"query": "retrieval.query", "document": "retrieval.passage", "text": "text-matching"}
     fields = {"task": roles, "truncate": True}
     server.always = changed(lambda answer: answer.update(model="another:22m"))
-    code, out, err = evaluate("openai:nomic-embed-text:v1.5", "--base-url", server.url, "--prompt", "card", "--json", "-",
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url + "/")  # the address's default
+    code, out, err = evaluate("openai:nomic-embed-text:v1.5", "--prompt", "card", "--json", "-",
                               "--extra-body", json.dumps(fields))
     assert code == 0 and json.loads(out) and all(body["task"] == "text-matching" for body in server.asked)
     assert 'prompts: sts "classification: "' in err and 'document {"task": "retrieval.passage", "truncate": true}' in err
     assert "warning: openai:nomic-embed-text:v1.5: its answers come from a model that 127.0.0.1 calls another:22m" in err
     made = record()
     assert made["encoder"]["spec"]["options"]["extra_body"] == fields
-    assert made["provenance"]["server"]["model"] == "another:22m"
+    assert made["provenance"]["server"]["model"] == "another:22m" and made["provenance"]["server"]["base_url"] == server.url
     assert made["provenance"]["prompts"] == {"text": "classification: "}
 
 
@@ -140,21 +124,17 @@ def test_the_key_is_sent_and_written_nowhere(server, secret, evaluate, tmp_path,
 
 
 @pytest.mark.parametrize("spoil", [
-    echoing(401), echoing(400), echoing(500), echoing(302), closed, changed(lambda answer: {"error": SECRET * 20}),
+    echoing(401), echoing(500), echoing(302), closed, changed(lambda answer: {"error": SECRET * 20}),
     changed(lambda answer: answer.update(data=[{"index": SECRET}])),
-], ids=range(7))
-def test_the_key_is_in_no_message_and_no_traceback(
-    server, secret, evaluate, tmp_path, own_handlers, spoil, monkeypatch, capsys,
-):
+], ids=range(6))
+def test_the_key_is_in_no_message_and_no_traceback(server, secret, evaluate, tmp_path, own_handlers, spoil, capsys):
     server.always = spoil
     line = fails(evaluate("openai:hash", "--base-url", server.url), server.url)
-    assert without_secret(tmp_path, line)
-    words = ["eval", "--model", "openai:hash", "--base-url", server.url, "--sample", "--debug"]
-    monkeypatch.setattr("sys.argv", ["stsbench", *words])
     with pytest.raises(EncoderError) as caught:
-        main()
+        evaluate("openai:hash", "--base-url", server.url, "--debug")
     captured = capsys.readouterr()
-    assert without_secret(tmp_path, captured.out, captured.err, "".join(traceback.format_exception(caught.value)))
+    shown = "".join(traceback.format_exception(caught.value))
+    assert without_secret(tmp_path, line, captured.out, captured.err, shown)
 
 
 def test_a_task_that_fails_later_keeps_it_too(server, secret, evaluate, tmp_path, own_handlers, capsys):
@@ -166,21 +146,21 @@ def test_a_task_that_fails_later_keeps_it_too(server, secret, evaluate, tmp_path
     assert "bad key Bearer ***" in err and err.count("Traceback") == 2 and without_secret(tmp_path, err, shown)
 
 
-@pytest.mark.parametrize("url", [
-    f"http://{SECRET}@127.0.0.1:1/v1", f"http://user:{SECRET}@127.0.0.1:1/v1", f"http://127.0.0.1:1/v1?key={SECRET}",
-    f"http://127.0.0.1:1/v1#{SECRET}", f"http://127.0.0.1:1/{SECRET}/v1", f"http://127.0.0.1:{SECRET}/v1",
-    f"user:{SECRET}@127.0.0.1:80/v1", f"//me:{SECRET}@host/v1", f"ftp://me:{SECRET}@host",
-])
-def test_a_key_in_the_address_is_refused_unrepeated(secret, evaluate, tmp_path, monkeypatch, url):
-    assert without_secret(tmp_path, fails(evaluate("openai:hash", "--base-url", url), "--base-url"))
+def test_a_key_in_the_address_is_refused_unrepeated(secret, evaluate, tmp_path, monkeypatch):
+    for url in (
+        f"http://{SECRET}@127.0.0.1:1/v1", f"http://user:{SECRET}@127.0.0.1:1/v1", f"http://127.0.0.1:1/v1?key={SECRET}",
+        f"http://127.0.0.1:1/v1#{SECRET}", f"http://127.0.0.1:1/{SECRET}/v1", f"http://127.0.0.1:{SECRET}/v1",
+        f"user:{SECRET}@127.0.0.1:80/v1", f"//me:{SECRET}@host/v1", f"ftp://me:{SECRET}@host",
+    ):
+        assert without_secret(tmp_path, fails(evaluate("openai:hash", "--base-url", url), "--base-url"))
     monkeypatch.setenv("OPENAI_BASE_URL", url)
     assert without_secret(tmp_path, fails(evaluate("openai:hash"), "OPENAI_BASE_URL"))
 
 
-@pytest.mark.parametrize("key", [SECRET + "\n", "sk é " + SECRET, SECRET + " x"])
-def test_a_key_that_no_header_holds_is_not_repeated(server, evaluate, tmp_path, monkeypatch, key):
-    monkeypatch.setenv("OPENAI_API_KEY", key)
-    assert without_secret(tmp_path, fails(evaluate("openai:hash", "--base-url", server.url), "OPENAI_API_KEY"))
+def test_a_key_that_no_header_holds_is_not_repeated(server, evaluate, tmp_path, monkeypatch):
+    for key in (SECRET + "\n", "sk é " + SECRET, SECRET + " x"):
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+        assert without_secret(tmp_path, fails(evaluate("openai:hash", "--base-url", server.url), "OPENAI_API_KEY"))
     assert not server.asked
 
 
@@ -198,12 +178,7 @@ def test_a_key_goes_unencrypted_to_this_machine_alone(server, secret, monkeypatc
     assert any("unencrypted" in note for note in load_encoder("openai:hash", base_url=server.url).notes)
 
 
-# Options
-
-
-def test_offline_is_for_this_machine_and_processes_are_not_for_a_server(server, evaluate):
-    fails(evaluate("openai:hash", "--base-url", server.url, "--processes", "2"), "leave --processes and --devices out")
-    assert evaluate("openai:hash", "--base-url", server.url, "--offline")[0] == 0
+# Beside the command
 
 
 def test_without_the_client_the_extra_is_named(monkeypatch):
@@ -221,10 +196,3 @@ def test_a_store_says_what_it_took(server, cli, place):
     code, _, err = cli(*words)
     assert code == 0 and "openai:hash: 6 requests" in err
     np.testing.assert_array_equal(load_encoder("vectors:store").encode(["line 7"]), hashed(["line 7"]))
-
-
-def test_post_processing_and_texts_behind_a_prompt(server, evaluate):
-    assert evaluate("openai:hash", "--base-url", server.url, "--post", "whitening", "--fit-on", "target")[0] == 0
-    assert record()["provenance"]["server"]["requests"] == len(server.asked)
-    load_encoder("openai:hash", base_url=server.url).with_prompt("one: ").encode(["line 7"])
-    assert "one: line 7" in server.texts

@@ -46,33 +46,43 @@ def test_difference_is_relative_to_the_length():
     assert difference(reference[:, :1], reference) == difference(reference * np.float32("nan"), reference) == float("inf")
 
 
-@pytest.mark.parametrize("relative", [1e-7, 1e-5, 2e-3, 5e-3])
+@pytest.mark.parametrize("relative", [1e-7, 5e-3])
 def test_a_model_is_known_again_at_any_address(server, relative):
     server.model = noisy(relative)
     first = loaded(server)
     assert first.spec.options["identity"] == "server probe 1" and first.cacheable
     assert has_identity({"options": first.spec.options})
     with serving(model=noisy(relative, seed=1)) as other:
-        again = [fingerprint(other) for _ in range(3)]
-    assert {first.spec.fingerprint()} == set(again)
+        assert {fingerprint(other) for _ in range(3)} == {first.spec.fingerprint()}
+    probe = first.spent["probe"]
+    assert probe["tolerance"] == min(max(FLOOR, TIMES * probe["noise"]), CEILING)
+    assert relative / 2 <= probe["noise"] <= 2.5 * relative
+    said = "warning: openai:hash: its vectors vary by "  # and what is so near counts as this one
+    assert any(note.startswith(said) for note in first.notes) == (relative > FLOOR)
 
 
-@pytest.mark.parametrize(("noise", "apart"), [(0.0, 3e-4), (1e-6, 1e-3), (1e-3, 1e-2), (5e-3, 5e-2), (1e-6, 1.4)])
-def test_another_model_is_another_one(server, noise, apart):
+# the third: in float16 a model may move by as much as it differs from itself in float32
+@pytest.mark.parametrize(("noise", "other"), [
+    (0.0, dict(relative=0.0, fixed=3e-4)), (5e-3, dict(relative=5e-3, fixed=5e-2)), (1e-6, dict(relative=1e-3, fixed=2e-3)),
+    (1e-6, dict(relative=1e-6, salt="other")),
+])
+def test_another_model_is_another_one(server, noise, other):
     server.model = noisy(noise)
     first = fingerprint(server)
-    server.model = noisy(noise, fixed=apart) if apart < 1 else noisy(noise, salt="other")
-    assert fingerprint(server) != first
-    server.model = noisy(noise, seed=5)
-    assert fingerprint(server) == first
+    server.model = noisy(**other)
+    second = fingerprint(server)
+    assert second != first
+    for model, known in ((noisy(noise, seed=5), first), (noisy(**other, seed=7), second)):
+        server.model = model
+        assert fingerprint(server) == known
 
 
 def test_a_model_that_drifts_is_compared_with_the_first_of_its_probes(server):
     known = []
-    for step in range(6):
+    for step in range(4):
         server.model = noisy(0.0, fixed=step * 0.4 * FLOOR)
         known.append(fingerprint(server))
-    assert len({*known[:3]}) == 1 and len({*known}) == 2
+    assert len({*known[:3]}) == 1 and known[3] != known[0]
 
 
 def test_on_another_machine_the_digest_of_float32_is_nearly_always_the_same():
@@ -82,32 +92,18 @@ def test_on_another_machine_the_digest_of_float32_is_nearly_always_the_same():
     assert len({sketched(texts), sketched(2 * texts), sketched(texts[:, ::-1]), sketched(texts[:, :-1])}) == 4
 
 
-def test_more_precise_weights_are_another_model(server):
-    """In float16 a model may move by as much as it differs from itself in float32."""
-    server.model = noisy(1e-6)
-    exact = fingerprint(server)
-    server.model = noisy(1e-3, fixed=2e-3)
-    half = fingerprint(server)
-    assert half != exact
-    server.model = noisy(1e-3, fixed=2e-3, seed=7)
-    assert fingerprint(server) == half
-
-
-def test_a_damaged_probe_is_none(server, tmp_path):
+def test_a_damaged_probe_is_none(server, tmp_path, monkeypatch):
     first = fingerprint(server)
     [kept] = (tmp_path / "home" / "servers").rglob("*.npz")
     kept.write_bytes(kept.read_bytes()[:100])
     assert fingerprint(server) != "" and loaded(server).dimension == 24 and first
     kept.unlink()
     assert fingerprint(server) == first
-
-
-def test_two_models_of_one_digest_are_two(server, monkeypatch):
-    monkeypatch.setattr(identity, "sketched", lambda vectors: "0" * 64)
-    first = fingerprint(server)
+    monkeypatch.setattr(identity, "sketched", lambda vectors: "0" * 64)  # two models of one digest are two
+    server.model = noisy(0.0, salt="third")
+    third = fingerprint(server)
     server.model = noisy(0.0, salt="other")
-    second = fingerprint(server)
-    assert first != second == fingerprint(server)
+    assert third != fingerprint(server) == fingerprint(server)
 
 
 def test_a_model_without_any_constancy_has_no_identity(server):
@@ -118,38 +114,12 @@ def test_a_model_without_any_constancy_has_no_identity(server):
     assert one.encode(WORDS).shape == (150, 24)
 
 
-@pytest.mark.parametrize("relative", [0.0, 1e-3, 1e-2])
-def test_the_tolerance_follows_the_noise(server, relative):
-    server.model = noisy(relative)
-    probe = loaded(server).spent["probe"]
-    assert probe["tolerance"] == min(max(FLOOR, TIMES * probe["noise"]), CEILING)
-    assert relative / 2 <= probe["noise"] <= 2.5 * relative
-
-
-def test_widths_that_differ_at_the_start(server):
-    server.model = lambda texts: hashed(texts, width=24 if len(texts) > 1 else 25)
-    with pytest.raises(EncoderError, match="vectors of 24 numbers in one answer, and others in the next"):
-        loaded(server)
-
-
-def test_a_server_that_reads_no_text(server):
-    server.model = lambda texts: np.ones((len(texts), 24), np.float32)
-    with pytest.raises(EncoderError, match="gives 12 different texts only 1 different vectors"):
-        loaded(server)
-
-
-@pytest.mark.parametrize(("one", "other"), [
-    ({}, {"normalize": True}), ({}, {"truncate_dim": 8}), ({}, {"prompt": "query: "}),
-    ({"truncate_dim": 8}, {"truncate_dim": 9}),
-])
-def test_what_decides_a_vector_is_in_the_fingerprint(server, one, other):
+def test_what_decides_a_vector_is_in_the_fingerprint_and_nothing_else(server):
     server.model = lambda texts: 3 * hashed(texts)
-    assert fingerprint(server, **one) != fingerprint(server, **other) == fingerprint(server, **other)
-
-
-def test_what_decides_no_vector_is_not(server):
     plain = fingerprint(server)
-    assert plain == fingerprint(server, requests=1) == fingerprint(server, price=2.0) == fingerprint(server, prompt="none")
+    assert plain == fingerprint(server, requests=1, price=2.0, prompt="none")
+    asked = [{"normalize": True}, {"truncate_dim": 8}, {"truncate_dim": 9}, {"prompt": "query: "}]
+    assert len({plain, *(fingerprint(server, **options) for options in asked)}) == 5
 
 
 def test_cut_and_length_are_made_here_and_dimensions_there(server):
@@ -222,10 +192,3 @@ def test_an_interrupted_run_goes_on(server, tmp_path, monkeypatch):
     assert sum(len(body["input"]) - 1 for body in asked[6:]) == 150 - kept and len(asked) == encoder.spent["requests"]
     words = sum(len(text.split()) for body in asked for text in body["input"])
     assert encoder.spent["tokens"] == words and encoder.spent["cost"] == pytest.approx(words * 20 / 1e6)
-
-
-def test_how_near_another_model_may_be_is_told_where_vectors_vary(server):
-    assert not any("counts as this one" in note for note in loaded(server).notes)
-    server.model = noisy(5e-3, salt="half")
-    [note] = [note for note in loaded(server, "half").notes if "counts as this one" in note]
-    assert note.startswith("warning: openai:half: its vectors vary by ")

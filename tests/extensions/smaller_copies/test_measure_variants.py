@@ -1,9 +1,7 @@
 """Smaller copies from one pass: scores are those of `evaluate`, losses those of `compare`, whatever is asked is in a run."""
 
 import csv
-import inspect
 import json
-from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -11,11 +9,8 @@ from clirun import cli
 from tiny_models import build
 
 from stsbench import compare, evaluate, load_encoder, load_records
-from stsbench.cli.eval import evaluate as command
 from stsbench.display.style import figure_bytes
-from stsbench.encoders.options import CacheOptions
 from stsbench.errors import EncoderError, StsbenchError
-from stsbench.evaluation.options import DataOptions, MeasureArguments, MeasureOptions
 from stsbench.extensions.smaller_copies import variants
 from stsbench.extensions.smaller_copies.variant import Form, Variant, Vectors
 from stsbench.extensions.smaller_copies.variants import measure_variants
@@ -155,16 +150,6 @@ def test_calibrated_on_a_file(base, tmp_path):
     spec = load_records(tmp_path / "runs" / "01-full-uint8")[0][1].encoder.spec
     assert spec["fitted_on"].startswith("texts.txt@") and spec["options"]["calibration"] == "file"
     assert "a file of texts" in str(scores)
-
-
-def test_the_function_takes_what_the_command_takes():
-    written = inspect.signature(measure_variants).parameters
-    shared = inspect.signature(evaluate).parameters
-    for name in written.keys() & shared.keys() - {"model"}:
-        assert written[name].default == shared[name].default, name
-    assert next(option for option in command.params if option.name == "calibration").default == "shared"
-    passed = {entry.name for kind in (MeasureOptions, DataOptions, CacheOptions) for entry in fields(kind)}
-    assert {*MeasureArguments.__annotations__} == passed - {"protocols", "tasks", "post", "fit_on"} | {"text", "cache"}
 
 
 def test_the_command_prints_the_table(cli, folder, tmp_path):
