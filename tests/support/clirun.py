@@ -62,7 +62,7 @@ def place(tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("COLUMNS", "1000")
+    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.delenv("STSBENCH_DATA", raising=False)
     yield folder
     sys.modules.pop("mine_cli", None)
