@@ -21,6 +21,7 @@ from stsbench.evaluation import provenance
 # Each of a hundred processes would compile again what it imports, and pytest rewrite every test file.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+os.environ.pop("COLUMNS", None)  # of readline, which pytest imports: what is printed has no width
 os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # four threads for a tiny model's weights wait for one another
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"  # as `checkpoint.quiet` sets it for each model, which it then need not
 

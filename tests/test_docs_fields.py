@@ -14,9 +14,10 @@ import pytest
 from pydantic import BaseModel
 from test_docs import CODE, FENCE, ROOT, pages
 
-from stsbench import registry
+from stsbench import evaluate, registry
 from stsbench.cli.main import cli
 from stsbench.evaluation import Array, Metric, Protocol, Record
+from stsbench.evaluation.own_data import data_protocols
 from stsbench.evaluation.records import Cost, _Overlap
 from stsbench.leaderboard.records.board_settings import BoardSettings
 from stsbench.training.recipes.methods import GROUP, find_method, options_class
@@ -123,7 +124,7 @@ def test_every_keyword_of_a_call_is_a_parameter():
     for call, owner in (each for page in PAGES.values() for each in called(page)):
         parameters = inspect.signature(owner).parameters
         if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
-            known_words = {*parameters, *getattr(owner, "flag_words", ())}
+            known_words = {*parameters, *getattr(owner, "flag_words", ()), *(data_protocols() if owner is evaluate else ())}
             assert {word.arg for word in call.keywords if word.arg} <= known_words, ast.unparse(call)
 
 

@@ -50,13 +50,13 @@ def published_matches(numbers: str) -> PublishedMatches:
     rows = []
     for publication in load_publications():
         for row in publication.rows:
-            places = [_place(row, name, text) for name, text in wanted]
-            if all(places):
+            matching = [_column(row, name, text) for name, text in wanted]
+            if all(matching):
                 heading = row.heading
                 rows.append({
                     "row": row.id, "paper": f"{heading.paper.authors} {heading.paper.year or ''}".strip(),
                     "readme": heading.paper.year is None, "method": row.method, "backbone": row.backbone,
-                    "where": ", ".join(dict.fromkeys(map(str, places))), "protocol": heading.protocol,
+                    "where": ", ".join(dict.fromkeys(map(str, matching))), "protocol": heading.protocol,
                     "aggregation": heading.aggregation, "metric": heading.metric, "split": heading.split,
                     "copied_from": row.copied_from,
                 })
@@ -69,7 +69,7 @@ def published_matches(numbers: str) -> PublishedMatches:
     )))
 
 
-def _place(row: PublishedRow, name: str | None, text: str) -> str | None:
+def _column(row: PublishedRow, name: str | None, text: str) -> str | None:
     """Return the column where a number stands as it is printed; None where it does not."""
     decimals = len(text.partition(".")[2])
     columns = [*zip(row.heading.columns, row.scores, strict=True), ("Avg", row.average)]

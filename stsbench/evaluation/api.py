@@ -331,9 +331,9 @@ def evaluate(model: Any, protocol: str | Sequence[str] | None = None, **named: U
         if "protocols" in arguments:
             raise TypeError("evaluate() got protocols twice, as protocol, too")
         arguments["protocols"] = protocol
-    own, files = split_off_data(arguments)
-    if own:
-        arguments["protocols"] = (*split_names(arguments.get("protocols", ())), *own)
+    named_data, files = split_off_data(arguments)
+    if named_data:
+        arguments["protocols"] = (*split_names(arguments.get("protocols", ())), *named_data)
     log = warning_log()
     options = checked_options(EvalOptions, "evaluate", model=model, **arguments)
     with in_users_words(files):

@@ -92,7 +92,7 @@ def _line(row: Mapping[str, Any], name: str, part: str) -> str:
     try:
         return json.dumps(row, ensure_ascii=False, default=lambda number: number.item()) + "\n"
     except (AttributeError, TypeError, ValueError) as error:
-        raise DataError(f"{name}, {part}: {row} is no text or number") from error
+        raise DataError(f"{name}, {part}: {row} holds something else than texts and numbers") from error
 
 
 def offers(path: Path) -> StsbenchError:

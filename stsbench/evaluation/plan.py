@@ -186,7 +186,7 @@ def pick_tasks(known: Mapping[str, str], chosen: Sequence[str] | None, owner: st
     asked = set()
     for name in chosen:
         task = match_name(name, known)
-        of_mteb = [ours for ours, theirs in MTEB_NAMES.items() if ours in known and match_name(name, [theirs]) == theirs]
+        of_mteb = [key for key, value in MTEB_NAMES.items() if key in known and match_name(name, [value]) == value]
         if task not in known and not of_mteb:
             raise StsbenchError(f"unknown task '{name}' of {owner}{did_you_mean(name, known)}")
         asked.add(task if task in known else of_mteb[0])

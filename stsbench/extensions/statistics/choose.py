@@ -65,14 +65,14 @@ Row = tuple[Sides, ScoreRow]  # one task's
 
 @takes()
 def choose(
-    *runs: Any, protocol: str | None = None, task: str | None = None, metric: str | None = None,
+    runs: Any, *more: Any, protocol: str | None = None, task: str | None = None, metric: str | None = None,
     by: str | None = None, resamples: int = RESAMPLES, seed: int = 0,
 ) -> Choice:
     """Return which of several encoders to take: the Pareto front of score and cost, which scores do not differ significantly
     by a joint test of all pairs, and the cheapest of the best.
 
-    runs: of each encoder what `compare` takes: a run folder, several seeds' folders, or what `evaluate` returned; or a list
-    of them.
+    runs, more: of each encoder what `compare` takes: a run folder, several seeds' folders, or what `evaluate` returned; one
+    by one, or as a list.
     protocol: as `stsbench eval` names it; the first that all runs share by default. task: a task, or "Avg", the protocol's
     average; by default that, or the only task. metric: another one than the protocol's first. by: a name of `AXES`,
     "sentences/s" by default where all runs have it of one machine (`evaluate(..., cost=True)`), else "bytes".
@@ -89,7 +89,7 @@ def choose(
     if by is not None and by not in AXES:
         raise StsbenchError(f"by={shorten(by)}: no such cost{did_you_mean(str(by), AXES)}")
     axis = None if by is None else AXES[by]
-    folders = [run_folders(run) for run in _several(runs[0] if len(runs) == 1 else runs)]
+    folders = [run_folders(run) for run in _several([runs, *more] if more else runs)]
     every = [[loaded(folder) for folder in side] for side in folders]
     encoders = [[stored[0][1] for stored in side] for side in every]
     for side, records in zip(folders, encoders, strict=True):

@@ -160,7 +160,7 @@ def test_stage_by_stage_is_the_same_run(whole, tmp_path):
 
 
 @pytest.mark.parametrize(("recipe", "settings", "message"), [
-    ("nli-bert-base", {"data.file": "x.tsv"}, "data.file has no effect: sbert trains on labelled rows alone"),
+    ("nli-bert-base", {"data.file": "stsb/train"}, "data.file has no effect: sbert trains on labelled rows alone"),
     ("stsb-bert-base", {"labelled.file": "x.tsv"}, "labelled has no effect"),
     ("stsb-bert-base", {"data.file": "stsb/dev"}, "data.file stsb/dev: of the catalog's sets stsb/train and sick-r/train"),
     ("stsb-bert-base", {"data.file": "stsb/trian"}, r"stsb/trian are not here: .*; did you mean stsb/train or"),
