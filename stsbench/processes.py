@@ -162,7 +162,7 @@ _forgotten = 0  # the process's peak at the last `forget_peak`, bytes
 
 def peak_memory() -> int | None:
     """Return the most that this process ever held resident, bytes; None where the system does not tell (Windows)."""
-    largest = _largest()
+    largest = _peak_memory()
     return None if largest is None else max(largest, _forgotten)
 
 
@@ -180,10 +180,10 @@ def peak_since() -> int | None:
         for line in _STATUS.read_text("ascii", "replace").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
-    return _largest()
+    return _peak_memory()
 
 
-def _largest() -> int | None:
+def _peak_memory() -> int | None:
     try:
         import resource
     except ImportError:  # Windows

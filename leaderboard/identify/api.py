@@ -129,13 +129,13 @@ def as_text(numbers: Published) -> str:
         return str(numbers)
     values = list(numbers.values() if isinstance(numbers, Mapping) else numbers)
     digits = max((len(repr(float(value)).partition(".")[2]) for value in values if isinstance(value, float)), default=0)
-    figures = [_figure(value, digits) for value in values]
+    figures = [_format_number(value, digits) for value in values]
     if isinstance(numbers, Mapping):
         return ",".join(f"{name}={figure}" for name, figure in zip(numbers, figures, strict=True))
     return " ".join(figures)
 
 
-def _figure(value: Figure, digits: int) -> str:
+def _format_number(value: Figure, digits: int) -> str:
     """Return a figure as it was printed: a float with the digits of the longest one, since it has lost the zeros at its
     end."""
     if isinstance(value, float) and "e" not in repr(float(value)):

@@ -31,7 +31,7 @@ class TaskSample:
     patterns: int
 
 
-def different_over_tasks(scores: ArrayLike, level: float = LEVEL) -> TaskSample:
+def compare_over_tasks(scores: ArrayLike, level: float = LEVEL) -> TaskSample:
     """Return which rows differ in their mean over tasks, by an exact test of sign flips (Fisher 1935, The Design of
     Experiments, section 21), of many pairs together by the step-down method (Romano & Wolf 2005).
 
@@ -42,9 +42,9 @@ def different_over_tasks(scores: ArrayLike, level: float = LEVEL) -> TaskSample:
     5 %. Raises StsbenchError for NaN, fewer than 2 tasks or more than 12.
 
     >>> import numpy as np
-    >>> from stsbench.leaderboard.mteb.differences import different_over_tasks
+    >>> from stsbench.leaderboard.mteb.differences import compare_over_tasks
     >>> scores = np.array([[80, 81, 82, 83, 84, 85, 86], [79, 80, 81, 82, 83, 84, 85], [80, 80, 83, 82, 85, 84, 87.0]])
-    >>> different_over_tasks(scores).pairs.astype(int).tolist()
+    >>> compare_over_tasks(scores).pairs.astype(int).tolist()
     [[0, 1, 0], [1, 0, 0], [0, 0, 0]]
     """
     scores = np.asarray(scores, dtype=np.float64)

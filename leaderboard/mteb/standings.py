@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from stsbench.metrics.ranks import rank_intervals
 
-from .differences import different_over_tasks, mean_difference_error
+from .differences import compare_over_tasks, mean_difference_error
 from .results import ITEMS, Published, Source
 from .rows import Language, PublishedRow, critical, languages, over_items, seven_task_rows
 
@@ -158,7 +158,7 @@ def score_matrix(rows: Sequence[PublishedRow]) -> Floats:
 def standings(scores: Floats, shared: SharedErrors | None) -> tuple[list[Standing], list[Separated]]:
     """Of (r, 7) correlations: the rows' standings, and what is separated under which assumption."""
     means = scores.mean(axis=1)
-    tested = different_over_tasks(scores)
+    tested = compare_over_tasks(scores)
     position, first, last = rank_intervals(means, tested.alone)
     _, *jointly = rank_intervals(means, tested.jointly)
     by_items = {assumption: over_items(scores, _ITEMS, value) for assumption, value in assumptions(shared).items()}
@@ -202,7 +202,7 @@ def checked(scores: Floats, draws: Floats, shared: SharedErrors) -> Check:
     differ = gaps > critical(1) * spread
     verdicts = [over_items(scores, _ITEMS, value)[0][one, other] for value in (shared.low, shared.high)]
     sure, never = verdicts[0] & verdicts[1], ~verdicts[0] & ~verdicts[1]
-    tasks = different_over_tasks(scores).pairs[one, other]
+    tasks = compare_over_tasks(scores).pairs[one, other]
     return Check(len(one), *(int(some.sum()) for some in (differ, sure, never, sure & ~differ, never & differ, tasks)))
 
 

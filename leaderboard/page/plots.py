@@ -66,7 +66,7 @@ class _Entry:
 
     @property
     def whole(self) -> bool:
-        """Return whether every run was measured in both."""
+        """Return whether every run was measured under both tabs."""
         return len(self.across) == self.of
 
     @property

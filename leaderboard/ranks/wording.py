@@ -65,7 +65,7 @@ def form(line: ScoreLine) -> str:
     """
     protocol = line.protocol
     kind = type(protocol)
-    # The form that needs the fewest words; one with a name before the same in settings.
+    # The shortest description is chosen; on a tie a named variant comes before the same settings without a name.
     parts = min((_changes(protocol, kind, word) for word in (*kind.variants, "")), key=len)
     if protocol.settings.get("without_overlap"):
         parts.append(f"without overlap with {', '.join(protocol.settings['without_overlap'])}")

@@ -106,7 +106,7 @@ class DiffCSE(Method):
         return self.auxiliary.metrics() if self.auxiliary is not None else {}
 
     def inputs(self) -> dict[str, str]:
-        """Return the generator."""
+        """Return the generator's digest by name; nothing without a generator."""
         generator = self.changer.generator if self.changer is not None else None
         return {"generator": generator.digest} if generator is not None else {}
 

@@ -33,7 +33,7 @@ def two_sides(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def bootstrap(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return --resamples and --seed."""
+    """Add --resamples and --seed to `command`."""
     return _bind(command, _BOOTSTRAP)
 
 

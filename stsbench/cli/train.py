@@ -135,10 +135,10 @@ def fit(
     from stsbench.cli.output.messages import log, warnings_as_lines
     from stsbench.cli.output.progress import progress_bar
     from stsbench.encoders.cache.cache import EmbeddingCache
-    from stsbench.training.export.fitted import chain_with, fit_model
+    from stsbench.training.export.fitted import add_settings, fit_model
 
     warnings_as_lines()
     cache = EmbeddingCache.from_options(CacheOptions(cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache))
-    chain = chain_with(post, settings)
+    chain = add_settings(post, settings)
     with progress_bar() as progress:
         fit_model(model, EncoderOptions(model=model, **how), chain, data, output, cache=cache, log=log, progress=progress)

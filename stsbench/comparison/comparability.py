@@ -94,7 +94,7 @@ def measured(path: Path, record: Record, observations: Observations | None = Non
 
 
 class SeedPairs:
-    """Which encoders of several seeds have these in common, so that their runs can be compared seed by seed.
+    """Finds encoders whose runs can be paired seed by seed.
 
     Two runs are a pair where their records prove that they share more than a number: the very same weights (an encoder and
     its whitened form), or the same seed and the same weights of the stage before, or the same seed, backbone and training

@@ -31,7 +31,7 @@ _FEW_SEEDS = (
 
 
 def limits(seeds: tuple[int, int]) -> str:
-    """Return what intervals and tests do not cover, by how many runs A and B are of."""
+    """Return the caveat on intervals and tests for these numbers of runs of A and B."""
     return LIMITS if seeds == (1, 1) else _OVER_SEEDS
 
 

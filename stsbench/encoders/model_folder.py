@@ -46,7 +46,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def check_inside(folder: Path, value: str, where: str) -> None:
-    """Raise EncoderError where a path that the folder's file (and key) `where` names leads out of the folder."""
+    """Raise EncoderError where the path `value`, read from `where`, leads out of `folder`."""
     path = PureWindowsPath(value)
     if path.anchor or value.startswith("/") or ".." in path.parts or "\0" in value:
         raise EncoderError(f"{folder / where}: the path {value!r} leads out of the folder")

@@ -29,7 +29,8 @@ _TYPES = {np.dtype(kind).newbyteorder("<").str for kind in ("bool", *np.typecode
 # one of millions of pairs 56 a pair, which are up to 18 of each byte on the disk.
 MOST_UNPACKED, OF_EACH_BYTE = 450_000_000, 20
 _READING = 5  # times an array's size: pyarrow also needs its page and its levels while it reads it
-_OBJECT, _JSON = 400, 40  # bytes, at most, for a value outside of the arrays, and for a character of JSON
+_OBJECT = 400  # bytes, at most, of a value outside of the arrays
+_JSON = 40  # bytes, at most, for a character of JSON
 
 
 def observations_digest(observations: Observations) -> str:

@@ -254,11 +254,11 @@ def changed_settings(protocol: ProtocolIdentity) -> str:
         return {key: value for key, value in protocol.settings.items()
                 if key not in unsaid and (key not in defaults or value != defaults[key])}
 
-    changes = min((against(form) for form in _forms(kind, protocol)), key=len)
+    changes = min((against(form) for form in _candidate_settings(kind, protocol)), key=len)
     return ", ".join(f"{key} {value if isinstance(value, str) else json.dumps(value)}" for key, value in changes.items())
 
 
-def _forms(kind: Any, protocol: ProtocolIdentity) -> list[Any]:
+def _candidate_settings(kind: Any, protocol: ProtocolIdentity) -> list[Any]:
     """Return the settings of the forms that a record with this label may be of."""
     base, _, word = protocol.label.partition(":")
     if base != protocol.name and (paper := presets().get(protocol.label)):

@@ -22,7 +22,7 @@ TOLERANCE = 1e-5
 WIDEST = 10_000  # features: the eigenvectors of a wider matrix take minutes and gigabytes
 LOOSE = 0.1  # the tolerance of a start
 SHARED = 3  # fits of one strength: fewer do not repay the cost of a shared start
-ENOUGH = 8  # fits that fill a product: fits of another strength do not join them
+ENOUGH = 8  # a block of so many fits is closed where the next fit has another regularisation
 BLOCK = 2**20  # rows x outputs x fits at a time: about ten arrays of 8 MiB
 
 

@@ -119,7 +119,7 @@ class TrainingProgress:
             self._task = self._bar.add_task(printable(name), total=steps, completed=start_step)
 
     def doing(self, step: int, what: str = "") -> None:
-        """`step` steps of the stage are done; `what`, if anything, takes time before the next one."""
+        """Report that `step` steps of the stage are done, and `what` delays the next one."""
         self._done, self._what, self._since = step, what, self._clock()
 
     def step(self, step: int, loss: float, sentences_per_second: float) -> None:

@@ -26,11 +26,11 @@ def unified(text: str) -> str:
         return text
     text = _WIDTHS.sub(lambda match: unicodedata.normalize("NFKC", match.group()), text)
     # Only where marks stand by themselves: NFC also replaces single letters (Greek oxia), and records hold keys of those.
-    return unicodedata.normalize("NFC", text) if any(map(_is_part, text)) else text
+    return unicodedata.normalize("NFC", text) if any(map(_may_compose, text)) else text
 
 
 @cache
-def _is_part(char: str) -> bool:
+def _may_compose(char: str) -> bool:
     """Return whether a character is part of one that NFC may compose: a mark, or a piece of a hangul syllable."""
     return unicodedata.category(char)[0] == "M" or "\u1100" <= char <= "\u11ff"
 

@@ -181,7 +181,7 @@ def read_plan(path: Path, overrides: dict[str, Any] | None = None, output: str |
 
 
 def made_plan(raw: dict[str, Any], where: str, overrides: dict[str, Any] | None = None, output: str | None = None) -> Plan:
-    """Return the same of what a plan file holds. where: what errors begin with."""
+    """Return the plan in the parsed content of a file. Raises StsbenchError, which begins with `where`."""
     _refuse_old_keys(raw.get("eval"), where)
     plan = validate(Plan, raw if output is None else {**raw, "output": output}, where)
     if not plan.train and not plan.eval:

@@ -13,7 +13,7 @@ from stsbench.extensions.jobs.pool import Outcome, Pool
 from stsbench.extensions.jobs.state import Standing, Where, checkpoints, is_done, note_path, short, tries
 from stsbench.wording import counted
 
-TRIES = 5  # in a row of a job that is killed before it gets on, by one caller: what kills it may do so every time
+TRIES = 5  # times in a row that a job may be killed without progress before it is given up
 STARTS = 20  # in a row of a job whose worker or machine is lost before the job's process has started: not the job's fault
 POLL = 0.5  # seconds; between looks at a job that another worker has, ten times that at most
 LOOK = 1.0  # seconds between looks at running jobs, where somebody wants to look

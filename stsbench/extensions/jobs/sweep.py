@@ -29,7 +29,7 @@ from stsbench.training.recipes.sections import SearchSettings
 from stsbench.training.runs.report import read_log, spread, summary
 
 BEST, TRIALS = "best.yaml", "trials.json"
-STUDY = "study.json"  # in .jobs: what is searched in the folder
+STUDY = "study.json"  # in .jobs: identifies the search that the folder belongs to
 FAILURES = 10  # trials that fail in a row end a sweep: its settings are at fault, not its values
 SEARCH = "search.json"  # as training/runs/finish.py reads it
 

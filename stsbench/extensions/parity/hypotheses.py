@@ -145,7 +145,7 @@ def limits(
     lengths, now = np.array(shop.lengths(texts, variant)), variant.cut_limit(shop.parts)
     most, off = shop.parts.positions or 1 << 30, np.flatnonzero(distance > tolerance)
     least = 2
-    if now is not None and bool((lengths[off] > now).all()):  # it may read more than A
+    if now is not None and bool((lengths[off] > now).all()):  # B may have a longer limit of tokens than A
         beyond = replace(variant, limit=most)
         further = _distances(shop, texts, off, beyond, b)
         if bool((further <= tolerance).all()):

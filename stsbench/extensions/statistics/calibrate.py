@@ -215,7 +215,7 @@ def fit_curve(similarity: Floats, label: Floats, method: Method = "isotonic") ->
     """
     if method not in METHODS:
         raise StsbenchError(f"method {method!r} is unknown (there are {', '.join(METHODS)})")
-    Cuts(similarity, label)  # what has no score has no curve
+    Cuts(similarity, label)  # raises ScoreError where all pairs have one label
     if method == "isotonic":
         from sklearn.isotonic import IsotonicRegression
 

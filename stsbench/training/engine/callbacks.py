@@ -35,7 +35,7 @@ class TrainingCallback(Protocol):
         which."""
 
     def doing(self, step: int, what: str = "") -> None:
-        """`step` steps of the stage are done; `what`, if anything, takes time before the next one."""
+        """Report that `step` steps of the stage are done, and `what` delays the next one."""
 
     def step(self, step: int, loss: float, sentences_per_second: float) -> None:
         """At each line of the log, ten steps after the last or fewer: their mean loss, and the rows trained on a second."""

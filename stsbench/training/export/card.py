@@ -277,8 +277,8 @@ def prompt_rows(summary: dict[str, Any] | None) -> list[tuple[str, Any]]:
 
 
 def beyond_transformers(summary: dict[str, Any]) -> list[str]:
-    """Return what of a prompt its plain model and tokenizer cannot do; nothing where the vector is a filled template's
-    mask."""
+    """Return the features of a prompt that transformers alone does not reproduce; none where the vector is that of a
+    filled template's mask."""
     return [
         reason
         for reason, there in (

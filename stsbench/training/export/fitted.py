@@ -71,7 +71,7 @@ def fit(
     words = [f"{key}={json.dumps(value, default=str)}" for key, value in (options.settings or {}).items()]
     source = Path(data) if isinstance(data, str | os.PathLike) else data
     fit_model(
-        model, options, chain_with(options.post, words), source, options.output,
+        model, options, add_settings(options.post, words), source, options.output,
         cache=EmbeddingCache.from_options(options), log=log, progress=start_bar if in_notebook() else None,
     )
     return load_encoder(
@@ -79,8 +79,9 @@ def fit(
     )
 
 
-def chain_with(post: str, settings: Sequence[str]) -> str:
-    """Return a post-processing with its settings, each SETTING=VALUE. UsageError: it is a chain, or has settings already."""
+def add_settings(post: str, settings: Sequence[str]) -> str:
+    """Return a post-processing with its settings, each SETTING=VALUE. Raises UsageError where `post` is a chain, or has
+    settings already."""
     if settings and ("+" in post or ":" in post):
         raise UsageError(f"--set goes with one NAME: write the settings into the chain, as in {post}")
     return f"{post}:{','.join(settings)}" if settings else post

@@ -94,7 +94,7 @@ def trainable(model: Any, lora: bool, base: bool) -> None:
 
 
 def lora_weights(model: Any) -> list[nn.Parameter]:
-    """Return the weights of all sets."""
+    """Return the LoRA weights A and B of every adapted layer."""
     return [
         weight
         for _, layer in _layers(model)

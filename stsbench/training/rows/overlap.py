@@ -44,7 +44,7 @@ def training_overlap(
         if tests is None:
             tests, missing = available_tests(data_dir=data_dir, sample=sample)
             tests += user_sets
-        numbers = np.unique(np.concatenate(rows.read_with(rows.trained)))  # with those that are read with them, each once
+        numbers = np.unique(np.concatenate(rows.rows_with_following(rows.trained)))  # each once
         numbers = numbers[numbers >= 0]
         key = f"{rows.store.digest} {rows.tokens.roles} ".encode() + numbers.tobytes()
         if key not in compared:

@@ -59,7 +59,7 @@ class StageData:
     texts_of: tuple[str, ...] = ()
     reach: int = 0
 
-    def read_with(self, numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    def rows_with_following(self, numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return the rows that a batch of `numbers` (n,) may read: these, then k rows further on, each (n,), -1 where
         none is."""
         return [numbers, *(self.store.following(numbers, k) for k in range(1, self.reach + 1))]
@@ -260,7 +260,7 @@ def _draws(store: TextStore, seed: int) -> NDArray[np.float64]:
     So a row's is the same in whatever stage or role the file is used, and whatever other rows of it are left out there.
     """
     header = store.settings.format in ("csv", "tsv")
-    lines = store.lines - (2 if header else 1)  # from 0: the row's line, where every line is one
+    lines = store.lines - (2 if header else 1)  # line numbers from 0, the header left out
     draws: NDArray[np.float64] = stream(seed, "share").random(int(lines[-1]) + 1)[lines]
     return draws
 
@@ -310,7 +310,7 @@ def drop_overlap(data: StageData, partner: StageData, log: Callable[[str], None]
 
 
 def _held_out_texts(data: StageData) -> set[str]:
-    rows = [numbers[numbers >= 0] for numbers in data.read_with(data.held_out)]
+    rows = [numbers[numbers >= 0] for numbers in data.rows_with_following(data.held_out)]
     return {text for role in data.tokens.roles for numbers in rows for text in data.store.texts(role, numbers)}
 
 
@@ -320,7 +320,7 @@ def _shares_text(data: StageData, texts: set[str]) -> NDArray[np.bool_]:
     for start in range(0, len(known), _AT_ONCE):
         part = data.trained[start : start + _AT_ONCE]
         for role in data.tokens.roles:
-            for numbers in data.read_with(part):
+            for numbers in data.rows_with_following(part):
                 there = np.flatnonzero(numbers >= 0)
                 known[start + there] |= [text in texts for text in data.store.texts(role, numbers[there])]
     return known

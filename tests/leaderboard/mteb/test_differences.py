@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import permutation_test, rankdata
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.mteb.differences import different_over_tasks, mean_difference_error, sign_patterns, spearman_error
+from stsbench.leaderboard.mteb.differences import compare_over_tasks, mean_difference_error, sign_patterns, spearman_error
 
 
 def by_loops(scores, rows_of):
@@ -38,7 +38,7 @@ def scores():
 
 
 def test_the_rows_tests_are_those_of_a_loop_over_all_patterns(scores):
-    tested = different_over_tasks(scores)
+    tested = compare_over_tasks(scores)
     for i in range(len(scores)):
         expected = by_loops(scores, [(i, j) for j in range(len(scores)) if j != i])
         assert {(i, int(j)) for j in np.flatnonzero(tested.alone[i])} == expected
@@ -49,7 +49,7 @@ def test_the_rows_tests_are_those_of_a_loop_over_all_patterns(scores):
 
 
 def test_a_pair_by_itself_is_scipys_permutation_test(scores):
-    tested = different_over_tasks(scores)
+    tested = compare_over_tasks(scores)
     for i in range(len(scores)):
         for j in range(i):
             p = permutation_test((scores[i], scores[j]), lambda a, b, axis: np.mean(a - b, axis=axis),
@@ -58,13 +58,13 @@ def test_a_pair_by_itself_is_scipys_permutation_test(scores):
 
 
 def test_few_tasks_let_nothing_differ_and_bad_scores_are_refused():
-    assert not different_over_tasks(np.array([[90.0] * 5, [10.0] * 5])).pairs.any()
-    assert different_over_tasks(np.array([[90.0] * 6, [10.0] * 6])).alone[0, 1]
+    assert not compare_over_tasks(np.array([[90.0] * 5, [10.0] * 5])).pairs.any()
+    assert compare_over_tasks(np.array([[90.0] * 6, [10.0] * 6])).alone[0, 1]
     assert len(sign_patterns(7)) == 63
     with pytest.raises(StsbenchError, match="2 to 12 tasks"):
-        different_over_tasks(np.zeros((3, 13)))
+        compare_over_tasks(np.zeros((3, 13)))
     with pytest.raises(StsbenchError, match="NaN"):
-        different_over_tasks(np.array([[1.0, np.nan], [1.0, 2.0]]))
+        compare_over_tasks(np.array([[1.0, np.nan], [1.0, 2.0]]))
 
 
 DRAWS = 2000

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import norm, ttest_1samp
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.mteb.differences import different_over_tasks, spearman_error
+from stsbench.leaderboard.mteb.differences import compare_over_tasks, spearman_error
 from stsbench.leaderboard.mteb.results import (
     FOLDER,
     ITEMS,
@@ -135,7 +135,7 @@ def test_ranks_and_tiers_are_those_of_a_loop(ranking):
     ranked = [(row, at) for row, at in zip(ranking.rows, ranking.standings, strict=True) if at]
     assert len(ranked) == ranking.ranked == 206
     matrix, means = score_matrix([row for row, _ in ranked]), [row.mean for row, _ in ranked]
-    different = different_over_tasks(matrix).alone
+    different = compare_over_tasks(matrix).alone
     for i, (_, at) in enumerate(ranked):
         better = [j for j in range(206) if means[j] > means[i]]
         worse = [j for j in range(206) if means[j] < means[i]]
