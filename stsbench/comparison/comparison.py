@@ -63,9 +63,11 @@ class Comparison(Tabular):
     )}
 
     def __getitem__(self, task: str) -> Compared:
-        """Return a task's row of the first table that has it, "Avg" the average: a, b, difference (value, low, high, p) and
-        corrected, p after Holm. Raises KeyError, with a suggestion."""
-        rows = {name: row for table in reversed(self.tables) for name, row in table.named}
+        """Return a task's row of its protocol's first table, "Avg" the average: a, b, difference (value, low, high, p) and
+        corrected, p after Holm; of several protocols "PROTOCOL TASK". Raises KeyError, with a suggestion."""
+        several = len({table.setting.protocol for table in self.tables}) > 1
+        rows = {f"{table.setting.protocol} {name}" if several else name: row
+                for table in reversed(self.tables) for name, row in table.named}
         if (name := match_name(str(task), rows)) not in rows:
             raise KeyError(f"{task!r} was not compared{did_you_mean(str(task), rows)}")
         return rows[name]

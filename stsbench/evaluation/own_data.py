@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from os import fspath
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,8 @@ def split_off_data(arguments: dict[str, Any]) -> tuple[list[str], dict[str, str]
             if kind.path_setting == "folder":
                 data = files[name] = str(_retrieval_folder(data, name))
             elif kind.form is None:
-                raise DataError(f"{name} takes a file: rows in memory are for sts, pairs, triplets and transfer")
+                forms = ", ".join(other for other, kind in kinds().items() if kind.form)
+                raise DataError(f"{name} takes a file: rows in memory are for {forms}")
             else:
                 data = files[name] = str(rows_file(data, name, _columns(data, kind.form), cached=False))
         protocols.append(f"{name}:{fspath(data)}")
@@ -72,9 +73,16 @@ def _retrieval_folder(data: Any, name: str) -> Path:
         raise DataError(f"{name} is a folder, or a mapping with {', '.join(_PARTS)}")
     lines: dict[str, list[str]] = {"queries.jsonl": [], "corpus.jsonl": [], "qrels.jsonl": []}
     for part in _PARTS[:2]:
+        if not isinstance(data[part], Mapping | list | tuple):  # a table's columns, or a text's letters, are no texts
+            raise DataError(f"{name}, {part}: id -> text, or a list of texts, not a {type(data[part]).__name__}")
         texts = data[part] if isinstance(data[part], Mapping) else dict(enumerate(data[part]))
         lines[f"{part}.jsonl"] = [_line({"_id": str(key), "text": text}, name, part) for key, text in texts.items()]
+    if not isinstance(data["relevant_docs"], Mapping):
+        kind = type(data["relevant_docs"]).__name__
+        raise DataError(f"{name}, relevant_docs: query id -> ids, or id -> grade, not a {kind}")
     for query, relevant in data["relevant_docs"].items():
+        if not isinstance(relevant, Mapping | Set | list | tuple):
+            raise DataError(f"{name}, relevant_docs: ids of {query!r} are a list, a set or id -> grade, not {relevant!r}")
         grades = relevant if isinstance(relevant, Mapping) else dict.fromkeys(sorted(relevant, key=str), 1)
         lines["qrels.jsonl"] += [
             _line({"query-id": str(query), "corpus-id": str(text), "score": grade}, name, "relevant_docs")

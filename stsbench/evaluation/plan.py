@@ -187,6 +187,9 @@ def pick_tasks(known: Mapping[str, str], chosen: Sequence[str] | None, owner: st
     for name in chosen:
         task = match_name(name, known)
         of_mteb = [key for key, value in MTEB_NAMES.items() if key in known and match_name(name, [value]) == value]
+        other = next((key for key, value in MTEB_NAMES.items() if key in known and value == name), task)
+        if name not in known and task in known and other != task:  # STSB is STS-B here, and STS-B-zh in mteb
+            raise StsbenchError(f"the task '{name}' of {owner} may be {task} or, as in mteb, {other}: write one of these")
         if task not in known and not of_mteb:
             raise StsbenchError(f"unknown task '{name}' of {owner}{did_you_mean(name, known)}")
         asked.add(task if task in known else of_mteb[0])

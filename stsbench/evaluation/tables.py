@@ -101,9 +101,12 @@ def table_title(result: Scores, protocol: str) -> str:
         title += f": {', '.join(plain)}, not x 100" if plain else ""
     else:
         title += ": scores x 100" + (f", except {', '.join(plain)}" if plain else "")
-    if is_sample(result):
-        title += f" ({SAMPLE})"
-    title += _text_version(result, protocol)
+    return title + _incomparable(result, protocol)
+
+
+def _incomparable(result: Scores, protocol: str) -> str:
+    """Return whatever of the data makes a protocol's scores incomparable, in brackets; "" for nothing."""
+    title = (f" ({SAMPLE})" if is_sample(result) else "") + _text_version(result, protocol)
     for record in result.records:
         if record.protocol.label == protocol and (others := record.protocol.settings.get("without_overlap")):
             shared = f"share a sentence with {', '.join(others)}"
@@ -227,8 +230,12 @@ def last_line(result: Scores) -> list[str]:
     """Return what a reader looks for first, with its interval: the average, or the only task's first score."""
     rows = list(firsts(main_rows(result, result.rows[0].protocol)).values()) if result.rows else []
     chosen = [row for row in rows if row.task == "Avg"] or (rows if len(rows) == 1 else [])
-    return [f"{row.protocol} {'average' if row.task == 'Avg' else row.task}, {_score_words([row])}: {format_score(row)}"
-            + (f" ({interval(row)})" if interval(row) else "") for row in chosen]
+    return [
+        f"{protocol_label(result, row.protocol)} {'average' if row.task == 'Avg' else row.task}"
+        f"{'*' if row.task in altered_tasks(result, row.protocol) else ''}, {_score_words([row])}: {format_score(row)}"
+        f"{f' ({interval(row)})' if interval(row) else ''}"
+        + _incomparable(result, row.protocol).replace(SAMPLE, "sample data") for row in chosen
+    ]
 
 
 def _same_averages(rows: Sequence[ScoreRow]) -> bool:

@@ -8,7 +8,8 @@ import pytest
 
 import stsbench
 from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
-from stsbench.extensions.arguments import EncoderArguments
+from stsbench.evaluation.own_data import data_protocols
+from stsbench.extensions.arguments import EncoderArguments, EvaluateArguments
 from stsbench.extensions.jobs.command import run, sweep
 from stsbench.extensions.parity.options import ParityOptions
 from stsbench.extensions.smaller_copies.options import VariantOptions
@@ -44,3 +45,7 @@ def test_every_option_of_a_command_is_a_keyword(command, function, renamed):
     for name in set(options) - {"method", "plan"}:
         default = options[name].default if isinstance(options[name].default, int | str | tuple) else None
         assert (keywords[name].default or None) == (default or None), name
+
+
+def test_editors_see_every_protocol_of_own_data():
+    assert set(data_protocols()) <= EvaluateArguments.__annotations__.keys()

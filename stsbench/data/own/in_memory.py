@@ -28,14 +28,14 @@ def rows_file(rows: Any, name: str, columns: Sequence[str] = (), cached: bool = 
 
     rows: texts; tuples of two or three texts, or of two texts and a score; mappings, or a table with named columns (of
     pandas, polars, pyarrow or datasets), with the columns of a file of pairs. name: what messages call them. columns: of
-    tuples; without them by what they hold. Texts without
-    a line break become a .txt, one a line; all else a .jsonl, a row a line, where line breaks and tabs are text as
-    everything is. Numbers stand in it as in a .csv; what is neither text nor number has no column.
+    tuples; without them by what they hold. Texts without a line break become a .txt, one a line; all else a .jsonl, a
+    row a line, where line breaks and tabs are text as everything is. Numbers stand in it as in a .csv; what is neither
+    text nor number has no column.
 
     The file lies in the cache of training data, unless `cached` is False: then this process removes it. Its name is a
-    digest of the rows: the same rows are the same file for every seed, for a run that is resumed and for the one after it,
-    and are read and tokenised once. A run folder keeps
-    the digest; who gives a run away gives its data away beside it, as of any training text.
+    digest of the rows: the same rows are the same file for every seed, for a run that is resumed and for the one after
+    it, and are read and tokenised once. A run folder keeps the digest; who gives a run away gives its data away beside
+    it, as of any training text.
     Raises DataError, which names the row (from 1), for one that cannot be written.
     """
     lines, suffix = _lines(rows, name, columns)
