@@ -20,10 +20,13 @@ def script(path):
 
 
 def test_every_module_is_in_a_package():
+    """But for those of what `stsbench new` copies, which are data."""
     folders = {path.parent.relative_to(ROOT).as_posix() for top in ("stsbench", "protocols", "methods", "leaderboard")
                for path in (ROOT / top).rglob("*.py")}
     packages = script("setup.py")["packages"](ROOT)
-    assert set(packages.values()) == folders
+    templates = "stsbench/extensions/templates/"
+    assert set(packages.values()) == {folder for folder in folders if not folder.startswith(templates)}
+    assert "*/*.py" in SETTINGS["package-data"]["stsbench.extensions.templates"]
     assert packages["stsbench.methods.simcse"] == "methods/simcse" and packages["stsbench.cli"] == "stsbench/cli"
 
 

@@ -18,8 +18,11 @@ from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptio
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.options import DataOptions, MeasureOptions, RecordOptions, split_names
 
+_COMMON = ("model", "protocols", "tasks", "columns", "sample", "data_dir", "pooler", "prompt", "max_length", "truncate_dim",
+           "similarity", "dtype", "device", "output", "form")
 
-@click.command("eval", cls=Command)
+
+@click.command("eval", cls=Command, common=_COMMON)
 @add_options(EncoderOptions, CacheOptions, ProcessOptions, MeasureOptions, *(study.options for study in studies()),
             DataOptions, RecordOptions)
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
@@ -29,6 +32,10 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     """Measure an encoder under one protocol, several, or all.
 
     Scores go to stdout; a run folder keeps records and observations, for `stsbench score`.
+
+    \b
+    stsbench eval --model minilm --sample
+    stsbench eval --model minilm --protocol pairs:mine.csv --columns sentence1=q
     """
     from stsbench.cli.output.messages import log
     from stsbench.cli.output.progress import progress_bar

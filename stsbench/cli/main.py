@@ -51,7 +51,10 @@ class _Lazy(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in _names() and not args[0].startswith("-") and not ctx.resilient_parsing:
-            ctx.fail(f"no such command '{args[0]}'{did_you_mean(args[0], _names())}")
+            from stsbench.cli.slips import COMMANDS
+
+            hint = f": write stsbench {COMMANDS[args[0]]}" if args[0] in COMMANDS else did_you_mean(args[0], _names())
+            ctx.fail(f"no such command '{args[0]}'{hint}")
         name = args[0] if args else ""
         ctx.default_map = {name: _defaults_below_torchrun(name, args[1:])}
         return super().resolve_command(ctx, args)
@@ -132,10 +135,10 @@ def main() -> None:
         _readable(arguments)
         code = cli.main(arguments, prog_name="stsbench", standalone_mode=False)
     except click.ClickException as error:
-        if isinstance(error, click.NoSuchOption):
-            from stsbench.cli.options import written_now
+        if isinstance(error, click.UsageError):
+            from stsbench.cli.slips import meant
 
-            if now := written_now(error):
+            if now := meant(error, arguments[1:]):
                 error = click.UsageError(now, error.ctx)
         text = at_words(f"Error: {printable(error.message)}").removeprefix("Error: ")
         vars(error)["message"] = text  # click declares it final

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -42,22 +42,31 @@ def _section(group: type, name: str) -> str:
 
 
 class Command(click.Command):
-    """A command whose help lists options below the headings of what they are of, rare ones by --help-all alone."""
+    """A command whose help lists options below the headings of what they are of, rare ones by --help-all alone.
 
-    def __init__(self, *args: Any, **named: Any) -> None:
+    common: the names of those that --help lists, in this order, without headings; (): all that are not rare.
+    """
+
+    def __init__(self, *args: Any, common: Sequence[str] = (), **named: Any) -> None:
         super().__init__(*args, **named)
-        if any(getattr(parameter, "rare", False) for parameter in self.params):
+        self.common = common
+        if common or any(getattr(parameter, "rare", False) for parameter in self.params):
             self.params.append(click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False,
-                                            callback=_show_all, help="Show this message with the rarer options, too."))
+                                            callback=_show_all, help="Show all options."))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each heading with its options; those of the command itself come first."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
-        for parameter in self.get_params(ctx):
-            shown = ctx.meta.get(_ALL) or not getattr(parameter, "rare", False)
+        parameters, few = self.get_params(ctx), self.common and not ctx.meta.get(_ALL)
+        if few:
+            by_name = {parameter.name: parameter for parameter in parameters}
+            parameters = [*map(by_name.__getitem__, (*self.common, "help_all")), parameters[-1]]  # -h, --help
+        for parameter in parameters:
+            shown = few or ctx.meta.get(_ALL) or not getattr(parameter, "rare", False)
             record = parameter.get_help_record(ctx) if shown and isinstance(parameter, click.Option) else None
             if record is not None:
-                sections.setdefault(getattr(parameter, "section", "Options"), []).append(record)
+                title = "Options" if few else getattr(parameter, "section", "Options")
+                sections.setdefault(title, []).append(record)
         for title, records in sections.items():
             if records:
                 with formatter.section(title):
@@ -111,17 +120,9 @@ class Option(click.Option):
     rare = False  # listed by --help-all alone
 
 
-def written_now(error: click.NoSuchOption) -> str | None:
-    """Return what to write in the place of a flag of an earlier version; None for any other."""
-    parameters = error.ctx.command.params if error.ctx else ()
-    now = [parameter.renamed[error.option_name] for parameter in parameters
-           if isinstance(parameter, Option) and error.option_name in parameter.renamed]
-    return f"there is no {error.option_name}: write {' or '.join(now)}" if now else None
-
-
 def _as_flag(argument: str) -> str:
-    """Return `extra_body={...}`, an argument of Python, as the command line has it."""
-    if " " in argument:
-        return f"--{argument}"
-    name, equals, value = argument.partition("=")
-    return f"--{name.replace('_', '-')}" + (f" '{value}'" if equals else "")
+    """Return `extra_body={...}`, an argument of Python, as the command line has it; `o` is -o."""
+    first, blank, rest = argument.partition(" ")
+    name, equals, value = first.partition("=")
+    flag = f"{'-' if len(name) == 1 else '--'}{name.replace('_', '-')}"
+    return f"{flag} '{value}{blank}{rest}'" if "{" in value else flag + equals.replace("=", " ") + value + blank + rest

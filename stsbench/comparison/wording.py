@@ -51,14 +51,14 @@ def shown_table(table: ComparisonTable, label: str = "") -> Table:
 
 
 def few(table: ComparisonTable) -> str:
-    """Return that rows of the table are of few items, and what could not be detected on them; "" where none is."""
+    """Return that rows of the table are of few items, and how far their intervals reach; "" where none is."""
     metric = table.metric
     rows = [(name, row, row.difference.low, row.difference.high) for name, row in table.named]
     return few_items([
-        Measurement(name, row.n, None if low is None or high is None else (high - low) / 2, row.detectable,
+        Measurement(name, row.n, None if low is None or high is None else (high - low) / 2,
                     points=metric.scale == 100, digits=metric.digits)
         for name, row, low, high in rows
-    ], differences=True)
+    ])
 
 
 def over_tasks(table: ComparisonTable) -> str:

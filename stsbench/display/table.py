@@ -105,7 +105,7 @@ class Table:
     """Columns under a title, with notes below them; a note that begins with four blanks is a command, which is never broken.
 
     names: how many columns, the first ones, say what a row is of: they are repeated where the table is broken between
-    columns. rules: the numbers of rows below a line. label: of LaTeX's \\label.
+    columns. rules: the numbers of rows below a line; strong: of those that are bold. label: of LaTeX's \\label.
 
     >>> from stsbench.display.table import Column, Estimate, Table
     >>> scores = [Estimate(82.0341, 81.17, 82.85), Estimate(7.5)]
@@ -123,6 +123,7 @@ class Table:
     names: int = 1
     rules: Collection[int] = ()
     label: str = ""
+    strong: Collection[int] = ()
 
     @classmethod
     def from_rows(cls, title: str, header: Sequence[str], rows: Iterable[Sequence[Cell]], **about: Any) -> Table:
@@ -142,9 +143,12 @@ class Table:
         numbered."""
         return [column.left or (at < self.names and column.words is None) for at, column in enumerate(self.columns)]
 
-    def text(self, width: int | None = None) -> str:
-        """Return it as text of so many columns, in several parts where it is wider; None: a line each row, however wide."""
-        parts = [self._part([self.columns[at] for at in part], [self.left[at] for at in part], width)
+    def text(self, width: int | None = None, bold: bool = False) -> str:
+        """Return it as text of so many columns, in several parts where it is wider; None: a line each row, however wide.
+
+        bold: whether the strong rows are bold, as a terminal shows them. A row without a cell in a part is left out there.
+        """
+        parts = [self._part([self.columns[at] for at in part], [self.left[at] for at in part], width, bold)
                  for part in self.parts(width)]
         about = [_fit(line, width) for line in self.notes]
         return "\n".join(filter(None, [_fit(self.title, width), "\n\n".join(parts), *about]))
@@ -172,7 +176,7 @@ class Table:
     def _fits(self, numbers: Sequence[int], width: int) -> bool:
         return sum(self.columns[at].least + _GAP for at in numbers) - _GAP <= width
 
-    def _part(self, columns: Sequence[Column], left: Sequence[bool], width: int | None) -> str:
+    def _part(self, columns: Sequence[Column], left: Sequence[bool], width: int | None, bold: bool) -> str:
         if width is None:
             widths = [max(column.longest, display_width(column.name)) for column in columns]
         else:
@@ -191,8 +195,11 @@ class Table:
         for row in range(len(columns[0].cells)):
             if row in self.rules:
                 lines.append(rule)
+            if len(columns) < len(self.columns) and not any(column.texts[row] for column in columns[self.names :]):
+                continue
             cells = [_wrapped(column.texts[row], size) for column, size in zip(columns, widths, strict=True)]
-            lines += _aligned(cells, widths, left)
+            line = _aligned(cells, widths, left)
+            lines += (f"\x1b[1m{text}\x1b[0m" for text in line) if bold and row in self.strong else line
         return "\n".join(lines)
 
     def html(self) -> str:
@@ -202,7 +209,8 @@ class Table:
             for tag, line in zip(["th", *["td"] * (len(self.lines) - 1)], self.lines, strict=True)
         )
         title = f'<caption style="caption-side: top; text-align: left">{escape(printable(self.title))}</caption>'
-        rows = "".join(f"<tr>{row}</tr>" for row in body)
+        rows = "".join(f'<tr style="font-weight: bold">{row}</tr>' if at in self.strong else f"<tr>{row}</tr>"
+                       for at, row in enumerate(body))
         return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{html_lines(self.notes)}"
 
     def markdown(self) -> str:
@@ -250,10 +258,10 @@ class Document:
     above: Sequence[str] = ()
     below: Sequence[str] = ()
 
-    def text(self, width: int | None = None) -> str:
-        """Return it as text of so many columns; None: a line each row and each note."""
+    def text(self, width: int | None = None, bold: bool = False) -> str:
+        """Return it as text of so many columns; None: a line each row and each note. bold: as of `Table.text`."""
         above, below = ("\n".join(_fit(line, width) for line in some) for some in (self.above, self.below))
-        return "\n\n".join(filter(None, [above, *(table.text(width) for table in self.tables), below]))
+        return "\n\n".join(filter(None, [above, *(table.text(width, bold) for table in self.tables), below]))
 
     def html(self) -> str:
         """Return it as a part of an HTML page."""

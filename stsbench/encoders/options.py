@@ -31,6 +31,7 @@ class EncoderOptions(OptionGroup):
     pooler: str | None = option(
         None, "cls, cls+dense, mean, cls_avg, first_last:embeddings, first_last:layer1, last2, max, mask, text_cnn, "
         "mean_cnn, last, weighted_mean. Default: what the model folder stores.", changing=True,
+        renamed={"pooling": "pooler", "pooler_type": "pooler"},
     )
     template: str | None = option(
         None, "Text around each sentence, {} where it goes; [MASK] for the mask pooler.", changing=True,
@@ -46,11 +47,15 @@ class EncoderOptions(OptionGroup):
     )
     max_length: int | None = option(
         None, "Token limit; default: what the model folder stores, else its positions.", least=1, changing=True,
+        renamed={"max_seq_length": "max_length"},
     )
     normalize: bool | None = option(
         None, "Vectors of length 1, or as long as they come. Default: what the model folder stores.", changing=True,
     )
-    truncate_dim: int | None = option(None, "Keep the first N numbers of each vector.", least=1, changing=True)
+    truncate_dim: int | None = option(
+        None, "Keep the first N numbers of each vector.", least=1, changing=True,
+        renamed={"dim": "truncate_dim", "dimension": "truncate_dim", "matryoshka_dim": "truncate_dim"},
+    )
     prompt: str | None = option(
         None, "Text before every text, '' for none; name:NAME: one that the model folder stores, e.g. name:query. Or by a "
         "text's role and task, card: the prompts of the model's card, stored in its folder or known of its Hub id; mteb: "
@@ -71,8 +76,14 @@ class EncoderOptions(OptionGroup):
         None, "cpu, cuda, cuda:1, mps; auto: a model too large for one device is spread over all, the CPU's memory and the "
         "disk. Default: cuda where there is one, else cpu.",
     )
-    dtype: str = option("float32", "", choices=DTYPES, changing=True)
-    batch_tokens: int | None = option(None, "Tokens a batch.", least=1, rare=True)
+    dtype: str = option(
+        "float32", "", choices=DTYPES, changing=True, renamed={
+            "fp16": "dtype=float16", "half": "dtype=float16", "bf16": "dtype=bfloat16", "torch_dtype": "dtype",
+        },
+    )
+    batch_tokens: int | None = option(
+        None, "Tokens a batch.", least=1, rare=True, renamed={"batch_size": "batch_tokens, which changes no score"},
+    )
     attention: str = option(
         "auto", "auto: without padding where each text then has the vector that it has alone, else padded. varlen: without "
         "padding. eager: padded, by transformers' plain attention.", choices=ATTENTIONS, rare=True,

@@ -39,6 +39,8 @@ def _columns(value: Any) -> Any:
 
 Names = Annotated[Sequence[str], BeforeValidator(split_names)]
 Columns = Annotated[str, BeforeValidator(_columns)]  # {"sentence1": "q"} or "sentence1=q"
+_OWN = "protocol=sts:FILE, pairs:FILE, triplets:FILE, transfer:FILE or retrieval:FOLDER"
+_RETRIEVAL = "protocol=retrieval:FOLDER"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +60,14 @@ class MeasureOptions(OptionGroup):
         (DEFAULT_PROTOCOL,), "sts, regression, transfer, retrieval, geometry, mteb, a variant such as sts:wmean or "
         "transfer:exact, data of your own (sts:FILE, pairs:FILE, triplets:FILE, transfer:FILE, retrieval:FOLDER), a paper's "
         "name, several with commas, or all.", flag="--protocol",
+        renamed={"data": _OWN, "file": _OWN, "dataset": _OWN, "queries": _RETRIEVAL, "corpus": _RETRIEVAL, "qrels": _RETRIEVAL},
     )
     tasks: Names | None = option(
         None, "STS12,STS13,... Default: every task of the protocol.", renamed={"task": "tasks"},
     )
-    similarity: str | None = option(None, "cosine (default), dot, euclidean or manhattan.")
+    similarity: str | None = option(
+        None, "cosine (default), dot, euclidean or manhattan.", renamed={"sim": "similarity", "distance": "similarity"},
+    )
     columns: Columns | None = option(
         None, "Which columns of your own file hold what, by its names, or by positions from 1 where it has no header.",
         metavar="sentence1=NAME,...",
@@ -94,7 +99,9 @@ class DataOptions(SetOptions):
 class RecordOptions(OptionGroup):
     """Where the records go, and what else they say: an extension's options override `on_loaded` and `facts`."""
 
-    output: Path | None = option(None, "Run folder; default runs/<time>-<model>.")  # None in Python: see `folder`
+    output: Path | None = option(  # None in Python: see `folder`
+        None, "Run folder; default runs/<time>-<model>.", renamed={"o": "output", "output_dir": "output"},
+    )
     command: Sequence[str] = ()
     extra_provenance: Mapping[str, Any] = field(default_factory=dict)  # a training's seed
 

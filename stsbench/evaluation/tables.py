@@ -21,6 +21,7 @@ from stsbench.wording import counted
 ORIGIN = ("encoder", "pooler", "data", "view", "known", "settings")  # CSV columns behind those of a row
 SAMPLE = "sample data: not comparable with published numbers"
 _LISTED = 8  # names that a sentence holds
+_HEADLINES = 3  # tasks without an average that the last line holds with their intervals
 AVERAGES = {"Avg": "of two-decimal scores, as papers print it", "Avg-full": "full precision"}
 
 
@@ -139,10 +140,7 @@ def remarks(result: Scores) -> list[str]:
               if (line := small_parts_in_words(part_sizes([row for row in result.rows if row.protocol == label])))]
     lines += list(dict.fromkeys(filter(None, map(repeated_in_record, result.records))))
     lines += [f"{label}, texts read behind: {how}" for label, how in task_prompts(result.records).items()]
-    lines += _few(result)
-    if is_sample(result):
-        lines.append(SAMPLE)
-    return lines
+    return lines + _few(result)
 
 
 def repeated_in_record(record: Record) -> str:
@@ -218,24 +216,26 @@ def altered_tasks(result: Scores, protocol: str) -> set[str]:
 
 
 def document(result: Scores) -> Document:
-    """Return one table a protocol, the first scores of each where there are several, and what must be said below them."""
-    tables = score_tables(result)
-    if len(tables) > 1:
-        tables.append(Table.from_rows("summary", ["protocol", "headline"], headlines(result)))
-        return Document(tables, below=remarks(result))
-    return Document(tables, below=[*remarks(result), *last_line(result)])
+    """Return one table a protocol, what must be said below them, and at the end what a reader looks for first."""
+    return Document(score_tables(result), below=[*remarks(result), *headlines(result)])
 
 
-def last_line(result: Scores) -> list[str]:
-    """Return what a reader looks for first, with its interval: the average, or the only task's first score."""
-    rows = list(firsts(main_rows(result, result.rows[0].protocol)).values()) if result.rows else []
-    chosen = [row for row in rows if row.task == "Avg"] or (rows if len(rows) == 1 else [])
-    return [
-        f"{protocol_label(result, row.protocol)} {'average' if row.task == 'Avg' else row.task}"
-        f"{'*' if row.task in altered_tasks(result, row.protocol) else ''}, {_score_words([row])}: {format_score(row)}"
-        f"{f' ({interval(row)})' if interval(row) else ''}"
-        + _incomparable(result, row.protocol).replace(SAMPLE, "sample data") for row in chosen
-    ]
+def headlines(result: Scores) -> list[str]:
+    """Return a line for each protocol, with intervals: its average, or the first score of each task. One protocol of more
+    than three tasks without an average has none."""
+    lines, labels = [], dict.fromkeys(row.protocol for row in result.rows)
+    for label in labels:
+        rows = list(firsts(main_rows(result, label)).values())
+        same = [row for row in rows if (row.metric, row.aggregation) == (rows[0].metric, rows[0].aggregation)]
+        chosen = [row for row in rows if row.task == "Avg"] or [row for row in same if row.task not in AVERAGES]
+        if len(labels) == 1 and len(chosen) > _HEADLINES:
+            continue
+        altered, few = altered_tasks(result, label), len(chosen) <= _HEADLINES
+        scores = [f"{' '.join(filter(None, (row.task, row.subset)))}{'*' if row.task in altered else ''} {format_score(row)}"
+                  f"{f' ({interval(row)})' if few and interval(row) else ''}" for row in chosen]
+        about = _incomparable(result, label).replace(SAMPLE, "sample data")
+        lines.append(f"{protocol_label(result, label)}, {_score_words(chosen)}: {', '.join(scores)}{about}")
+    return lines
 
 
 def _same_averages(rows: Sequence[ScoreRow]) -> bool:
@@ -270,7 +270,8 @@ def _score_table(result: Scores, protocol: str) -> Table:
         notes.append(f"{', '.join(hidden)}: the scores of the subsets are in scores.csv (--format csv)")
     if averages := [f"{task}: {how}" for task, how in AVERAGES.items() if "Avg-full" in {row.task for row in rows}]:
         notes.append("; ".join(averages))
-    return Table(table_title(result, protocol), _columns(rows, altered_tasks(result, protocol)), notes)
+    averages_at = [at for at, (task, _) in enumerate(firsts(rows)) if task in AVERAGES]
+    return Table(table_title(result, protocol), _columns(rows, altered_tasks(result, protocol)), notes, strong=averages_at)
 
 
 def _columns(rows: Sequence[ScoreRow], altered: Container[str]) -> list[Column]:
@@ -298,25 +299,6 @@ def _score_words(rows: Iterable[ScoreRow]) -> str:
     """Return the score that a column about each row's first one speaks of."""
     names = {f"{row.metric} {row.aggregation or ''}".strip() for row in rows}
     return names.pop() if len(names) == 1 else "the first score"
-
-
-def headlines(result: Scores) -> list[tuple[str, str]]:
-    """Return (protocol, first scores): the average where there is one, else task by task, each task's first metric."""
-    lines = []
-    for protocol in dict.fromkeys(row.protocol for row in result.rows):
-        rows = main_rows(result, protocol)
-        lead: dict[str, tuple[str, str | None]] = {}
-        for row in rows:
-            lead.setdefault(row.task, (row.metric, row.aggregation))
-        first = [row for row in rows if (row.metric, row.aggregation) == lead[row.task]]
-        chosen = [row for row in first if row.task == "Avg"] or [row for row in first if row.task not in AVERAGES]
-        parts: dict[str, list[str]] = {}
-        for row in chosen:
-            name = " ".join(filter(None, (row.metric, row.aggregation)))
-            parts.setdefault(name, []).append(" ".join(filter(None, (row.task, row.subset, format_score(row)))))
-        text = "; ".join(f"{name}: {', '.join(scores)}" for name, scores in parts.items())
-        lines.append((protocol_label(result, protocol), text))
-    return lines
 
 
 def table_rows(result: Scores) -> list[dict[str, Any]]:

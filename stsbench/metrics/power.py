@@ -21,7 +21,6 @@ from math import inf, isinf
 from typing import Any
 
 from stsbench.metrics.aggregation import FEWEST_ITEMS
-from stsbench.wording import counted
 
 POWER, LEVEL = 0.8, 0.95  # what is called detectable: in 80 % of experiments, by a test at the 5 % level
 _ONE_SIDED = 5.0  # standard errors: beyond, the wrong way has a probability below 3e-7, of which scipy may give NaN
@@ -30,7 +29,6 @@ FILE = "field_noise.json"
 ALL = "all sets"  # the pairs of rows of every set together
 METRICS = ("spearman", "pearson")
 WIDEST = 10.0  # points that half a 95 % interval may be wide before something is said
-_LISTED = 8  # names that a sentence holds
 _NORMAL = 1.959963984540054  # half a 95 % interval, in standard errors
 
 
@@ -150,14 +148,12 @@ def typical_ratio() -> float:
 class Measurement:
     """A score, or a difference between two, as the rule reads it.
 
-    n: items; half: half the width of its 95 % interval, None without one; detectable: the minimum detectable difference,
-    None where it is not known: then `likely_detectable` of the interval. points: whether the unit is points (x 100).
+    n: items; half: half the width of its 95 % interval, None without one. points: whether the unit is points (x 100).
     """
 
     name: str
     n: int
     half: float | None
-    detectable: float | None = None
     points: bool = True
     digits: int = 2
 
@@ -167,41 +163,28 @@ class Measurement:
         return self.n < FEWEST_ITEMS or (self.points and self.half is not None and self.half > WIDEST)
 
 
-def likely_detectable(half: float) -> float:
-    """Return the difference from another encoder on the same items that is detectable (80 % power, 5 % level), by `half` the
-    width of one score's 95 % interval, in its unit.
-
-    The rival is taken to share as much of the noise as two rows of the leaderboard usually do (`typical_ratio`).
-    """
-    return detectable_difference(half / _NORMAL * typical_ratio())
-
-
-def few_items(measurements: Sequence[Measurement], *, differences: bool = False) -> str:
-    """Return the sentence on those that are of few items; "" where none is. differences: whether they are of two encoders.
+def few_items(measurements: Sequence[Measurement]) -> str:
+    """Return the sentence on those that are of few items; "" where none is.
 
     >>> from stsbench.metrics.power import Measurement, few_items
     >>> few_items([Measurement("STS-B", 1379, 2.5)])
     ''
-    >>> few_items([Measurement("mine", 12, 31.2, detectable=44.6)], differences=True)
-    'Few items (mine 12): the 95 % interval is ±31 points; a difference of less than 45 points would often be missed.'
+    >>> few_items([Measurement("mine", 12, 31.2)])
+    'Few items (mine 12): the 95 % interval is ±31 points, and smaller differences would often be missed.'
     """
     few = [one for one in measurements if one.few]
     if not few:
         return ""
-    sizes = ", ".join(f"{one.name} {one.n:,}" for one in few[:_LISTED])
-    more = f" and {counted(len(few) - _LISTED, 'other')}" if len(few) > _LISTED else ""
-    known = [(one, one.half) for one in few if one.half]  # 0: every resample scores the same, which says nothing
-    if not known:
-        return f"Few items ({sizes}{more}): differences between encoders may well be chance."
-    unit, digits = (" points", 0) if known[0][0].points else ("", known[0][0].digits)
-    reach = [(half, one.detectable if differences and one.detectable else likely_detectable(half)) for one, half in known]
-    halves, least = zip(*reach, strict=True)
-    intervals = "interval is" if len(known) == 1 else "intervals are"
-    whom = "" if differences else " from another encoder"
-    return (f"Few items ({sizes}{more}): the 95 % {intervals} ±{_range(halves, digits)}{unit}; a difference{whom} of less "
-            f"than {_range(least, digits)}{unit} would often be missed.")
+    sizes = f"{few[0].name} {few[0].n:,}" if len(few) == 1 else f"{len(few)} tasks of {_range([one.n for one in few], 0)}"
+    halves = [one.half for one in few if one.half]  # 0: every resample scores the same, which says nothing
+    if not halves:
+        return f"Few items ({sizes}): differences between encoders may well be chance."
+    unit, digits = (" points", int(min(halves) < 1)) if few[0].points else ("", few[0].digits)
+    intervals = "interval is" if len(halves) == 1 else "intervals are"
+    return (f"Few items ({sizes}): the 95 % {intervals} ±{_range(halves, digits)}{unit}, and smaller differences would "
+            "often be missed.")
 
 
 def _range(values: Sequence[float], digits: int) -> str:
-    low, high = (f"{value:.{digits}f}" for value in (min(values), max(values)))
+    low, high = (f"{value:,.{digits}f}" for value in (min(values), max(values)))
     return low if low == high else f"{low} to {high}"

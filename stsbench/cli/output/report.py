@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,8 +41,11 @@ def print_omissions(result: Tabular) -> None:
 
 
 def print_document(document: Document) -> None:
-    """Write tables and lines to stdout, as wide as the terminal where it is one."""
-    echo(document.text(terminal_width()))
+    """Write tables and lines to stdout, as wide as the terminal where it is one, and averages bold there."""
+    if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
+        sys.stdout.write(document.text(terminal_width(), bold=True) + "\n")  # `echo` would show the codes of bold
+    else:
+        echo(document.text(terminal_width()))
 
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

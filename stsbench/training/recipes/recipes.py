@@ -102,15 +102,20 @@ def load_recipe(
 ) -> Recipe:
     """Return the recipe to train by: `name_or_path` (default: the method's), then `sets` ("a.b=c"), then `overrides`.
 
-    name_or_path: a Recipe is what a file would be that it was saved to.
+    name_or_path: a Recipe is what a file would be that it was saved to; None: the method's default recipe; for a class
+    without recipes the defaults of every value, from MiniLM.
     overrides: dotted key -> value, None being null. A recipe changed in more than FREE loses its `published` scores; its
     name (NAME-changed, unless `sets` give another), description and source say so. What is loaded from the file of a
     changed recipe, with the same `sets` or none, is equal to it. Raises StsbenchError as `find_recipe` does.
     """
     method = canonical(method)
-    recipe, raw = _at_hand(method, name_or_path) if isinstance(name_or_path, Recipe) else find_recipe(
-        method, name_or_path or default_recipe(method)
-    )
+    if isinstance(name_or_path, Recipe):
+        recipe, raw = _at_hand(method, name_or_path)
+    elif name_or_path is None and options_class(method).default_recipe is None and not recipe_names(method):
+        settings = {**dict(word.partition("=")[::2] for word in sets), **(overrides or {})}
+        recipe, raw = _defaults(method, settings.get("backbone.model", "minilm"), "backbone.pooler" in settings)
+    else:
+        recipe, raw = find_recipe(method, name_or_path or default_recipe(method))
     if not sets and not overrides:
         return recipe
     return changed_recipe(recipe, raw, sets, overrides)
@@ -138,6 +143,22 @@ def load_for_device(
         return recipe
     log("the recipe says fp16, which needs a CUDA device: float32 here (--dtype bf16 where the processor has it)")
     return load({**overrides, "precision": "float32"})
+
+
+def _defaults(method: str, backbone: str, pooled: bool) -> tuple[Recipe, dict[str, Any]]:
+    """Return the recipe of a class that names none: every default, from MiniLM with its own pooler.
+
+    Raises StsbenchError where training is to start from another backbone without a pooler, which no default can know.
+    """
+    start = {"model": "minilm", "pooler": "mean"}
+    if backbone != start["model"] and not pooled:
+        raise StsbenchError(
+            f"{find_method(method).label} has no recipe that says how the tokens of {backbone} are pooled: "
+            "add --set backbone.pooler=mean (or cls, ...), or name a recipe by --recipe NAME|FILE.yaml"
+        )
+    raw = {"name": "defaults", "method": method, "description": "the defaults of a class without a recipe",
+           "backbone": start}
+    return checked(raw, f"the defaults of {method}"), raw
 
 
 def _at_hand(method: str, recipe: Recipe) -> tuple[Recipe, dict[str, Any]]:

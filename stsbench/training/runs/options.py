@@ -22,10 +22,11 @@ class RecipeOptions(OptionGroup):
     )
     backbone: str | None = option(
         None, "Model to start from: Hub id, folder, minilm, or a training run. Sets backbone.model.",
-        renamed={"model": "backbone"},
+        renamed={"model": "backbone", "model_name_or_path": "backbone"},
     )
     data: str | None = option(
         None, "Training text: .txt (a sentence a line), .csv, .tsv or .jsonl; or stsb/train. Sets data.file.",
+        renamed={"train_file": "data", "texts": "data", "sentences": "data"},
     )
     labelled: str | None = option(
         None, "Labelled rows (NLI), where a stage uses them. Sets labelled.file.", metavar="FILE",
@@ -38,9 +39,15 @@ class RecipeOptions(OptionGroup):
         metavar="KEY.SUB=VALUE", renamed={
             "lr": "set training.learning_rate=VALUE", "learning_rate": "set training.learning_rate=VALUE",
             "batch_size": "set training.batch_size=VALUE", "epochs": "set training.epochs=VALUE",
+            "num_train_epochs": "set training.epochs=VALUE", "temperature": "set options.temperature=VALUE",
+            "temp": "set options.temperature=VALUE", "pooler": "set backbone.pooler=VALUE",
+            "max_seq_length": "set backbone.max_length=VALUE", "max_length": "set backbone.max_length=VALUE",
+            "per_device_train_batch_size": "set training.batch_size=VALUE", "warmup": "set training.warmup=VALUE",
         },
     )
-    dtype: str | None = option(None, "Sets precision.", choices=("float32", "bf16", "fp16"))
+    dtype: str | None = option(
+        None, "Sets precision.", choices=("float32", "bf16", "fp16"), renamed={"fp16": "dtype=fp16", "bf16": "dtype=bf16"},
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

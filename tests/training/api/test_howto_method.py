@@ -146,7 +146,7 @@ MISTAKES = {  # before there is a run folder
     "options": ("SBERTOptions(Options)", "SBERTOptions", "SBERT.Options must derive from stsbench.training.api.Options"),
     "no class": ("class SBERT(", "class SBart(", r"sbert.py has no class SBERT; did you mean SBart\?"),
     "syntax": ("def forward(", "def forward(:", r"sbert.py:SBERT failed to load: sbert.py:\d+: invalid syntax"),
-    "recipe": ('default_recipe = "sbert-nli"', "", r"sbert.py:SBERT has no default recipe: give one by --recipe"),
+    "recipe": ('default_recipe = "sbert-nli"', "", r"sbert.py:SBERT has no recipe that says how the tokens of tiny"),
     "recipe name": ('"sbert-nli"', '"sbert-nil"',
                     r"default_recipe 'sbert-nil': there is no sbert-nil.yaml in \S+work or \S+/recipes"),
 }

@@ -1,0 +1,88 @@
+"""What people type that is written otherwise here: which option, command or order of words is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from stsbench.cli.options import Option
+from stsbench.registry import did_you_mean
+
+COMMANDS = {  # a command of other programs, or what somebody wants to do -> the command here
+    "benchmark": "eval", "embed": "encode", "evaluate": "eval", "finetune": "train", "knn": "neighbours",
+    "report": "compare A B --report FILE", "search": "neighbours", "significance": "compare", "test": "eval",
+    "threshold": "calibrate", "thresholds": "calibrate",
+}
+_OPTIONS = {  # an option of other programs -> options here, of which the first that the command has is meant
+    "k": ("--top",), "latex": ("--report FILE.tex", "--format latex"), "m": ("--model",), "n": ("--pairs",),
+    "out": ("--output",), "o": ("--output",), "output-dir": ("--output",), "runs": ("--run",), "top-k": ("--top",),
+    "topk": ("--top",),
+}
+
+
+def meant(error: click.UsageError, words: Sequence[str]) -> str | None:
+    """Return what to write in the place of all words of a line that its command does not take; None where nothing is known of
+    them."""
+    command = error.ctx.command if error.ctx else None
+    if command is None or isinstance(command, click.Group):
+        return None
+    if not isinstance(error, click.NoSuchOption | click.MissingParameter) and "unexpected extra" not in error.message:
+        return None
+    unknown = _unknown_options(command, error.option_name, words) if isinstance(error, click.NoSuchOption) else []
+    return "; ".join([*_words_alone(command, words), *unknown]) or None
+
+
+def _unknown_options(command: click.Command, first: str, words: Sequence[str]) -> list[str]:
+    """Return what is meant by every option of the line that the command does not have: one would be asked of after another."""
+    known = set(_parameters(command))
+    written = [first, *(word.partition("=")[0] for word in words if word.startswith("--"))]
+    meanings: dict[str, list[str]] = {}
+    for word in dict.fromkeys(written):
+        if word == first or word not in {*known, "--", "-h", "--help"}:
+            meanings.setdefault(_written_here(command, word, known), []).append(word)
+    return [f"there is no {', '.join(unknown)}{meaning}" for meaning, unknown in meanings.items()]
+
+
+def _parameters(command: click.Command) -> dict[str, click.Parameter]:
+    return {name: parameter for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+
+
+def _written_here(command: click.Command, word: str, known: set[str]) -> str:
+    """Return ": write ..." for an option that the command does not have."""
+    name = word.strip("-").replace("_", "-")
+    if f"--{name}" in known:
+        return f": write --{name}"
+    plain = word.replace("_", "-")
+    options = sorted((one for one in command.params if isinstance(one, Option)), key=lambda one: one.rare)
+    now = [option.renamed[plain] for option in options if plain in option.renamed]
+    now = now or [here for here in _OPTIONS.get(name, ()) if here.split()[0] in known][:1]
+    if now:
+        return f": write {' or '.join(now)}"
+    return did_you_mean(f"--{name}", sorted(name for name in known if name.startswith("--")), otherwise="; see --help")
+
+
+def _words_alone(command: click.Command, words: Sequence[str]) -> list[str]:
+    """Return what is meant by words without an option: a model, a file, a value of a flag that takes none."""
+    parameters = _parameters(command)
+    arguments = [parameter for parameter in command.params if isinstance(parameter, click.Argument)]
+    if any(argument.nargs < 0 for argument in arguments):
+        return []
+    alone, before = [], ""
+    for word in words:
+        parameter = parameters.get(before)
+        if word.startswith("-"):
+            before = "" if "=" in word else word
+            continue
+        if not before or (isinstance(parameter, click.Option) and parameter.is_flag):
+            alone.append((word, before))
+        before = ""
+    flags = [f"{flag} takes no value, and {word} stands behind it" for word, flag in alone if flag]
+    left = [word for word, flag in alone if not flag][len(arguments) :]
+    if flags or not left or "--model" not in parameters:
+        return flags
+    lines = [] if "--model" in words else [f"name the model by its option: --model {left.pop(0)}"]
+    if "--protocol" in parameters and (files := [word for word in left if Path(word).exists()]):
+        lines.append(f"name data by their kind: --protocol sts:{files[0]} (or pairs:, triplets:, transfer:, retrieval:)")
+    return lines
