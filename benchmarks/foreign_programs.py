@@ -26,7 +26,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from stsbench import load_encoder, to_mteb
 from stsbench.data.fetch.mteb import undisturbed
-from stsbench.data.fetch.sources import load
+from stsbench.data.fetch.sources import load_data
 
 
 def line(name: str, encoder: float, library: float, gap: float) -> None:
@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, help="of STS-B, the first ones; default: all")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
-    data = load("stsb/test", data_dir=asked.data_dir, sample=asked.data_dir is None)
+    data = load_data("stsb/test", data_dir=asked.data_dir, sample=asked.data_dir is None)
     data = data.keep(np.arange(len(data)) < (asked.pairs or len(data)))
     models = (load_encoder(asked.model, device="cpu"),
               SentenceTransformer(asked.model, device="cpu", model_kwargs={"dtype": torch.float32}))

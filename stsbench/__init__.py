@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
     from stsbench import losses as losses
     from stsbench import methods as methods
     from stsbench.comparison.compare import compare as compare
-    from stsbench.data.fetch.sources import load as load_data  # noqa: F401
+    from stsbench.data.fetch.sources import load_data as load_data
     from stsbench.encoders.cache.mteb import to_mteb as to_mteb
     from stsbench.encoders.load import load_encoder as load_encoder
     from stsbench.evaluation.api import evaluate as evaluate
@@ -35,7 +35,7 @@ _GROUP = "stsbench.functions"  # entry points: what extensions add
 _MEANT = {  # names that people try -> what to write
     "search": "neighbours", "quantize": "measure_variants(..., quantise=)", "encoder": "load_encoder",
     "load_model": "load_encoder", "list_encoders": "`stsbench list encoders`", "list_models": "`stsbench list encoders`",
-    "benchmark": "evaluate",
+    "benchmark": "evaluate", "find_threshold": "calibrate", "threshold": "calibrate", "load_dataset": "load_data",
 }
 _PACKAGES = ("leaderboard", "losses", "methods")
 _PUBLIC = {
@@ -48,7 +48,7 @@ _PUBLIC = {
     "list_protocols": "stsbench.experiments.lists",
     "list_recipes": "stsbench.experiments.lists",
     "load": "stsbench.experiments.run",
-    "load_data": "stsbench.data.fetch.sources:load",
+    "load_data": "stsbench.data.fetch.sources",
     "load_encoder": "stsbench.encoders.load",
     "load_recipe": "stsbench.training.recipes.named",
     "load_records": "stsbench.evaluation.run_file",
@@ -62,8 +62,7 @@ def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return import_module(f"stsbench.{name}")
     if name in _PUBLIC:
-        module, _, function = _PUBLIC[name].partition(":")
-        return getattr(import_module(module), function or name)
+        return getattr(import_module(_PUBLIC[name]), name)
     if name == "__all__" or not name.startswith("_"):
         from stsbench.registry import did_you_mean, names, resolve
 
@@ -74,7 +73,8 @@ def __getattr__(name: str) -> Any:
             return resolve(_GROUP, name)
         known = [*_PACKAGES, *_PUBLIC, *extensions]
         hint = f"; write {_MEANT[name]}" if name in _MEANT else did_you_mean(name, known, otherwise="")
-        raise AttributeError(f"module 'stsbench' has no attribute '{name}'{hint}")
+        text = f"module 'stsbench' has no attribute '{name}'{hint}"
+        raise AttributeError(text, name=name, obj=None)  # without an object Python adds no suggestion of its own
     raise AttributeError(f"module 'stsbench' has no attribute '{name}'")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import wraps
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ParamSpec, Protocol, TypeVar, get_type_hints
 
 from stsbench.errors import StsbenchError, UsageError
@@ -263,22 +264,24 @@ def extensible(group: str) -> Callable[[type[T]], type[T]]:
 
 
 def takes(
-    *groups: type, without: Sequence[str] = (), also: Callable[[], Iterable[str]] = tuple
+    *groups: type, without: Sequence[str] = (), also: Callable[[], Iterable[str]] = tuple,
+    renamed: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Return a decorator that writes the options of these dataclasses into a function's signature, in the place of **named.
 
-    without: options that are not arguments; also: gives the arguments that the function takes besides. The word of an
+    without: options that are not arguments; also: gives the arguments that the function takes besides; renamed: what people
+    write instead of an argument -> what is written here, beside what the options say of themselves. The word of an
     option's flag stands for its name. The function raises TypeError for an argument that is none of them, naming the one
     that is meant, and for one that is given by both words.
     """
     entries = {entry.name: (entry, group) for group in groups for entry in fields(group) if entry.name not in without}
-    renamed: dict[str, list[str]] = {}
+    meant = {old: [new] for old, new in renamed.items()}
     words: dict[str, str] = {}
     for name, (entry, _) in entries.items():
         if "rule" in entry.metadata and (word := flag_name(entry).strip("-").replace("-", "_")) not in entries:
             words[word] = name
         for old, new in entry.metadata.get("renamed", {}).items():
-            renamed.setdefault(old, []).append(new)
+            meant.setdefault(old, []).append(new)
 
     def add(function: Callable[P, T]) -> Callable[P, T]:
         signature = inspect.signature(function)
@@ -290,6 +293,9 @@ def takes(
             for name, (entry, group) in entries.items() if name not in signature.parameters
         ]
         known = {*entries, *(value.name for value in written)}
+        kinds = inspect.Parameter
+        first = [one.name for one in written if one.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
+        several = any(one.kind is kinds.VAR_POSITIONAL for one in written)
 
         @wraps(function)
         def checked(*args: P.args, **named: P.kwargs) -> T:
@@ -298,9 +304,16 @@ def takes(
                     raise TypeError(f"{function.__name__}() got {words[word]} twice, as {word}, too")
                 named[words[word]] = named.pop(word)
             stray = named.keys() - known
+            slips = []
             for name in sorted(stray - {*also()} if stray else stray):
-                why = f"; write {' or '.join(renamed[name])}" if name in renamed else did_you_mean(name, sorted(known))
-                raise TypeError(f"{function.__name__}() got an unexpected keyword argument '{name}'{why}")
+                why = f"; write {' or '.join(meant[name])}" if name in meant else did_you_mean(name, sorted(known))
+                slips.append(f"{function.__name__}() got an unexpected keyword argument '{name}'{why}")
+            if len(args) > len(first) and not several:
+                others = ", ".join(f"{name}=" for name in list(signature.parameters)[len(first):][:4])
+                only = ", ".join(first) or "nothing"
+                slips.insert(0, f"{function.__name__}() takes {only} without a name: name the others, such as {others}")
+            if slips:
+                raise TypeError("; ".join(slips))
             return function(*args, **named)
 
         vars(checked).update(__signature__=signature.replace(parameters=[*written, *more]), flag_words=words)

@@ -57,7 +57,8 @@ class Suggesting:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or hasattr(type(self), name):  # of a property that failed this raises its own error again
             return object.__getattribute__(self, name)
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{suggestion(name, self)}")
+        text = f"'{type(self).__name__}' object has no attribute '{name}'{suggestion(name, self)}"
+        raise AttributeError(text, name=name, obj=None)  # without an object Python adds no suggestion of its own
 
 
 def suggestion(name: str, owner: Any) -> str:

@@ -206,7 +206,7 @@ def _of_file(
 
 def _loaded(names: Iterable[str], data_dir: Path | None, sample: bool, offline: bool) -> list[DataSet]:
     """Return sets of the catalog, and users' own by what `stsbench eval` calls them, in this order."""
-    from stsbench.data.fetch.sources import load
+    from stsbench.data.fetch.sources import load_data
     from stsbench.evaluation.plan import user_sets
 
     sets: list[DataSet] = []
@@ -214,7 +214,7 @@ def _loaded(names: Iterable[str], data_dir: Path | None, sample: bool, offline: 
         users = user_sets([name]) if ":" in name else []
         if ":" in name and not users:
             raise DataError(f"{name}: it names no file: write sts:FILE, pairs:FILE, ..., or a set of the catalog")
-        sets += users or [load(name, data_dir=data_dir, sample=sample, offline=offline)]
+        sets += users or [load_data(name, data_dir=data_dir, sample=sample, offline=offline)]
     return sets
 
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import inspect
 import json
-import shutil
-import sys
 import textwrap
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import click
 import yaml
 
 from stsbench.cli.output.messages import echo
+from stsbench.display.table import terminal_width
 from stsbench.registry import match_name, names, resolve
-from stsbench.wording import counted
+from stsbench.wording import break_lines, counted, printable
 
 if TYPE_CHECKING:
     from stsbench.settings import Described
     from stsbench.training.recipes.recipe import Recipe
 
 _PAGES = "stsbench.pages"  # entry points: further kinds of things that have a page, each a Pages
+_FEWEST = 30  # columns of a terminal that words of a list's last column need; with fewer they stand below the others
 _KINDS = ("protocol", "post", "data", "method", "recipe", "section")
 
 
@@ -60,20 +60,19 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
         from stsbench.evaluation.plan import presets
         from stsbench.evaluation.protocol import kinds
 
+        rows = []
         for name, kind in kinds().items():
             forms = f"; also {', '.join(f'{name}:{word}' for word in kind.variants)}" if kind.variants else ""
             tasks = [task for task in kind({}).tasks() if task not in kind.on_request]
             named = f"; with --tasks also {', '.join(sorted(kind.on_request))}" if kind.on_request else ""
-            echo(f"{name:12} tasks: {', '.join(tasks)}{named}{forms}")
-        for name, facts in presets().items():
-            echo(f"{name:12} {facts['paper']}")
+            rows.append((name, f"tasks: {', '.join(tasks) or 'your own file'}{named}{forms}"))
+        _columns([*rows, *((name, facts["paper"]) for name, facts in presets().items())])
     elif what == "encoders":
         from stsbench.encoders.forward.pooling import MEAN_PADDED, POOLERS
         from stsbench.encoders.load import usage
 
-        for line in usage():
-            echo(line)
-        echo(f"poolers: {', '.join((*POOLERS, MEAN_PADDED))}")
+        for line in (*usage(), f"poolers: {', '.join((*POOLERS, MEAN_PADDED))}"):
+            echo(break_lines(line, terminal_width() or len(line)))
         for pages in (resolve(_PAGES, name) for name in names(_PAGES)):
             echo(pages.title)
             _columns(pages.rows())
@@ -84,10 +83,11 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
     elif what == "data":
         from stsbench.data.sets.catalog import LANGUAGES, entries
 
-        for entry in entries():
-            echo(f"{entry.id:20} {entry.text_version:9} {entry.total:6} {entry.licence}")
-        for item in LANGUAGES:
-            echo(f"{item.id:20} {'own':9} {item.pairs:6} --tasks {item.task}: {item.languages}; licence {item.licence}")
+        _columns([
+            *((entry.id, entry.text_version, f"{entry.total:6}", entry.licence) for entry in entries()),
+            *((item.id, "own", f"{item.pairs:6}", f"--tasks {item.task}: {item.languages}; licence {item.licence}")
+              for item in LANGUAGES),
+        ])
     elif what == "methods":
         from stsbench.training.recipes.methods import GROUP, title
         from stsbench.training.recipes.recipes import recipe_names
@@ -127,16 +127,18 @@ def _score(recipe: Recipe) -> str:
 
 
 def _columns(rows: Sequence[tuple[str, ...]]) -> None:
-    """Rows of words, each column as wide as its longest word; on a narrower terminal all but the name below it."""
+    """Rows of words, each column as wide as its longest word; on a narrower terminal the last one is broken at words."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    start, room = sum(widths[:-1]) + 2 * len(widths[:-1]), terminal_width()
     for row in rows:
-        if room is not None and sum(widths) + 2 * len(widths) > room:
-            echo(row[0])
-            below = textwrap.wrap("  ".join(row[1:]), max(room - 4, 20), break_long_words=False, break_on_hyphens=False)
-            echo(textwrap.indent("\n".join(below), "    "))
+        before = "".join(f"{word:{width}}  " for word, width in zip(row[:-1], widths, strict=False))
+        if room is None or start + len(row[-1]) <= room:
+            echo(f"{before}{row[-1]}".rstrip())
             continue
-        echo("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip())
+        indent = start if room - start >= _FEWEST else 4
+        first = before if indent == start else f"{before.rstrip()}\n{' ' * indent}"
+        last = textwrap.wrap(row[-1], max(room - indent, _FEWEST), break_long_words=False, break_on_hyphens=False)
+        echo(first + f"\n{' ' * indent}".join(last))
 
 
 @click.command("show")
@@ -167,7 +169,30 @@ def show(kind: str, name: str, method: str | None) -> None:
     elif kind in _KINDS:
         {"protocol": _show_protocol, "post": _show_post, "method": _show_method, "section": _show_section}[kind](name)
     else:
-        echo(resolve(_PAGES, kind).page(name))
+        _print_markdown(resolve(_PAGES, kind).page(name))
+
+
+def _print_markdown(text: str) -> None:
+    """Write a page of Markdown to stdout: as it is read on a terminal, as it stands elsewhere."""
+    width = terminal_width()
+    if width is None:
+        echo(text)
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown, TableElement
+    from rich.table import Table as RichTable
+
+    class Whole(TableElement):
+        def __rich_console__(self, *about: Any) -> Iterator[Any]:
+            for table in super().__rich_console__(*about):
+                for column in table.columns if isinstance(table, RichTable) else ():
+                    column.overflow = "fold"  # a name that is too long goes on below: by default its end is left out
+                yield table
+
+    class Page(Markdown):
+        elements: ClassVar = {**Markdown.elements, "table_open": Whole}
+
+    Console(width=width, highlight=False).print(Page(printable(text)))
 
 
 def _show_protocol(name: str) -> None:
@@ -191,7 +216,7 @@ def _show_post(name: str) -> None:
     from stsbench.settings import described, setting_defaults
 
     kind = load_post(name)
-    echo(card(name))
+    _print_markdown(card(name))
     _settings(described(kind.Options, setting_defaults(kind.Options)), f"--post {name}:SETTING=VALUE")
 
 
@@ -207,11 +232,11 @@ def _show_method(name: str) -> None:
 
     name = canonical(name)
     facts = options_class(name)
-    echo(card(name).rstrip())
-    echo(f"\n## Options and stages\n\nStages: {', '.join(facts.stages)}. Default recipe: {facts.default_recipe or 'none'}.")
-    echo("A recipe's `options`, or `--set options.NAME=VALUE`:\n")
-    for entry in options(name):
-        echo(str(entry))
+    _print_markdown("\n".join([
+        card(name).rstrip(), "\n## Options and stages\n",
+        f"Stages: {', '.join(facts.stages)}. Default recipe: {facts.default_recipe or 'none'}.",
+        "A recipe's `options`, or `--set options.NAME=VALUE`:\n", *map(str, options(name)),
+    ]))
 
 
 def _show_section(name: str) -> None:

@@ -23,8 +23,8 @@ _OPTIONS = {  # an option of other programs -> options here, of which the first 
 
 
 def meant(error: click.UsageError, words: Sequence[str]) -> str | None:
-    """Return what to write in the place of all words of a line that its command does not take; None where nothing is known of
-    them."""
+    """Return what to write in the place of all words of a line that its command does not take; None where nothing is known
+    of them."""
     command = error.ctx.command if error.ctx else None
     if command is None or isinstance(command, click.Group):
         return None
@@ -35,7 +35,7 @@ def meant(error: click.UsageError, words: Sequence[str]) -> str | None:
 
 
 def _unknown_options(command: click.Command, first: str, words: Sequence[str]) -> list[str]:
-    """Return what is meant by every option of the line that the command does not have: one would be asked of after another."""
+    """Return what is meant by every option of the line that the command does not have, not by the first one alone."""
     known = set(_parameters(command))
     written = [first, *(word.partition("=")[0] for word in words if word.startswith("--"))]
     meanings: dict[str, list[str]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from stsbench.comparison.comparability import same_encoder
 from stsbench.comparison.differences import Compared, ComparisonTable, margin_columns, margin_json
 from stsbench.comparison.shared import Reasons
-from stsbench.comparison.wording import limits, notes, over_tasks, pairing, sentence, shown_table, title
+from stsbench.comparison.wording import limits, notes, over_tasks, pairing, sentence, short_title, shown_table, title
 from stsbench.config import shorten
 from stsbench.display.table import Document, Table
 from stsbench.display.tabular import Form, Report, Tabular, arrow_table
@@ -87,9 +87,13 @@ class Comparison(Tabular):
         return f"<Comparison of A ({a}) and B ({b}): {counted(len(self.tables), 'table')}; print it for the differences>"
 
     def document(self) -> Document:
-        """Return a table for each setting, with what it says in a sentence, below what A and B are."""
-        tables = [shown_table(table, f"{table.setting.protocol}-{number}") for number, table in enumerate(self.tables)]
-        return Document(tables, self.heading(), [limits(self.seeds)])
+        """Return a table for each setting, below what A and B are, and at the end what each says in a sentence."""
+        tables, answers = [], []
+        for number, table in enumerate(self.tables):
+            answer, *more = notes(table)
+            tables.append(replace(shown_table(table, f"{table.setting.protocol}-{number}"), notes=more))
+            answers.append(f"{short_title(table)}: {answer}" if len(self.tables) > 1 else answer)
+        return Document(tables, self.heading(), [limits(self.seeds), *answers])
 
     def to_arrow(self) -> pa.Table:
         """Return a row for each task of each table: the scores a and b, a less b with its 95 % interval, p, and p after

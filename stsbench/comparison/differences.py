@@ -121,9 +121,11 @@ class ComparisonTable:
             Column("A", [row.a for row in rows], digits), Column("B", [row.b for row in rows], digits),
             Column("A - B", [Estimate(gap.value, gap.low, gap.high) for gap in gaps], digits, signed=True),
             Column("p", [_p(gap.p) for gap in gaps]),
-            Column(f"p, corrected for {counted(len(self.rows), self.noun)}", [_p(row.corrected) for row in rows]),
-            Column("detectable in 80 %", [row.detectable for row in rows], digits, detail=2),
         ]
+        if len(self.rows) > 1:
+            corrected = [_p(row.corrected) for row in rows]
+            columns.append(Column(f"p, corrected for {counted(len(self.rows), self.noun)}", corrected))
+        columns.append(Column("detectable at 80 % power", [row.detectable for row in rows], digits, detail=2))
         if self.margin is not None:
             tests = [row.equivalence for row in rows]
             columns += [

@@ -78,12 +78,12 @@ def over_tasks(table: ComparisonTable) -> str:
     caution = ""
     if metric.scale == 100 and overstated(over.value, over.same_order):
         caution = " Between encoders less than a point apart such shares were too high on MTEB's published scores."
-    return f"{line}; in {_of_100(over.same_order)} other draws of {tasks} {first} would be {how}.{caution}"
+    return f"{line}; with {tasks} drawn anew {first} would be {how} {_of_100(over.same_order)}.{caution}"
 
 
 def _of_100(share: float) -> str:
-    """Return "94 of 100": what is not certain is not shown as such."""
-    return "more than 99 of 100" if 0.995 <= share < 1 else f"{100 * share:.0f} of 100"
+    """Return "94 times of 100": what is not certain is not shown as such."""
+    return "more than 99 times of 100" if 0.995 <= share < 1 else f"{100 * share:.0f} times of 100"
 
 
 def pairing(seeds: tuple[int, int], by_seed: bool) -> str:
@@ -107,12 +107,20 @@ def title(table: ComparisonTable) -> str:
     changes = changed_settings(record.protocol)
     if overlap := record.protocol.settings.get("without_overlap"):
         changes = "; ".join(filter(None, [changes, f"without the pairs that share a sentence with {', '.join(overlap)}"]))
-    what = ", ".join(filter(None, [setting.metric, setting.aggregation]))
-    metric = table.metric
+    what, metric = _score(table), table.metric
     unit = (", x 100" if metric.scale == 100 else ", not x 100") + (", lower is better" if metric.lower else "")
     text_version = {"sample": f" ({SAMPLE})", "raw": " (text version raw)"}.get(setting.text_version, "")
     aside = " (not part of the average)" if table.aside else ""
     return f"{label}{f' ({changes})' if changes else ''}: {what}{unit}{aside}{text_version}"
+
+
+def short_title(table: ComparisonTable) -> str:
+    """Return 'sts, spearman, all'."""
+    return f"{table.setting.protocol}, {_score(table)}"
+
+
+def _score(table: ComparisonTable) -> str:
+    return ", ".join(filter(None, [table.setting.metric, table.setting.aggregation]))
 
 
 def sentence(table: ComparisonTable) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol, TypedDict, TypeVar
 
-from stsbench.errors import EncoderError
+from stsbench.errors import EncoderError, UsageError
 from stsbench.options import OptionGroup, Values, extensible, flag_name, option
 
 ATTENTIONS = ("auto", "varlen", "padded", "eager")
@@ -89,6 +90,11 @@ class EncoderOptions(OptionGroup):
         "padding. eager: padded, by transformers' plain attention.", choices=ATTENTIONS, rare=True,
     )
     offline: bool = option(False, "Never touch the network.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.device is not None and not re.fullmatch(r"auto|cpu|mps|(cuda|xpu|hpu|npu)(:\d+)?", self.device):
+            raise UsageError(f"--device {self.device} is none: cpu, cuda, cuda:1, mps or auto")
 
     @property
     def prompt_source(self) -> str | None:

@@ -252,9 +252,9 @@ def _load_sets(planned: list[Planned], options: EvalOptions) -> tuple[dict[str, 
 
 
 def _load(id: str, options: EvalOptions) -> DataSet:
-    from stsbench.data.fetch.sources import load
+    from stsbench.data.fetch.sources import load_data
 
-    return load(
+    return load_data(
         id, data_dir=options.data_dir, text_version=options.text_version, sample=options.sample, offline=options.offline,
         strict=options.strict_data,
     )

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, ConfigDict
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
+from stsbench.errors import UsageError
 from stsbench.files import temporary
 from stsbench.options import GIVEN, OptionGroup, SetOptions, extensible, option
 from stsbench.registry import DEFAULT_PROTOCOL
@@ -34,13 +35,16 @@ def _model(value: Any) -> Any:
 
 
 def _columns(value: Any) -> Any:
-    return ",".join(f"{column}={name}" for column, name in value.items()) if isinstance(value, Mapping) else value
+    if isinstance(value, str | None):
+        return value
+    if not isinstance(value, Mapping):
+        raise UsageError(f"columns={value!r}: write what each column holds, as in columns={{'sentence1': 'question'}}")
+    return ",".join(f"{column}={name}" for column, name in value.items())
 
 
 Names = Annotated[Sequence[str], BeforeValidator(split_names)]
 Columns = Annotated[str, BeforeValidator(_columns)]  # {"sentence1": "q"} or "sentence1=q"
 _OWN = "protocol=sts:FILE, pairs:FILE, triplets:FILE, transfer:FILE or retrieval:FOLDER"
-_RETRIEVAL = "protocol=retrieval:FOLDER"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +64,8 @@ class MeasureOptions(OptionGroup):
         (DEFAULT_PROTOCOL,), "sts, regression, transfer, retrieval, geometry, mteb, a variant such as sts:wmean or "
         "transfer:exact, data of your own (sts:FILE, pairs:FILE, triplets:FILE, transfer:FILE, retrieval:FOLDER), a paper's "
         "name, several with commas, or all.", flag="--protocol",
-        renamed={"data": _OWN, "file": _OWN, "dataset": _OWN, "queries": _RETRIEVAL, "corpus": _RETRIEVAL, "qrels": _RETRIEVAL},
+        renamed={**dict.fromkeys(("data", "file", "dataset"), _OWN),
+                 **dict.fromkeys(("queries", "corpus", "qrels"), "protocol=retrieval:FOLDER")},
     )
     tasks: Names | None = option(
         None, "STS12,STS13,... Default: every task of the protocol.", renamed={"task": "tasks"},

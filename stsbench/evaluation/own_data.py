@@ -110,8 +110,9 @@ def offers(path: Path) -> StsbenchError:
     except StsbenchError as error:
         return StsbenchError(f"{path} is no protocol, and data of your own are named by one, such as sts:{path}: {error}")
     forms = {name: kind.form for name, kind in kinds().items() if kind.form}
-    words = [f"--protocol {name}:{path} ({form.what})" for name, form in forms.items()
-             if form.names(header, str(path), strict=False)]
+    fitting = {name: form for name, form in forms.items() if form.names(header, str(path), strict=False)}
+    fitting = {name: form for name, form in fitting.items() if form.value and form.value in header} or fitting
+    words = [f"--protocol {name}:{path} ({form.what})" for name, form in fitting.items()]
     if not words:
         named = {name: form for name, form in forms.items() if form.value and form.value_column(header)} or forms
         words = [f"--protocol {name}:{path} --columns {columns} ({form.what})" for name, form in named.items()

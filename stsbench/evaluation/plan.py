@@ -186,7 +186,8 @@ def pick_tasks(known: Mapping[str, str], chosen: Sequence[str] | None, owner: st
     asked = set()
     for name in chosen:
         task = match_name(name, known)
-        of_mteb = [key for key, value in MTEB_NAMES.items() if key in known and match_name(name, [value]) == value]
+        elsewhere = (*MTEB_NAMES.items(), ("SICK-R", "SICKRelatedness"))  # as SentEval calls it
+        of_mteb = [key for key, value in elsewhere if key in known and match_name(name, [value]) == value]
         other = next((key for key, value in MTEB_NAMES.items() if key in known and value == name), task)
         if name not in known and task in known and other != task:  # STSB is STS-B here, and STS-B-zh in mteb
             raise StsbenchError(f"the task '{name}' of {owner} may be {task} or, as in mteb, {other}: write one of these")

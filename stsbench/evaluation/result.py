@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from stsbench.config import shorten
 from stsbench.display.table import Document, csv_table
@@ -66,6 +66,9 @@ MISSING = "not-measured.json"  # there, too, where something failed or was left 
 class Result(Scores, InFolder):
     """The scores of one encoder. `print` shows them, a notebook shows them as tables with their intervals."""
 
+    meant: ClassVar = {**InFolder.meant, **dict.fromkeys(
+        ("accuracy", "average", "mean", "pearson", "score", "spearman"), "scores, or result['STS-B']"
+    )}
     observed: list[Observations] = field(default_factory=list)  # beside each record, until `write`
 
     def __repr__(self) -> str:

@@ -89,7 +89,10 @@ def run_file(run: str | Path) -> Path:
     if folder.is_file():
         raise StsbenchError(f"{folder} is a file: name the run folder, which holds a {RUN}")
     if not folder.is_dir():
-        raise StsbenchError(f"{folder} is not a run folder: no such folder")
+        raise StsbenchError(
+            f"{folder} is not a run folder: no such folder; a model is measured first: stsbench eval --model {folder} "
+            f"--output runs/NAME (load_encoder({str(folder)!r}) loads it)"
+        )
     if (folder / "begun.json").is_file() and (folder / "eval").is_dir():
         folder = folder / "eval"
     if not (folder / RUN).is_file():

@@ -107,9 +107,11 @@ def table_title(result: Scores, protocol: str) -> str:
 
 def _incomparable(result: Scores, protocol: str) -> str:
     """Return whatever of the data makes a protocol's scores incomparable, in brackets; "" for nothing."""
-    title = (f" ({SAMPLE})" if is_sample(result) else "") + _text_version(result, protocol)
-    for record in result.records:
-        if record.protocol.label == protocol and (others := record.protocol.settings.get("without_overlap")):
+    its = [record for record in result.records if record.protocol.label == protocol]
+    of_sample = any(record.data.text_version == "sample" for record in its)
+    title = (f" ({SAMPLE})" if of_sample else "") + _text_version(result, protocol)
+    for record in its:
+        if others := record.protocol.settings.get("without_overlap"):
             shared = f"share a sentence with {', '.join(others)}"
             return title + f" (without the pairs that {shared}: not the published task)"
     return title

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from stsbench.display.table import Document, Table
 from stsbench.display.tabular import RowsInFolder
@@ -37,6 +37,8 @@ class Run(RowsInFolder):
     `evaluate` and `load_encoder`, a Run stands for its folder.
     """
 
+    meant: ClassVar = {**RowsInFolder.meant, "encode": "encoder().encode", "save": "encoder(), whose folder is best/",
+                       "similarity": "encoder().similarity", "model": "encoder()"}
     folder: Path
     summary: dict[str, Any]
     failures: dict[str, str] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,24 @@ from stsbench.training.engine.callbacks import Callbacks, TrainingCallback, chec
 from stsbench.training.recipes.methods import method_name
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.sections import OWN_PAIRS
-from stsbench.training.runs.options import KEYS
+from stsbench.training.runs.options import KEYS, RecipeOptions
 from stsbench.training.runs.request import TrainRequest
 
 FilePath = str | PathLike[str]
 Rows = FilePath | Iterable[Any]  # a file or a set's name; or a list, or a table
 
 
-@takes()
+def _renamed() -> dict[str, str]:
+    """Return what other programs call an argument -> what is written here, by what the command's options say."""
+    made = {}
+    for entry in fields(RecipeOptions):
+        for old, new in entry.metadata["renamed"].items():
+            key = new.removeprefix("set ").partition("=")[0]
+            made[old] = f"settings={{'{key}': ...}}" if new.startswith("set ") else new
+    return made
+
+
+@takes(renamed=_renamed())
 def train(
     method: str | Options | Recipe, *, recipe: FilePath | Recipe | None = None,
     backbone: FilePath | None = None, data: Rows | None = None, labelled: Rows | None = None,

@@ -16,7 +16,7 @@ from published_vectors import fresh_library, published
 from scipy.stats import pearsonr, spearmanr
 
 from stsbench import evaluate, load_encoder
-from stsbench.data.fetch.sources import load
+from stsbench.data.fetch.sources import load_data
 from stsbench.errors import EncoderError
 
 CLOSE = 1e-5
@@ -106,7 +106,7 @@ def test_a_trusted_class_of_the_folders_own_is_the_librarys_to_run(tmp_path):
 
 @pytest.fixture(scope="module")
 def pairs():
-    return load("stsb/test", sample=True)
+    return load_data("stsb/test", sample=True)
 
 
 @pytest.mark.parametrize("name", [  # the way from vectors to a score may differ by prompts, company and similarity alone

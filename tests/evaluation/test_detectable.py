@@ -21,7 +21,7 @@ def test_compare_says_what_it_could_not_detect(runs) -> None:
     table = compare(*runs, protocol="sts", resamples=300).tables[0]
     column, first = table.columns()[-1], table.rows[0]
     assert first.detectable == pytest.approx(detectable_difference(first.difference.error))
-    assert column.name == "detectable in 80 %" and float(column.texts[0]) == pytest.approx(first.detectable, abs=0.01)
+    assert column.name == "detectable at 80 % power" and float(column.texts[0]) == pytest.approx(first.detectable, abs=0.01)
     assert any(line.startswith("Few items (STS-B 42, SICK-R 42): the 95 % intervals are ±") for line in notes(table))
     same = compare(runs[0], runs[0], protocol="sts", resamples=300).tables[0]
     assert same.rows[0].detectable is None and same.columns()[-1].texts[0] == ""

@@ -8,7 +8,7 @@ from clirun import SAMPLE
 from post_sources import plain_whitening
 from toy_encoder import Toy
 
-from stsbench.data.fetch.sources import load
+from stsbench.data.fetch.sources import load_data
 from stsbench.encoders.base import Encoded
 from stsbench.encoders.fitted import fitted_sets, is_transductive
 from stsbench.errors import StsbenchError
@@ -34,7 +34,7 @@ class Wide(Toy):
 
 
 def sample(id):
-    return load(id, sample=True)
+    return load_data(id, sample=True)
 
 
 def measured(folder, model=None, **options):

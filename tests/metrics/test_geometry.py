@@ -179,8 +179,8 @@ def test_one_sentence_is_too_few():
 
 
 def test_real_counts():
-    from stsbench.data.fetch.sources import load
+    from stsbench.data.fetch.sources import load_data
 
-    data = load("stsb/test", data_dir=real_data(), offline=True)
+    data = load_data("stsb/test", data_dir=real_data(), offline=True)
     assert int((data.gold > 4).sum()) == 231 and len(data.texts) == 2551  # as in protocol-geometry.md
     assert [len(group) for group in geometry.by_rating(data.gold, data.gold).values()] == [243, 198, 265, 335, 338]

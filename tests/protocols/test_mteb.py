@@ -15,7 +15,7 @@ from scipy import stats
 from scipy.spatial import distance
 
 from stsbench.data.fetch.mteb import undisturbed
-from stsbench.data.fetch.sources import load
+from stsbench.data.fetch.sources import load_data
 from stsbench.encoders.base import EncoderSpec
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.cache.mteb import MtebEncoder
@@ -56,7 +56,7 @@ def embed(function=None):
 
 
 def sample(set_id):
-    return load(set_id, sample=True)
+    return load_data(set_id, sample=True)
 
 
 def values(rows):

@@ -12,7 +12,7 @@ from model_folder_kinds import static
 from model_folders import declare, normalize, pooling, transformer
 
 from stsbench.data.fetch.mteb import undisturbed
-from stsbench.data.fetch.sources import load
+from stsbench.data.fetch.sources import load_data
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.roles import TextTask, prompt_name
@@ -92,7 +92,7 @@ def in_mteb(model):
     from datasets import Dataset, DatasetDict
     from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData
 
-    pairs = load("stsb/test", sample=True)
+    pairs = load_data("stsb/test", sample=True)
     with undisturbed() as mteb:
         from mteb.mocks.mock_tasks.retrieval import MockRetrievalTask
 

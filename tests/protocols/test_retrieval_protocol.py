@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from realdata import real_data
 
-from stsbench.data.fetch.sources import load
+from stsbench.data.fetch.sources import load_data
 from stsbench.data.own.relevance import read_relevance
 from stsbench.data.sets.sets import PairSet
 from stsbench.encoders.cache.embed import Embed
@@ -279,7 +279,7 @@ def test_a_folder_is_a_variant_and_its_path_stays_out_of_the_record(tmp_path, mo
 
 
 def test_counts_of_the_real_task():
-    data = load("stsb/test", data_dir=real_data())
+    data = load_data("stsb/test", data_dir=real_data())
     merged, kept = from_pairs(data, "merge"), from_pairs(data, "keep")
     assert len(kept.corpus) == 2758 and len(merged.corpus) == 2551
     assert len(merged) == len(kept) == 2 * 97  # the denominators in protocol-retrieval.md

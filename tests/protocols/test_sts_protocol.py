@@ -8,7 +8,7 @@ import pytest
 from realdata import real_data
 from scipy import stats
 
-from stsbench.data.fetch.sources import load
+from stsbench.data.fetch.sources import load_data
 from stsbench.data.sets.sets import PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.load import load_encoder
@@ -145,7 +145,7 @@ def minilm():
 
 def test_minilm_s_cosines_are_those_on_the_board():
     """Every tenth pair: the board's record of all 1,379 scores what is published, as the board's own tests say."""
-    data = load("stsb/test", data_dir=real_data())
+    data = load_data("stsb/test", data_dir=real_data())
     assert len(data) == 1379
     [run] = (Path(__file__).resolve().parents[2] / "leaderboard").glob("measured/minilm-mean/*/run.parquet")
     [record] = [record for path, record in load_records(run) if path.name.startswith("sts.stsb-test.")]

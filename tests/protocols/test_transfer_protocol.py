@@ -15,7 +15,7 @@ from sklearn.metrics import accuracy_score, f1_score
 from sklearn.model_selection import StratifiedKFold
 from sklearn.neighbors import NearestCentroid
 
-from stsbench.data.fetch.sources import load
+from stsbench.data.fetch.sources import load_data
 from stsbench.data.sets.sets import LabelledSet
 from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Observations
@@ -230,7 +230,7 @@ def test_average_needs_all_seven_and_is_the_mean_of_printed_scores() -> None:
 ])
 def test_the_real_classifiers_on_the_sample(task: str, word: str) -> None:
     settings = {**(TransferProtocol.variant(word) if word else {}), "k": 2}
-    protocol, data = TransferProtocol(settings), load(TASKS[task], sample=True)
+    protocol, data = TransferProtocol(settings), load_data(TASKS[task], sample=True)
     seen = protocol.observe(Bag(), data)
     first = protocol.score(seen, data.id, task)
     assert first[0].low is not None and first[0].low <= first[0].value <= first[0].high

@@ -18,6 +18,7 @@ from stsbench.data.sets.sets import LabelledSet, PairSet
 from stsbench.errors import DataError, MissingDataError
 from stsbench.files import atomic_write, data_root, sha256_file, training_cache
 from stsbench.hub import downloads_are_off
+from stsbench.options import takes
 
 # Kinds of labelled texts -> reader of one file; "classes" is read file by file, one per class.
 LABELLED: dict[str, Callable[[Path, str], readers.Items]] = {
@@ -34,7 +35,8 @@ class Location:
     origin: str
 
 
-def load(
+@takes()
+def load_data(
     set_id: str, *, data_dir: str | Path | None = None, text_version: str = "senteval", sample: bool = False,
     offline: bool = False, strict: bool = False,
 ) -> PairSet | LabelledSet:

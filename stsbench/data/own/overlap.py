@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.fetch.sources import load
+from stsbench.data.fetch.sources import load_data
 from stsbench.data.own.table import arrow_rows, saved_files
 from stsbench.data.sets.lines import numbered_lines
 from stsbench.data.sets.scripts import normalise
@@ -135,7 +135,7 @@ def available_tests(
     missing = []
     for name in ids:
         try:
-            sets.append(load(name, data_dir=data_dir, sample=sample, offline=offline))
+            sets.append(load_data(name, data_dir=data_dir, sample=sample, offline=offline))
         except DataError:
             missing.append(name)
     return sets, missing

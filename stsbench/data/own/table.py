@@ -23,6 +23,7 @@ _KINDS = {".csv": ",", ".tsv": "\t", ".jsonl": "jsonl", ".json": "jsonl", ".parq
 
 _MOST_BATCH = 256_000_000  # bytes that are unpacked at a time
 _MOST_TIMES = 1000  # the size of a file that its rows may take, where that is more: texts are packed tenfold, seldom more
+_OF_TEXTS = {"anchor", "document", "negative", "passage", "positive", "query", "sentence", "text"}  # columns, never values
 _PACKED = {".gz", ".zip", ".xz", ".bz2", ".zst"}
 # Characters without width, which `str.strip` leaves: a text of nothing else is as empty as one of spaces.
 _INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff\u00ad" + "\t\n\r\x0b\x0c\x1c\x1d\x1e\x1f \x85\xa0\u2028\u2029\u3000"
@@ -91,7 +92,7 @@ class Form:
             name for name in header if name not in value.values() and not _plain(name).endswith(("id", "idx", "index"))
         ][:len(self.texts)]
         left = [name for name in header if name not in (*texts, *value.values())]
-        if self.value and not value and left:
+        if self.value and not value and left and not _OF_TEXTS & {_plain(left[0])}:
             value = {self.value: left[0]}
         chosen = {**dict(zip(self.texts, texts, strict=False)), **value}
         # A name like a sentence may be the first text of a file without header, which would be lost.

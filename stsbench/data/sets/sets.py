@@ -258,7 +258,7 @@ def named_by_content(data: DataSetT) -> DataSetT:
 
 def repeated_in_words(task: str, rows: int, items: int) -> str:
     """Return a line on a user's set whose rows repeat; "" where none does."""
-    counted_once = "one that is repeated counts once in n, intervals, tests and folds"
+    counted_once = "scores are of all rows, and one that is repeated counts once in n, intervals, tests and folds"
     return f"{rows:,} rows of {task} are {counted(items, 'different item')}; {counted_once}" if items < rows else ""
 
 

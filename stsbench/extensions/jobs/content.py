@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from stsbench.data.fetch import sources
 from stsbench.data.own.sets import read_labelled_pairs, read_scored_pairs
@@ -88,7 +89,8 @@ def dev_digests(by: str, defaults: Defaults) -> dict[str, str]:
     ids = named[by] if by in named else load_protocol("transfer")({}).tasks().values()
     location = _location(defaults)
     try:
-        sets = [sources.load(id, data_dir=location.data_dir, sample=location.sample, offline=location.offline) for id in ids]
+        place: dict[str, Any] = {"data_dir": location.data_dir, "sample": location.sample, "offline": location.offline}
+        sets = [sources.load_data(id, **place) for id in ids]
     except DataError as error:
         raise StsbenchError(f"no dev data, by which trials are compared: {error}") from error
     return {by: hashlib.sha256(" ".join(data_set.digest for data_set in sets).encode()).hexdigest()}

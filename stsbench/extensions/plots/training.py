@@ -35,6 +35,7 @@ def figure(folders: Sequence[Path]) -> Any:
     """Return a matplotlib figure. Raises StsbenchError where a folder holds no training run, or one without a logged
     step."""
     from matplotlib.lines import Line2D
+    from matplotlib.ticker import MaxNLocator
 
     runs = [trained(folder) for folder in folders]
     names, keys = labels(runs), panel_keys(runs)
@@ -53,6 +54,7 @@ def figure(folders: Sequence[Path]) -> Any:
         _dress(panel, key, f": best {best}" if key == f"dev:{dev}" else "")
         whole = max(end for run in runs for _, end in run.stages().values())
         panel.set_xlim(-0.02 * whole, 1.02 * whole)
+        panel.xaxis.set_major_locator(MaxNLocator("auto", integer=True))  # a step is whole
     for panel in panels[len(keys) :]:
         panel.remove()
     explained = _mark_stages(panels[: len(keys)], runs, names, looks)
@@ -76,7 +78,7 @@ def _draw(panel: Any, run: Trained, key: str, look: Mapping[str, Any]) -> None:
             continue
         steps = curves[0][0] + begin
         rows = np.array([values for _, values in curves])
-        marker = {"marker": "o", "markersize": 2} if len(steps) < FEW and key != "learning_rate" else {}
+        marker = {"marker": "o", "markersize": 2} if len(steps) < FEW else {}
         if _smooth(key) and len(steps) >= FEW:
             if len(rows) == 1:
                 panel.plot(steps, rows[0], label="_raw", alpha=0.3, linewidth=0.5, **look)

@@ -128,8 +128,8 @@ class Calibration:
             if threshold is None:
                 made.append(f"precision {wanted:g}: no threshold reaches it on these pairs")
                 continue
-            most = "no bound above, of so few pairs" if threshold.high is None else f"{threshold.high:.4f}"
-            ends = f" (95 %: {threshold.low:.4f} to {most})"
+            ends = (f" (95 %: at least {threshold.low:.4f}; so few pairs give no upper end)" if threshold.high is None else
+                    f" (95 %: {threshold.low:.4f} to {threshold.high:.4f})")
             made.append(f"precision {wanted:g}: a similarity of {threshold.value:.4f} or more{ends}, which "
                         f"{100 * threshold.recall:.1f} % of the matches have")
         return made

@@ -259,17 +259,17 @@ class Choice(Tabular):
         for name, axis in AXES.items():
             if any(costs := [one.costs[name] for one in self.candidates]):
                 cells = ["" if spent is None else axis.shown(spent.value) for spent in costs]
-                columns.append(Column(name, cells, detail=0 if axis is self.by else 1))
-        columns.append(Column("front", ["yes" if on else "" for on in self.front]))
+                columns.append(Column(axis.unit if axis.unit.startswith(name) else f"{name}, {axis.unit}", cells, detail=0 if axis is self.by else 1))
+        columns.append(Column("front", ["yes" if on else "no" for on in self.front]))
         return Document([Table(self.title, columns)], below=self.sentences())
 
     def sentences(self) -> list[str]:
-        """Return what the table says, what its columns are, and what must be known of the costs."""
+        """Return what the columns are, what must be known of the costs, and at the end what the table says."""
         ties = "ties: two that share a letter do not differ significantly. " if self.different is not None else ""
         end = "faster" if self.by.more_is_cheaper else "cheaper"
         foot = f"{ties}front: no other is better and {end} ({self.by.name})."
         machine = f"Times and memory are of one machine: {self.machine}." if self.machine else ""
-        return [*filter(None, [self.sentence, foot, machine]), *self.remarks]
+        return [*filter(None, [foot, machine]), *self.remarks, self.sentence]
 
     def omissions(self) -> list[str]:
         """Return a line for each reason and protocol of what could not be compared."""

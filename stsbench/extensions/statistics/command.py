@@ -46,7 +46,7 @@ def power_(
     from stsbench.extensions.statistics.power import power
 
     if (pairs is None) == (difference is None):
-        raise click.UsageError("name either --pairs N or --difference D")
+        raise click.UsageError(f"name either --pairs N or --difference D{', not both' if pairs else ''}")
     if len(runs) > 2:
         raise click.UsageError("--run: name one run, or two")
     if (protocol is not None or resamples != RESAMPLES or seed) and not runs:

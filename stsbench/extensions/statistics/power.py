@@ -113,6 +113,9 @@ class Power(Tabular):
         """Return what the figures rest on, and where they are rough."""
         lines = [self.basis, "Test at the 5 % level, two-sided, without a correction for several tasks; noise shrinks with "
                              "the square root of the number of pairs."]
+        if self.difference is not None and self.difference < 1:
+            lines.append(f"{self.difference:g} points are {self.difference / 100:g} of a correlation: if you mean "
+                         f"{self.difference:g} of a correlation, write {100 * self.difference:g}.")
         fewest = self.pairs if self.pairs is not None else min(task.low_answer or task.value for task in self.tasks)
         if fewest < _ROUGH:
             lines.append(f"Below {_ROUGH} pairs the figures are rough: in simulations such differences were significant in "
@@ -126,7 +129,7 @@ class Power(Tabular):
         return lines + [f"left out: {', '.join(dict.fromkeys(names))}: {reason}" for reason, names in reasons.items()]
 
 
-@takes()
+@takes(renamed={"n": "pairs", "delta": "difference"})
 def power(
     pairs: int | None = None, difference: float | None = None, *, runs: Any = None,
     protocol: str | Sequence[str] | None = None, metric: str = "spearman", resamples: int = RESAMPLES, seed: int = 0,

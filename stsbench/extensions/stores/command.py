@@ -103,6 +103,8 @@ def encode(model: str, source: str, column: str | None, output: Path, **options:
     from stsbench.extensions.stores.build import EncodeOptions, build_store, remarks
     from stsbench.wording import counted, sized
 
+    if output.suffix in (".npy", ".npz", ".csv", ".txt", ".json", ".jsonl", ".parquet", ".pt"):
+        raise click.UsageError(f"--output {output}: a folder is written: name it without {output.suffix}")
     texts, how = Texts(source, column), EncodeOptions(model=model, output=output, column=column, **options)
     encoder = load_encoder(model, how)
     with how.runner(encoder, how) as runner:

@@ -212,10 +212,10 @@ def _read_set(set_id: str, data_dir: Path | None, sample: bool, offline: bool, l
 
     Raises DataError for a set that is not here or damaged.
     """
-    from stsbench.data.fetch.sources import load
+    from stsbench.data.fetch.sources import load_data
     from stsbench.data.sets.sets import fed
 
-    data = load(set_id, data_dir=data_dir, sample=sample, offline=offline)
+    data = load_data(set_id, data_dir=data_dir, sample=sample, offline=offline)
     for line in data.warnings:
         log(f"warning: {line}")
     items: dict[str, list[int]] = {}

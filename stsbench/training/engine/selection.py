@@ -72,14 +72,15 @@ class Selection:
         self._held_out = held_out
         load: dict[str, Any] = {"data_dir": data_dir, "sample": sample, "offline": offline}
         if name == "sts-b dev":
-            self._score = self._correlated(sources.load("stsb/dev", **load))
+            self._score = self._correlated(sources.load_data("stsb/dev", **load))
         elif name == AVG_STS:
-            scores = [self._correlated(sources.load(id, **load)) for id in AVG_STS_SETS]
+            scores = [self._correlated(sources.load_data(id, **load)) for id in AVG_STS_SETS]
             self._score = lambda inference: float(np.mean([score(inference) for score in scores]))
             self.warnings.append(f"selection.by {AVG_STS} reads SICK-R's development set: a test on SICK-R is in its domain")
         elif name == "transfer dev":
             protocol = load_protocol("transfer")({})
-            self._score = self._probed(protocol, {task: sources.load(id, **load) for task, id in protocol.tasks().items()})
+            sets = {task: sources.load_data(id, **load) for task, id in protocol.tasks().items()}
+            self._score = self._probed(protocol, sets)
         elif name.startswith((OWN_PAIRS, LABELLED_PAIRS)):
             prefix = OWN_PAIRS if (scored := name.startswith(OWN_PAIRS)) else LABELLED_PAIRS
             read: Callable[[Path], PairSet] = read_scored_pairs if scored else read_labelled_pairs

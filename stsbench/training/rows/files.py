@@ -52,7 +52,7 @@ def catalog_file(name: str, where: SetPlace, log: Callable[[str], None], section
     if not _trainable(known[0]):
         raise DataError(f"{section}.file {name}: of the catalog's sets {' and '.join(trainable_sets())} can be trained on")
     try:
-        data = sources.load(name, data_dir=where.data_dir, sample=where.sample, offline=where.offline)
+        data = sources.load_data(name, data_dir=where.data_dir, sample=where.sample, offline=where.offline)
     except DataError as error:
         raise DataError(f"{section}.file {name}: {error}") from error
     assert isinstance(data, PairSet)

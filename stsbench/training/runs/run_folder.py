@@ -88,7 +88,7 @@ def _check_recipe(recipe: Recipe, folder: Path) -> None:
         if before.get(key) != now.get(key):
             raise StsbenchError(
                 f"--resume: {key} was {before.get(key)!r} when {folder} began and is {now.get(key)!r} now; "
-                "resume without changes, or start another run"
+                f"resume without changes, or train on from it: --backbone {folder} with another --output"
             )
 
 

@@ -59,6 +59,7 @@ def train_seeds(
     failures: dict[str, str] = {}
     failed: LossError | None = None
     runs = []
+    told = _once(log)
     seconds: list[float] = []  # for the seeds trained here from their first step on
     for seed in numbers:
         run = folder / f"seed-{seed}"
@@ -68,7 +69,7 @@ def train_seeds(
         recipe = options.recipe.model_copy(update={"seed": seed})
         of_seed = replace(options, recipe=recipe, output=run, resume=options.resume and started)
         try:
-            summary = train(of_seed, log, callback and _OfSeed(callback, seed))
+            summary = train(of_seed, told, callback and _OfSeed(callback, seed))
         except LossError as error:
             failures[f"seed {seed}"], failed = str(error), error
             log(f"warning: seed {seed} failed: {error}")
@@ -83,6 +84,18 @@ def train_seeds(
     with atomic_write(folder / "seeds.json") as stream:  # every process writes the same bytes; a rename is whole
         stream.write(json.dumps(over_seeds, indent=1) + "\n")
     return {**over_seeds, "failures": failures}
+
+
+def _once(log: Callable[[str], None]) -> Callable[[str], None]:
+    """Return a log that leaves out a line that it has had: what one seed's run says is true of the next one's, too."""
+    said = set[str]()
+
+    def tell(line: str) -> None:
+        if line not in said:
+            said.add(line)
+            log(line)
+
+    return tell
 
 
 class _OfSeed:

@@ -12,7 +12,7 @@ from hubserver import SAMPLE, Server, raw, sample_files, tar_of
 from stsbench.cli.data import data as data_command
 from stsbench.data.fetch.download import fetch_file, select_sources
 from stsbench.data.fetch.install import install_bundle, read_lock, write_bundle
-from stsbench.data.fetch.sources import load
+from stsbench.data.fetch.sources import load_data
 from stsbench.data.sets.catalog import Catalog, entries, entry
 from stsbench.errors import DataError, StsbenchError
 from stsbench.files import data_root
@@ -25,7 +25,7 @@ def test_bundle_round_trip(server: Server, sample_catalog: Catalog, tmp_path: Pa
     write_bundle(SAMPLE / "downstream", again)
     assert again.read_bytes() == (tmp_path / name).read_bytes()
     report = install_bundle(tmp_path / name, data_root(), strict=True)
-    assert sorted(report.installed) == names and load("sts12/test").known and not server.asked
+    assert sorted(report.installed) == names and load_data("sts12/test").known and not server.asked
     assert not (data_root() / "manifest.json").exists()
 
 
@@ -35,7 +35,7 @@ def test_bundle_carries_raw_files_and_locks_them(server: Server, tmp_path: Path)
     write_bundle(data_root(), tmp_path / "b.tar")
     install_bundle(tmp_path / "b.tar", tmp_path / "other")
     assert read_lock(tmp_path / "other") == read_lock(data_root())
-    assert load("stsb/test", text_version="raw", data_dir=tmp_path / "other", strict=True).known
+    assert load_data("stsb/test", text_version="raw", data_dir=tmp_path / "other", strict=True).known
 
 
 def run(*arguments: str) -> str:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from realdata import real_data
 
 from stsbench.cli.data import data
-from stsbench.data.fetch.sources import load
+from stsbench.data.fetch.sources import load_data
 from stsbench.data.own.overlap import overlap, overlapping_pairs
 from stsbench.data.sets.scripts import normalise
 from stsbench.data.sets.sets import PairSet
@@ -34,7 +34,7 @@ def test_counts_and_mask() -> None:
     assert mask.tolist() == [True, False, True, False] and target.keep(~mask).first == ("c", "...")
     assert overlap(target, [target]).shared == 6
     assert overlap(pairs("t"), []).percent == 0.0 and overlapping_pairs(pairs("t"), []).shape == (0,)
-    scored, labelled = load("stsb/dev", sample=True), load("mr", sample=True)
+    scored, labelled = load_data("stsb/dev", sample=True), load_data("mr", sample=True)
     for asked, others in ((labelled, [scored]), (scored, [labelled])):
         for measure in (overlap, overlapping_pairs):
             with pytest.raises(DataError, match=r"^mr holds labelled texts, not scored pairs"):
@@ -46,8 +46,8 @@ def test_counts_and_mask() -> None:
 
 def test_stsb_dev_stands_mostly_in_the_test_sets() -> None:
     folder = real_data()
-    others = [load(f"{name}/test", data_dir=folder) for name in ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb")]
-    report = overlap(load("stsb/dev", data_dir=folder), others)
+    others = [load_data(f"{name}/test", data_dir=folder) for name in ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb")]
+    report = overlap(load_data("stsb/dev", data_dir=folder), others)
     assert (report.sentences, report.shared, report.touched_pairs) == (2907, 2237, 1180)
     assert round(report.percent, 2) == 76.95
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from realdata import real_data
 
-from stsbench.data.fetch.sources import load
+from stsbench.data.fetch.sources import load_data
 from stsbench.data.sets import readers
 from stsbench.data.sets.catalog import catalog, entries, entry
 
@@ -85,8 +85,8 @@ def test_what_is_written_is_read(
 
 def test_sick_mteb_is_train_trial_test_merged() -> None:
     data = real_data()
-    parts = [load(f"sick-r/{split}", data_dir=data) for split in ("train", "trial", "test")]
-    whole = load("sick-r/mteb", data_dir=data)
+    parts = [load_data(f"sick-r/{split}", data_dir=data) for split in ("train", "trial", "test")]
+    whole = load_data("sick-r/mteb", data_dir=data)
     assert whole.first == sum((part.first for part in parts), ()) and len(whole) == 9927
 
 

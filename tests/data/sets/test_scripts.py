@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from realdata import real_data
 
-from stsbench.data.fetch.sources import load
+from stsbench.data.fetch.sources import load_data
 from stsbench.data.sets.scripts import is_letter, letters, normalise, unified, words
 from stsbench.encoders.light.lexical import CharNgrams, TokenSet
 from stsbench.metrics.similarity import paired_similarity
@@ -56,7 +56,7 @@ def test_words_of_words_are_the_same(text):
 @pytest.mark.parametrize("set_id", ["sts12/test", "sts15/test", "sts16/test", "stsb/test", "sick-r/test"])
 def test_keys_in_older_records_stay(set_id):
     """On English data a letter is what `str.isalnum` says."""
-    data = load(set_id, data_dir=real_data())
+    data = load_data(set_id, data_dir=real_data())
     for text in data.texts:
         assert letters(text) == "".join(letter for letter in text.casefold() if letter.isalnum())
 

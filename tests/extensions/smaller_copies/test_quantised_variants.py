@@ -10,7 +10,7 @@ from tiny_models import add_modules, build, sentences
 
 from stsbench import evaluate, load_encoder
 from stsbench.data.fetch.mteb import undisturbed
-from stsbench.data.fetch.sources import load
+from stsbench.data.fetch.sources import load_data
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.cache.mteb import MtebEncoder
 from stsbench.encoders.fitted import fitted_sets
@@ -105,7 +105,7 @@ def test_every_form_has_a_fingerprint_of_its_own(base):
 
 
 def test_codes_are_calibrated_on_both_sides_of_a_set(base):
-    texts = load("stsb/test", sample=True)
+    texts = load_data("stsb/test", sample=True)
     fitted = Embed(copy(base, None, "int8")).for_set(texts.texts, "stsb/test@x")
     expected = codes(base.encode(texts.first), "int8", Ranges.from_vectors(base.encode(texts.texts)))
     assert np.array_equal(fitted(texts.first), expected)
@@ -173,7 +173,7 @@ def wrapped(base, level, clip=None):
 def test_under_mteb_a_copy_scores_as_its_compression_wrapper(base, form, level):
     """mteb's own evaluator of STS-B, on the sample."""
     measured = evaluate(Variant(base, form, Vectors()), protocol="mteb:STS-B", sample=True, no_cache=True)
-    data = load("stsb/test", sample=True)
+    data = load_data("stsb/test", sample=True)
     with undisturbed() as mteb, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # few vectors, it warns
         from datasets import Dataset, DatasetDict

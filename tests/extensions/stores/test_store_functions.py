@@ -13,7 +13,7 @@ from clirun import cli, fails, place  # noqa: F401 - fixtures  # noqa: F401 - fi
 from consoles import ESCAPED, HOSTILE, console  # noqa: F401 - a fixture
 
 import stsbench
-from stsbench.data.fetch.sources import load
+from stsbench.data.fetch.sources import load_data
 from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.extensions.stores.build import Pace
 from stsbench.extensions.stores.command import Clock, duration, neighbours
@@ -205,7 +205,7 @@ def test_neighbours_rank_distinct_texts_with_their_first_line(command, tmp_path)
 
 def test_neighbours_in_a_data_set(command):
     """As in a file that holds its sentences, but that the numbers are the pairs'."""
-    data = load("stsb/test", sample=True)
+    data = load_data("stsb/test", sample=True)
     Path("sentences.txt").write_text("\n".join([*data.first, *data.second]) + "\n")
     words = ("--query", data.second[2], "--query", "a dog runs", "--top", "4", "--json", "-")
     rows = json.loads(command(*words, "--sample", corpus="stsb/test", column=()))

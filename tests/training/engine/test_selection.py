@@ -61,7 +61,7 @@ def cosines(folder, first, second, **options):
 
 def correlation_on(folder, name, **options):
     """Spearman x 100 on a set of the sample."""
-    data = sources.load(name, sample=True)
+    data = sources.load_data(name, sample=True)
     return 100 * spearmanr(cosines(folder, data.first, data.second, **options), data.gold).statistic
 
 
@@ -70,7 +70,7 @@ def test_sts_b_dev_is_the_exported_encoders_own_and_before_training_the_backbone
     summary = run(place, place / head, **{"options.head": head})
     assert stsbench.load_encoder(str(place / head)).spec.pooler == ("cls+dense" if head == "mlp" else "cls")
     assert summary["best"]["score"] == pytest.approx(correlation_on(place / head, "stsb/dev"), abs=1e-3)
-    assert summary["dev_data"] == {"stsb/dev": sources.load("stsb/dev", sample=True).digest}
+    assert summary["dev_data"] == {"stsb/dev": sources.load_data("stsb/dev", sample=True).digest}
     dev = lines(place / head)
     best = [line for line in dev if line["best"]][-1]
     assert (best["step"], best["score"]) == (summary["best"]["step"], summary["best"]["score"]) and dev[0]["step"] == 0
@@ -83,7 +83,7 @@ def test_avg_sts_is_the_mean_of_two_development_sets_and_says_so(place):
     names = ("stsb/dev", "sick-r/trial")
     scores = [correlation_on(place / "avg", name, pooler="cls") for name in names]
     assert summary["best"]["score"] == pytest.approx(np.mean(scores), abs=1e-3)
-    assert summary["dev_data"] == {name: sources.load(name, sample=True).digest for name in names}
+    assert summary["dev_data"] == {name: sources.load_data(name, sample=True).digest for name in names}
     assert summary["selected_by"] == "avg_sts (sample)"
 
 
@@ -119,7 +119,7 @@ def test_the_folder_of_the_pairs_makes_no_other_training_and_their_kind_does():
 @pytest.mark.parametrize("kind", ["pairs", "sts"])
 def test_pairs_of_a_test_set_choose_no_weights(kind, place, tmp_path):
     """Whatever their scores and order, and either way round; some of them alone are a warning. The user's own, too."""
-    test = sources.load("stsb/test", sample=True)
+    test = sources.load_data("stsb/test", sample=True)
     rows = [*zip(test.second, test.first, (int(gold > 2) for gold in test.gold), strict=True)]
 
     def chosen(pairs):

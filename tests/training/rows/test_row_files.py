@@ -52,7 +52,7 @@ def test_files_of_every_stage_are_asked_for_at_once_and_of_one_stage_its_own(met
 def test_the_rows_of_a_catalogs_set_are_those_of_the_set(name, low):
     lines = []
     file = catalog_file(name, SetPlace(sample=True), lines.append)
-    pairs, store = sources.load(name, sample=True), open_store(file)
+    pairs, store = sources.load_data(name, sample=True), open_store(file)
     every = range(len(store))
     assert (*store.texts("sentence1", every),) == pairs.first and (*store.texts("sentence2", every),) == pairs.second
     assert store.scores(every).tolist() == pairs.gold.tolist() and low <= min(pairs.gold) and max(pairs.gold) <= 5

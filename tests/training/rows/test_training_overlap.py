@@ -9,7 +9,7 @@ import pytest
 from training_runs import cache, one_thread, place, settings
 
 import stsbench
-from stsbench.data.fetch.sources import load
+from stsbench.data.fetch.sources import load_data
 from stsbench.data.own.overlap import TESTS, leakage
 from stsbench.data.sets.scripts import normalise
 from stsbench.encoders.fitted import texts_not_compared, texts_shared
@@ -23,7 +23,7 @@ __all__ = ["cache", "one_thread", "place"]
 
 def planted(folder, name="planted.txt"):
     """A text with five texts of a sample's test set as they stand, three in capitals and one twice."""
-    tests = sorted(load("sts13/test", sample=True).texts, key=len)[-8:]
+    tests = sorted(load_data("sts13/test", sample=True).texts, key=len)[-8:]
     lines = (folder / "text.txt").read_text("utf-8").splitlines()
     changed = [f"{text.upper()} !" for text in tests[5:]]
     (folder / name).write_text("\n".join([*lines[:30], *tests[:5], *changed, tests[0], *lines[30:]]) + "\n", "utf-8")
@@ -59,7 +59,7 @@ def test_the_record_of_the_training_has_what_a_set_intersection_finds(run, place
     lines = {line.strip() for line in (place / "planted.txt").read_text("utf-8").splitlines()}
     plain = {normalise(line) for line in lines} - {""}
     for name in TESTS:
-        data = load(name, sample=True)
+        data = load_data(name, sample=True)
         texts = {text for text in data.texts if text} if not hasattr(data, "splits") or "test" not in data.splits else {
             text for side in (data.first, data.second) for text, split in zip(side, data.splits, strict=bool(side))
             if split == "test" and text}
@@ -68,10 +68,10 @@ def test_the_record_of_the_training_has_what_a_set_intersection_finds(run, place
         counts = about["shared"].get(name, {"texts": len(texts), "exact": 0, "normalised": 0})
         assert (counts["texts"], counts["exact"], counts["normalised"]) == (len(texts), len(exact), len(other)), name
         assert (name in about["none"]) == (not exact and not other)
-    count = len(load("sts13/test", sample=True).texts)
+    count = len(load_data("sts13/test", sample=True).texts)
     assert about["shared"]["sts13/test"] == {"texts": count, "exact": 5, "normalised": 3, "rows": 9}
     assert about["looked_for"] == ["exact", "normalised"] and about["not_looked_for"] == []
-    (same,) = leakage(place / "planted.txt", [load("sts13/test", sample=True)], near=None)  # as the command counts
+    (same,) = leakage(place / "planted.txt", [load_data("sts13/test", sample=True)], near=None)  # as the command counts
     assert {key: getattr(same, key) for key in ("texts", "exact", "normalised", "rows")} == about["shared"]["sts13/test"]
 
 
@@ -104,7 +104,7 @@ def test_only_rows_that_are_trained_on_count(place, tmp_path):
     text = (place / "planted.txt").read_text("utf-8").splitlines()
     order = stream(42, "held-out rows").permutation(np.arange(len(text)))
     trained, held_out = ({text[row] for row in rows} for rows in (order[:-35], order[-35:]))
-    exact = (trained - held_out) & set(load("sts13/test", sample=True).texts)
+    exact = (trained - held_out) & set(load_data("sts13/test", sample=True).texts)
     assert summary["overlap"]["main"]["shared"]["sts13/test"]["exact"] == len(exact) < 5
 
 
