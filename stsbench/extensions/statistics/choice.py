@@ -259,7 +259,8 @@ class Choice(Tabular):
         for name, axis in AXES.items():
             if any(costs := [one.costs[name] for one in self.candidates]):
                 cells = ["" if spent is None else axis.shown(spent.value) for spent in costs]
-                columns.append(Column(axis.unit if axis.unit.startswith(name) else f"{name}, {axis.unit}", cells, detail=0 if axis is self.by else 1))
+                header = axis.unit if axis.unit.startswith(name) else f"{name}, {axis.unit}"
+                columns.append(Column(header, cells, detail=0 if axis is self.by else 1))
         columns.append(Column("front", ["yes" if on else "no" for on in self.front]))
         return Document([Table(self.title, columns)], below=self.sentences())
 

@@ -9,7 +9,7 @@ from hubserver import Server, raw, sample_files, tar_of
 
 from stsbench.data.fetch.download import fetch_archive, fetch_file, hub_url
 from stsbench.data.fetch.install import read_lock
-from stsbench.data.fetch.sources import load, training_text
+from stsbench.data.fetch.sources import load_data, training_text
 from stsbench.data.sets.catalog import Catalog, catalog, entry
 from stsbench.errors import DataError
 from stsbench.files import data_root
@@ -18,8 +18,8 @@ from stsbench.files import data_root
 @pytest.mark.parametrize("prefix", ["", "./", "data/downstream/"])
 def test_archive_is_installed_wherever_it_begins(server: Server, sample_catalog: Catalog, prefix: str) -> None:
     server.body = tar_of(sample_files(prefix) | {prefix + "SNLI/other.txt": b"not ours"})
-    found = load("sts12/test")  # which fetches it where nothing is there
-    assert found.known and found.origin == "user cache" and found.first == load("sts12/test", sample=True).first
+    found = load_data("sts12/test")  # which fetches it where nothing is there
+    assert found.known and found.origin == "user cache" and found.first == load_data("sts12/test", sample=True).first
     assert "e145e8bb659b2aa2669f32ef79cb4cdef6c58fef/senteval.tar" in server.asked[0][0]
     assert not (data_root() / "downstream/SNLI").exists() and not (data_root() / "senteval.tar").exists()
     assert fetch_archive(data_root()).installed == () and len(server.asked) == 1
@@ -56,7 +56,7 @@ def test_an_incomplete_archive_says_what_is_missing(server: Server, sample_catal
 
 def test_first_fetch_locks_and_a_later_change_is_reported(server: Server) -> None:
     server.body, item = raw(3.0), entry("stsb/test", "raw")
-    found = load("stsb/test", text_version="raw")
+    found = load_data("stsb/test", text_version="raw")
     (name,) = item.files
     assert found.known and len(found) == 1379 and found.first[0] == "A man's hat."
     assert list(read_lock(data_root())) == [name]
@@ -66,12 +66,12 @@ def test_first_fetch_locks_and_a_later_change_is_reported(server: Server) -> Non
     server.body = raw(4.0)
     with pytest.raises(DataError, match="changed since its first fetch"):
         fetch_file(item, data_root(), force=True, strict=True)
-    assert load("stsb/test", text_version="raw", strict=True).gold[0] == 3.0
+    assert load_data("stsb/test", text_version="raw", strict=True).gold[0] == 3.0
     assert fetch_file(item, data_root(), force=True).changed == (name,)
-    after = load("stsb/test", text_version="raw")
+    after = load_data("stsb/test", text_version="raw")
     assert not after.known and "lock.json" in after.warnings[0] and read_lock(data_root()) == locked
     with pytest.raises(DataError, match="refused: --strict-data"):
-        load("stsb/test", text_version="raw", strict=True)
+        load_data("stsb/test", text_version="raw", strict=True)
     with pytest.raises(DataError, match="not a single file"):
         fetch_file(entry("stsb/test"), data_root())
 

@@ -8,7 +8,7 @@ import pytest
 from clirun import cli, fails, place  # noqa: F401 - fixtures
 from realdata import real_data
 
-from stsbench.data.fetch.sources import load, sts_texts
+from stsbench.data.fetch.sources import load_data, sts_texts
 from stsbench.data.own.overlap import jaccard, leakage
 from stsbench.data.sets.scripts import normalise
 from stsbench.data.sets.sets import LabelledSet, PairSet
@@ -126,7 +126,7 @@ def shared_by_stsb(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STSBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
         path = sts_texts(data_dir, name="stsb-train-texts", offline=True).path
-    sets = [load(name, data_dir=data_dir, offline=True) for name, *_ in STATED]
+    sets = [load_data(name, data_dir=data_dir, offline=True) for name, *_ in STATED]
     return sets, leakage(path, sets, near=None), path.read_text("utf-8").splitlines()
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from realdata import real_data
 
-from stsbench.data.fetch.sources import load, verify
+from stsbench.data.fetch.sources import load_data, verify
 from stsbench.data.sets import readers
 from stsbench.data.sets.catalog import catalog, entries, entry
 from stsbench.data.sets.sets import LabelledSet, PairSet, fed
@@ -76,7 +76,7 @@ def test_class_file_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: l
 
 def test_every_sample_reads() -> None:
     for item in entries("senteval"):
-        found = load(item.id, sample=True, strict=True)
+        found = load_data(item.id, sample=True, strict=True)
         assert (found.text_version, found.origin, found.known) == ("sample", "sample", True) and found.digest != item.digest
         if isinstance(found, LabelledSet):
             assert set(found.labels.tolist()) == set(range({"trec": 6, "sick-e/splits": 3}.get(item.id, 2)))
@@ -86,7 +86,7 @@ def test_every_sample_reads() -> None:
 
 @pytest.mark.parametrize("item", entries("senteval"), ids=lambda item: item.id)
 def test_real_data_have_the_catalog_s_counts_and_digest(item) -> None:
-    found = load(item.id, data_dir=real_data(), strict=True)
+    found = load_data(item.id, data_dir=real_data(), strict=True)
     assert found.known and found.warnings == () and found.digest == item.digest and len(found) == item.total
     if item.id in TRANSFER[:4]:
         assert list(item.counts.values()) == [int((found.labels == 1).sum()), int((found.labels == 0).sum())]
@@ -97,12 +97,12 @@ def test_real_data_have_the_catalog_s_counts_and_digest(item) -> None:
 
 
 def test_splits_are_the_single_sets_joined() -> None:
-    whole = load("sick-r/splits", sample=True)
+    whole = load_data("sick-r/splits", sample=True)
     assert isinstance(whole, PairSet) and whole.order == ("train", "dev", "test")
     for split, single in (("train", "train"), ("dev", "trial"), ("test", "test")):
-        part, alone = whole.keep(np.array(whole.subsets) == split), load(f"sick-r/{single}", sample=True)
+        part, alone = whole.keep(np.array(whole.subsets) == split), load_data(f"sick-r/{single}", sample=True)
         assert (part.first, part.second, part.gold.tolist()) == (alone.first, alone.second, alone.gold.tolist())
-    entailment = load("sick-e/splits", sample=True)
+    entailment = load_data("sick-e/splits", sample=True)
     assert entailment.first == whole.first and entailment.splits == whole.subsets
 
 
@@ -121,19 +121,19 @@ def test_changed_files_are_counted_by_class_and_split(tmp_path: Path) -> None:
     for name in entry("mr").files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("one\ntwo\n" if name.endswith("pos") else "three\n")
-    found = load("mr", data_dir=tmp_path)
+    found = load_data("mr", data_dir=tmp_path)
     assert not found.known and found.labels.tolist() == [1, 1, 0]
     assert found.warnings[2:] == (
         "mr pos holds 2 items, the catalog says 5331", "mr neg holds 1 items, the catalog says 5331",
     )
     with pytest.raises(DataError, match="refused: --strict-data"):
-        load("mr", data_dir=tmp_path, strict=True)
+        load_data("mr", data_dir=tmp_path, strict=True)
 
 
 def test_verify_reads_the_transfer_tasks(tmp_path: Path) -> None:
     states = {state.id: state for state in verify(SAMPLE) if state.text_version == "senteval"}
     for name in LABELLED:
-        assert states[name].state == "changed" and states[name].pairs == len(load(name, sample=True))
+        assert states[name].state == "changed" and states[name].pairs == len(load_data(name, sample=True))
         assert len(states[name].digest) == 64
     for name in entry("trec").files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -154,7 +154,7 @@ def test_entries_that_share_files_agree_on_their_digests() -> None:
 def test_real_counts_are_the_published_ones() -> None:
     folder = real_data()
     assert [entry(name).total for name in TRANSFER] == [10662, 3775, 10000, 10606, 70042, 5952, 5801]
-    blank = {name: load(name, data_dir=folder).first.count("") for name in ("mr", "cr", "subj", "mpqa")}
+    blank = {name: load_data(name, data_dir=folder).first.count("") for name in ("mr", "cr", "subj", "mpqa")}
     assert blank == {"mr": 0, "cr": 4, "subj": 0, "mpqa": 3}
 
 
@@ -179,6 +179,6 @@ def test_real_files_read_as_a_plain_loop_with_splitlines_reads_them(name: str) -
             else:
                 key = (str(1 - number), line)
             expected[(key[0], *(" ".join(text.split()) for text in key[1:]))] += 1
-    found = load(name, data_dir=folder)
+    found = load_data(name, data_dir=folder)
     columns = [column for column in (found.first, found.second) if column]
     assert Counter(zip(map(str, found.labels.tolist()), *columns, strict=True)) == expected
