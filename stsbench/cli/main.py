@@ -110,6 +110,9 @@ def _defaults_below_torchrun(name: str, arguments: Sequence[str]) -> dict[str, A
 def cli() -> None:
     """Measure sentence embeddings under the protocols of the literature, train encoders by its methods.
 
+    \b
+    stsbench eval --model minilm --sample
+
     Anywhere on the line: --quiet shows results, warnings and errors alone, --debug shows tracebacks.
     """
 

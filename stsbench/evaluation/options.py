@@ -74,7 +74,7 @@ class MeasureOptions(OptionGroup):
         None, "cosine (default), dot, euclidean or manhattan.", renamed={"sim": "similarity", "distance": "similarity"},
     )
     columns: Columns | None = option(
-        None, "Which columns of your own file hold what, by its names, or by positions from 1 where it has no header.",
+        None, "The columns of your own file, by their names, or by positions from 1 where it has no header.",
         metavar="sentence1=NAME,...",
     )
     resamples: int | None = option(None, "Bootstrap resamples; default 1000, 0: no intervals.", least=0)

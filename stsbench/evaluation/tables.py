@@ -256,7 +256,9 @@ def score_tables(result: Scores) -> list[Table]:
 
 def _score_table(result: Scores, protocol: str) -> Table:
     rows, notes = main_rows(result, protocol), []
-    if len(equal := equal_aggregations([row for row in result.rows if row.protocol == protocol])) > 1:
+    users = {record.data.task for record in result.records if record.data.text_version == "own"}
+    equal = equal_aggregations([row for row in result.rows if row.protocol == protocol])
+    if len(equal) > 1 and not {row.task for row in rows} <= users:
         notes.append(f"{', '.join(equal[:-1])} and {equal[-1]} are equal: no set here has subsets")
     settings = [record.protocol.settings for record in result.records if record.protocol.label == protocol]
     asked = any(one.get("resamples", 0) >= FEWEST_DRAWS for one in settings)
@@ -266,7 +268,6 @@ def _score_table(result: Scores, protocol: str) -> Table:
     if _same_averages(rows):
         rows = [row for row in rows if row.task != "Avg-full"]
     shown_parts = {(row.task, row.subset) for row in rows}
-    users = {record.data.task for record in result.records if record.data.text_version == "own"}
     parts = {(row.task, row.subset) for row in result.rows if row.protocol == protocol and row.task in users and row.subset}
     if hidden := dict.fromkeys(task for task, _ in sorted(parts - shown_parts)):
         notes.append(f"{', '.join(hidden)}: the scores of the subsets are in scores.csv (--format csv)")

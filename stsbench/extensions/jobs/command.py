@@ -92,7 +92,7 @@ def _print(jobs: PlanJobs, standings: Mapping[str, Standing]) -> None:
 
 
 @click.command(
-    "sweep", cls=Command, short_help="Train | Search a method's settings by development score; the best as a recipe.",
+    "sweep", cls=Command, short_help="Train | Search a method's settings by development score, and write the best recipe.",
 )
 @click.argument("method", metavar="METHOD|FILE.py:CLASS")
 @click.option("--space", metavar="FILE|NAME", help="What is searched: a YAML file, or a space that the method brings.")

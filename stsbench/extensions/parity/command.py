@@ -21,7 +21,7 @@ DIFFERING = 3  # the exit code of a comparison that was made, and found a differ
 @click.argument("b")
 @click.option("--a", "a_settings", multiple=True, metavar="OPTION=VALUE", help="An option of A, as `stsbench eval --help` "
               "names it, without the dashes, e.g. pooler=cls; repeatable.")
-@click.option("--b", "b_settings", multiple=True, metavar="OPTION=VALUE", help="The same of B, e.g. dtype=bfloat16.")
+@click.option("--b", "b_settings", multiple=True, metavar="OPTION=VALUE", help="The same for B, e.g. dtype=bfloat16.")
 @click.option("--texts", type=click.Path(path_type=Path), help="UTF-8, one text a line; default: those of the package.")
 @add_options(ParityOptions)
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the result as JSON; - makes stdout pure JSON.")

@@ -37,7 +37,7 @@ def power_(
     pairs: int | None, difference: float | None, runs: tuple[str, ...], protocol: str | None, metric: str, resamples: int,
     seed: int, json_target: str | None,
 ) -> None:
-    """How many pairs must be labelled: before one labels.
+    """Say how many pairs must be labelled, before anybody labels them.
 
     The difference between two encoders that N pairs detect in 80 % of experiments (5 % level), or the pairs that a
     difference of D points needs. It depends on how close the two encoders are.
@@ -137,7 +137,8 @@ def choose_(
               help="How the probability of a match follows from the similarity.")
 @click.option("--precision", metavar="P", type=click.FloatRange(0, 1, min_open=True), multiple=True,
               default=(0.9, 0.95, 0.99), show_default=True, help="Wanted of the pairs above a threshold; repeatable.")
-@click.option("--folds", type=click.IntRange(2, 100), default=5, show_default=True, help="Of the held-out probabilities.")
+@click.option("--folds", type=click.IntRange(2, 100), default=5, show_default=True,
+              help="Parts of the cross-validation that gives held-out probabilities.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the folds.")
 @click.option("--output", metavar="FILE.json", type=click.Path(path_type=Path),
               help="Write curve and thresholds as JSON, for another program.")

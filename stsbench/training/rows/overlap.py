@@ -66,7 +66,7 @@ def overlap_lines(described: Mapping[str, Mapping[str, Any]], user_sets: Sequenc
                   for name, counts in about["shared"].items()]
         parts = [f"holds test texts: {', '.join(shared)} (`stsbench data overlap` shows them)"] if shared else []
         if about["none"]:
-            parts.append(f"holds none of {_join(about['none'], shown)}")
+            parts.append(f"holds no sentence of {_join(about['none'], shown)}")
         if about["not_looked_for"]:
             parts.append(f"not compared with {_join(about['not_looked_for'], shown)}")
         lines.append(f"{about['text']}: {'; '.join(parts)}")

@@ -253,13 +253,17 @@ def _dropped_parts(recipe: Recipe, folder: Path) -> list[str]:
         title = stored[0].title
         return [f"{start.model} is tested with a {title}; as a backbone of pooler {start.pooler} it is used without"]
     exported = read_exported(folder)
+    lines: list[str] = []
     part = {"cls+dense": "dense layer", "mask": "prompt"}.get(exported.pooler) if exported is not None else None
     if exported is not None and exported.post:
         part = f"{part} and a post-processing" if part else "post-processing"
     if exported is None and (folder / "modules.json").is_file():
-        kinds = [kind for kind in read_declared(folder).modules[1:] if "Pooling" not in kind]
+        declared = read_declared(folder)
+        kinds = [kind for kind in declared.modules[1:] if "Pooling" not in kind]
         part = " and ".join(f"module {kind}" for kind in kinds) or None
-    return [f"{start.model} is tested with a {part}; as a backbone it is used without"] if part else []
+        if declared.pooler not in (None, start.pooler):
+            lines.append(f"{start.model} is tested with the pooler {declared.pooler}, and trained with {start.pooler} here")
+    return [f"{start.model} is tested with a {part}; as a backbone it is used without", *lines] if part else lines
 
 
 def _selections(run: PreparedRun, dev: Selection | None) -> dict[str, Selection]:

@@ -36,7 +36,7 @@ def put(root: Path, name: str = STSB, text: str = "g\tf\ty\t1\t5.000\ta man\tb\n
 
 def test_data_dir_may_be_downstream_itself(tmp_path: Path) -> None:
     put(tmp_path / "d")
-    whole, inner = load_data("stsb/dev", data_dir=tmp_path / "d"), load_data("stsb/dev", data_dir=tmp_path / "d" / "downstream")
+    whole, inner = (load_data("stsb/dev", data_dir=tmp_path / name) for name in ("d", "d/downstream"))
     assert whole.digest == inner.digest and whole.first == ("a man",) and whole.origin == str(tmp_path / "d")
     put(data_root(), SICK, "pair_ID\ta\n1\tA\tB\t3\tNEUTRAL\n")
     with pytest.raises(MissingDataError):  # --data-dir is the only place that is asked
