@@ -78,3 +78,18 @@ def csv_cell(text: str) -> str:
     if re.fullmatch(r"-\d+(\.\d+)?(e[+-]?\d+)?", text, re.ASCII | re.IGNORECASE):
         return text
     return re.sub("(^|[;\n])(\\s*)(?=[=+@\uff0b\uff0d\uff1d\uff20-])", r"\1\2'", printable(text))
+
+
+_LOCAL = r"(?:file://)?(?:(?:~[^/\\?,]*|\.{1,2}|[A-Za-z]:)[/\\]|/|\\\\)[^?,]*"  # a path of this machine
+
+
+def without_paths(argument: str) -> str:
+    """Return an argument of a command with the folders of this machine left out: `words:/home/me/glove.txt` ->
+    words:glove.txt."""
+
+    def last(match: re.Match[str]) -> str:
+        if match[1] == ":" and match[2].startswith("//"):
+            return match[0]  # https://
+        return match[1] + re.split(r"[/\\]", match[2].rstrip("/\\"))[-1]
+
+    return re.sub(rf"(^|[=:,])({_LOCAL})", last, argument)

@@ -29,7 +29,7 @@ from stsbench.evaluation.provenance import (
     version_facts,
 )
 from stsbench.evaluation.records import Record
-from stsbench.evaluation.tables import SAMPLE, encoder_in_words, task_prompts
+from stsbench.evaluation.tables import SAMPLE, encoder_in_words, encoder_name, task_prompts
 from stsbench.registry import did_you_mean, match_name
 from stsbench.wording import counted
 
@@ -224,7 +224,7 @@ def _encoders(comparison: Comparison, sides: Sequence[Sequence[Record]]) -> list
     paragraphs = []
     for letter, records, seeds in zip("AB", sides, comparison.seeds, strict=True):
         runs = _fullest_records(records)
-        names = list(dict.fromkeys(str(run.encoder.spec["name"]) for run in runs))
+        names = list(dict.fromkeys(map(encoder_name, runs)))
         of = f" ({counted(seeds, 'run')}, whose scores are averaged)" if seeds > 1 else ""
         lines = [f"{letter} is {', '.join(names)}{of}: {encoder_facts(records)}."]
         lines += [f"Texts were read behind {how} under {label}." for label, how in task_prompts(records).items()]

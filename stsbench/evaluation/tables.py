@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from stsbench.evaluation.records import Record, ScoreRow, Scores
 from stsbench.metrics.aggregation import FEWEST_ITEMS, OF_PARTS, small_parts
 from stsbench.metrics.bootstrap import FEWEST_DRAWS
 from stsbench.metrics.power import Measurement, few_items
-from stsbench.wording import counted
+from stsbench.wording import counted, without_paths
 
 ORIGIN = ("encoder", "pooler", "data", "view", "known", "settings")  # CSV columns behind those of a row
 SAMPLE = "sample data: not comparable with published numbers"
@@ -354,9 +355,14 @@ def encoder(result: Scores) -> str:
     return encoder_in_words(result.records[0]) if result.records else ""
 
 
+def encoder_name(record: Record) -> str:
+    """Return its name without folders of this machine; of the model that a training kept, the name of its run folder."""
+    return without_paths(re.sub(r"[/\\]best[/\\]?$", "", str(record.encoder.spec["name"])))
+
+
 def encoder_in_words(record: Record) -> str:
     """Return its name, and what of its settings moves its vectors: "minilm, pooler cls"."""
     spec = record.encoder.spec
     extra = [f"{key} {spec[key]}" for key in ("pooler", "template", "dtype") if spec.get(key) not in (None, "float32")]
     options = spec.get("options") or {}
-    return ", ".join([str(spec["name"]), *extra, *described(options), *described_reading(options, brief=True)])
+    return ", ".join([encoder_name(record), *extra, *described(options), *described_reading(options, brief=True)])

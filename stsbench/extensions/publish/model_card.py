@@ -30,10 +30,9 @@ from stsbench.extensions.publish.model_index import (
     format_score,
     group_records,
     record_words,
-    without_paths,
 )
 from stsbench.files import atomic_write, new_folder
-from stsbench.wording import visible
+from stsbench.wording import visible, without_paths
 
 FILES = {"model-card": "README.md", "model-index": "model-index.yml"}
 HOW = {"all": "one correlation over all pairs", "mean": "the mean over the subsets",

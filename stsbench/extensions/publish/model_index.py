@@ -19,7 +19,7 @@ from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import ProtocolIdentity, Record, ScoreRow, Scores, record_name
 from stsbench.evaluation.rescore import protocol_of_record, rescored_averages
 from stsbench.evaluation.run_file import read_observations
-from stsbench.wording import visible
+from stsbench.wording import visible, without_paths
 
 SAMPLE = "sample data: not comparable with published numbers"
 AVERAGES = ("Avg", "Avg-full")
@@ -32,7 +32,6 @@ DATASET_TYPE = re.compile(r"(?:[\w-]+/)?[\w.-]+", re.ASCII)  # what the Hub acce
 # What the Hub's format tells two measurements apart by, beside the config (EvalResult.unique_identifier).
 IDENTITY = ("task_type", "dataset_type", "dataset_split", "dataset_revision")
 # A path that says something of the machine: absolute, or from the home or the working folder.
-LOCAL = r"(?:file://)?(?:(?:~[^/\\?,]*|\.{1,2}|[A-Za-z]:)[/\\]|/|\\\\)[^?,]*"
 
 
 @dataclass
@@ -221,18 +220,6 @@ def format_score(row: ScoreRow) -> str:
 def encoder_name(result: Scores) -> str:
     """Return the encoder's name on one line, a path reduced to its last part."""
     return visible(without_paths(str(result.records[0].encoder.spec["name"]))).strip() or "encoder"
-
-
-def without_paths(argument: str) -> str:
-    """Return an argument of a command with the folders of this machine left out: `words:/home/me/glove.txt` ->
-    words:glove.txt."""
-
-    def last(match: re.Match[str]) -> str:
-        if match[1] == ":" and match[2].startswith("//"):
-            return match[0]  # https://
-        return match[1] + re.split(r"[/\\]", match[2].rstrip("/\\"))[-1]
-
-    return re.sub(rf"(^|[=:,])({LOCAL})", last, argument)
 
 
 def _slug(text: str, joint: str = "-") -> str:

@@ -34,7 +34,8 @@ from stsbench.evaluation.rescore import score_again
 from stsbench.evaluation.tables import interval
 from stsbench.extensions.publish import model_card
 from stsbench.extensions.publish.model_card import card, export_card
-from stsbench.extensions.publish.model_index import _of_mteb, card_data, without_paths
+from stsbench.extensions.publish.model_index import _of_mteb, card_data
+from stsbench.wording import without_paths
 
 PLAIN = {"mse", "alignment", "uniformity", "anisotropy", "mean cosine", "effective rank"}  # not x 100
 
