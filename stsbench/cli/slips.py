@@ -83,6 +83,10 @@ def _words_alone(command: click.Command, words: Sequence[str]) -> list[str]:
     if flags or not left or "--model" not in parameters:
         return flags
     lines = [] if "--model" in words else [f"name the model by its option: --model {left.pop(0)}"]
-    if "--protocol" in parameters and (files := [word for word in left if Path(word).exists()]):
-        lines.append(f"name data by their kind: --protocol sts:{files[0]} (or pairs:, triplets:, transfer:, retrieval:)")
+    if files := [word for word in left if Path(word).exists()]:
+        options = [name for name in ("--input", "--corpus", "--data") if name in parameters]
+        if "--protocol" in parameters:
+            lines.append(f"name data by their kind: --protocol sts:{files[0]} (or pairs:, triplets:, transfer:, retrieval:)")
+        elif options:
+            lines.append(f"name the texts by their option: {options[0]} {files[0]}")
     return lines
