@@ -105,7 +105,9 @@ def test_layers_on_the_disk_give_the_same_vectors(tmp_path, monkeypatch):
     folder = decoder_folder(tmp_path / "llama", "llama")
     monkeypatch.setattr(parts, "DEVICE_MAP", SPREAD["llama"])
     for preset in ("token-prepending:exit=3,layer=-2", "contrastive:at=1,layer=-2", "llm2vec"):
-        whole, spread = (load_encoder(str(folder), preset=preset, device=device, dtype="bfloat16") for device in ("cpu", "auto"))
+        whole, spread = (
+            load_encoder(str(folder), preset=preset, device=device, dtype="bfloat16") for device in ("cpu", "auto")
+        )
         model = spread.built.model
         assert {str(weight.device) for weight in model.parameters()} == {"cpu", "meta"}  # meta: on the disk
         assert main_device(model) == torch.device("cpu") and spread.spec == whole.spec

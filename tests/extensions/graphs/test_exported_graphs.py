@@ -12,7 +12,7 @@ import pytest
 import torch
 from tiny_models import add_modules, build, sentences
 
-from stsbench import load_encoder
+from stsbench import evaluate, load_encoder
 from stsbench.errors import EncoderError
 from stsbench.extensions.graphs.encoder import Graph, Runtime, chosen
 
@@ -135,6 +135,13 @@ def test_openvino_computes_the_same(folder, source, tmp_path):
     content[-4:] = bytes(4)
     file.with_suffix(".bin").write_bytes(content)
     assert load_encoder(f"openvino:{file}").spec.fingerprint() != encoder.spec.fingerprint()
+
+
+def test_a_run_of_a_graph(folder, encoder):
+    model = f"onnx:{folder / 'onnx' / 'model.onnx'}"
+    result = evaluate(model, sample=True, tasks="STS-B", resamples=0, no_cache=True)
+    assert result.records[0].encoder.fingerprint == load_encoder(model).identity.fingerprint()
+    assert result.records[0].encoder.spec["kind"] == "onnx" and not result.failures
 
 
 def test_what_a_graph_has_not(folder):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -41,6 +42,15 @@ def test_a_dry_run_shows_what_is_chosen_and_what_it_needs(cli, plan):
     jobs = jobs_of(plan)
     assert out.splitlines() == [jobs["a-1"].line(Path("out")), jobs["b-2"].line(Path("out"))]
     assert not Path("out").exists()
+
+
+def test_a_missing_package_is_named(cli, plan, monkeypatch):
+    Path("text.txt").write_text("One sentence.\n", "utf-8")
+    for name in ("ray", "optuna"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert error_of(cli("run", plan, "--ray", "local")).endswith("--ray needs Ray: pip install 'stsbench[ray]'")
+    words = ("sweep", "simcse", "--data", "text.txt", "--sample", "--grid", "training.learning_rate=1e-5,3e-5")
+    assert error_of(cli(*words)).endswith("a sweep needs optuna: pip install 'stsbench[jobs]'")
 
 
 def test_records_of_a_run_folder_name_its_training(cli, plan):

@@ -204,7 +204,8 @@ TABLES = {
 COLUMNS = {"columns": "sentence1=left,sentence2=right,score=value"}
 EACH = [  # the protocols of one evaluation, the file that changes, further keys of the group
     ("sts:mean:scored.tsv", "scored.tsv", {}), ("sts:odd.tsv", "odd.tsv", COLUMNS),
-    ("sts:scored.tsv,sts", "scored.tsv", {"tasks": ["scored.tsv", "STS-B"], "text": "raw"}),
+    ("sts:scored.tsv,sts", "scored.tsv", {"tasks": ["scored.tsv", "STS-B"]}),
+    ("sts:scored.tsv", "scored.tsv", {"text": "raw"}),
     ("pairs:labels.csv", "labels.csv", {"set": {"pairs.positive": "1"}}), ("triplets:triplets.csv", "triplets.csv", {}),
     ("transfer:texts.csv", "texts.csv", {}), ("retrieval:folder", "folder/corpus.jsonl", {}),
 ]

@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,10 @@ import yaml
 from clirun import cli, fails, place  # noqa: F401
 from plans import SHORT, here, jobs_of, training, write  # noqa: F401
 
+from stsbench.encoders.options import EncoderOptions
 from stsbench.errors import StsbenchError
 from stsbench.extensions.jobs.expand import DEEPEST, MOST_JOBS, _without_later, command_words, expand, job_count
-from stsbench.extensions.jobs.plan_file import read_plan
+from stsbench.extensions.jobs.plan_file import EvalGroup, read_plan
 from stsbench.extensions.jobs.pool import PROGRAM
 from stsbench.registry import names
 from stsbench.training.recipes.recipes import load_recipe
@@ -100,6 +102,13 @@ def test_recipes_without_later_sections_keep_their_digests():
     assert not {"matryoshka", "guide", "ranking"} & values.keys()
     nested = load_recipe("simcse", None, ["matryoshka.dims=[32, 8]"])
     assert "matryoshka" in _without_later(nested.model_dump(mode="json"))
+
+
+def test_every_option_of_an_encoder_is_a_key():
+    """But for those that all jobs share, or that would run a stranger's code."""
+    shared = {"model", "device", "offline", "trust_remote_code"}
+    declared = {entry.name for entry in fields(EncoderOptions)} - shared
+    assert declared <= EvalGroup.model_fields.keys() and not {"trust_remote_code", "offline"} & EvalGroup.model_fields.keys()
 
 
 # A line a group: what it says, and the digest that its job has had since there are plans.

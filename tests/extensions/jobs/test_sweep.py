@@ -25,6 +25,7 @@ from stsbench.extensions.jobs.plan_file import Defaults, TrainGroup
 from stsbench.extensions.jobs.pool import LocalPool
 from stsbench.extensions.jobs.space import Space, Study, Trial, read_space, space_of_grid
 from stsbench.extensions.jobs.sweep import FAILURES, Sweep, _claim, _Feed, check_selection, sweep
+from stsbench.extensions.jobs.trials import plan_search
 from stsbench.training.recipes.recipes import find_recipe
 from stsbench.training.runs.finish import stored_facts, trained_as
 
@@ -220,6 +221,14 @@ def test_trials_without_a_score_are_refused_before_the_first(here):
         check_selection(search(chosen.space, **{"selection.by": "none"}))
 
 
+def test_seeds_are_counted_up_from_the_first():
+    names = ("recipe", "backbone", "data", "labelled", "max_steps", "device", "dtype", "data_dir")
+    options = {**dict.fromkeys(names), "sets": (), "sample": True, "offline": False}
+    for count, seeds in ((1, [42]), (3, [42, 43, 44])):
+        made = plan_search("simcse", None, ["training.learning_rate=1e-5,1e-4"], None, None, count, 42, False, options)
+        assert [*made.group.seeds] == seeds
+
+
 def test_the_paper_s_grid_is_there_by_name():
     space = read_space("simcse", "table-a1")
     assert len(list(space.grid())) == 12 and space.finite
@@ -265,6 +274,13 @@ def test_another_search_is_refused_by_what_differs(here):
     _claim(chosen)
     Path("text.txt").write_text("One sentence.\nAnother one.\n", "utf-8")
     with pytest.raises(StsbenchError, match=r"out holds another search: content.text.txt was "):
+        _claim(search(GRID))
+
+
+def test_trials_of_an_older_version_are_not_replaced(here):
+    Path("out").mkdir()
+    Path("out/trials.json").write_text('{"study": "simcse-0123456789", "trials": []}', "utf-8")
+    with pytest.raises(StsbenchError, match="is of another search, or of an older version's"):
         _claim(search(GRID))
 
 

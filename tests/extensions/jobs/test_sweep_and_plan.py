@@ -12,7 +12,7 @@ from clirun import cli
 from plans import SHORT, here, start, training, write
 
 import stsbench
-from stsbench.errors import StsbenchError
+from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.extensions.jobs import plan_run
 from stsbench.extensions.jobs.pool import LocalPool
 from stsbench.extensions.jobs.trials import figure
@@ -87,6 +87,13 @@ def test_a_plan_is_run_once(here, quick, cli, capsys):
     assert stsbench.run_plan(plan, dry_run=True).rows == []
 
 
+def test_a_job_that_fails_is_a_warning(here, quick):
+    Path("text.txt").write_text("one\n", "utf-8")
+    with pytest.warns(StsbenchWarning, match="^failed: small-1: "):
+        done = stsbench.run_plan({"output": "out", "defaults": SHORT, "train": {"small": training()}})
+    assert list(done.failures) == ["small-1"] and "text.txt" in done.failures["small-1"]
+
+
 def write_trials(folder, trials, by="sts-b dev"):
     rows = [{"number": i, "state": "complete" if score else "fail", "values": values, "score": score,
              "seeds": {"42": score} if score else {}, "runs": []} for i, (values, score) in enumerate(trials)]
@@ -120,3 +127,12 @@ def test_anything_else_is_points_over_each_key(tmp_path):
     assert [list(panel.lines[0].get_xdata()) for panel in panels] == [[1e-6, 1e-4], [1, 0], [1, 2]]
     assert all(list(panel.lines[0].get_ydata()) == [60.0, 65.0] for panel in panels)
     assert [each.get_text() for each in panels[1].get_xticklabels()] == ["null", "cls"]
+
+
+def test_the_command_and_the_function_draw_it(tmp_path, cli, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_trials(tmp_path, [({"rate": i}, 70.0 + i) for i in range(3)])
+    assert cli("plot", "sweep", tmp_path)[0] == 0
+    stsbench.plot("sweep", tmp_path, output="by-function")
+    for kind in ("png", "svg"):
+        assert Path(f"sweep.{kind}").read_bytes() == Path(f"by-function.{kind}").read_bytes()

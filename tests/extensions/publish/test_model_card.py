@@ -183,6 +183,19 @@ def test_the_page_prints_the_interval_of_the_run(name, tmp_path):
     assert name != "none" or "100.00 to 100.00" not in page
 
 
+def test_what_is_beside_the_scores(tmp_path):
+    """An error is no percentage, and lower is better; rows of one item are counted once."""
+    rows = [f"the sun {i}\tthe moon {i % 7}\t{i % 6}" for i in range(30)] * 3
+    (tmp_path / "six.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n")
+    protocols = ["regression", f"sts:{tmp_path / 'six.tsv'}"]
+    done = evaluate(vectors, protocols=protocols, tasks=["STS-B", "six.tsv"], sample=True, resamples=0,
+                    output=tmp_path / "run", no_cache=True)
+    page = card(score_again(done.folder))
+    [row] = [row for row in done.rows if row.metric == "mse"]
+    assert "Not x 100: mse. Lower is better: mse." in page and f" {row.value:.3f} " in page
+    assert "90 rows of six.tsv are 30 different items" in page
+
+
 def test_a_prompt_is_told_in_full(rich, tmp_path):
     done = evaluate(str(rich[1]), sample=True, tasks=["STS-B"], device="cpu", output=tmp_path / "run", no_cache=True)
     page = card(score_again(done.folder))

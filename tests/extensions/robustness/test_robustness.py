@@ -19,6 +19,9 @@ from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.rescore import rescored
 from stsbench.evaluation.run_file import load_records, read_observations
 from stsbench.evaluation.schema import ITEM
+from stsbench.extensions.jobs.expand import expand
+from stsbench.extensions.jobs.plan_file import made_plan
+from stsbench.extensions.jobs.state import is_done
 from stsbench.extensions.robustness.rules import RULES, edited
 from stsbench.leaderboard.records.admission import expected
 from stsbench.metrics.bootstrap import resample_counts
@@ -269,6 +272,15 @@ def test_rows_that_repeat_change_no_score_and_no_count(own):
     [(path, stored)] = load_records(six.folder)
     assert rescored(path, stored)[1] == record.scores
     assert ITEM not in read_observations(once.folder, once.records[0]).arrays
+
+
+def test_an_evaluation_is_done_until_the_file_changes(own):
+    plan = made_plan({"output": "out", "eval": {"own": {"model": MODEL, "protocols": [f"{own}once.tsv"]}}}, "plan.yaml")
+    [job], out, path = expand(plan, "plan.yaml"), Path("out"), Path("once.tsv")
+    evaluate(MODEL, protocol=f"{own}once.tsv", output=job.folder(out), sample=True)
+    assert is_done(job, out)
+    path.write_text(path.read_text().replace("number 3", "number three"))
+    assert not is_done(job, out)
 
 
 def test_what_the_catalogs_set_decides_is_known_to_the_board():

@@ -7,13 +7,15 @@ import logging
 import traceback
 from pathlib import Path
 
+import numpy as np
 import pytest
 from clirun import cli, evaluate, fails, place, record  # noqa: F401
 from embedding_server import changed, closed, hashed, quick, server, serving, status, when  # noqa: F401 - fixtures
 
 import stsbench
 from stsbench import load_encoder
-from stsbench.errors import EncoderError
+from stsbench.errors import EncoderError, StsbenchWarning
+from stsbench.registry import names
 
 pytest.importorskip("openai")
 
@@ -49,6 +51,15 @@ def test_scores_are_those_of_the_same_vectors(server, evaluate):
         assert code == 0 and len(other.asked) == 6 and len(server.asked) == before
     assert "0 tokens, those of 6 answers not counted by the server;" in err
     assert record("again")["encoder"] == made["encoder"] and record("again")["provenance"]["server"]["requests"] == 6
+    code, _, err = evaluate("openai:hash", "--base-url", server.url, "--processes", "2", "--output", "third")
+    assert code == 1 and "leave --processes and --devices out" in err
+
+
+def test_a_change_half_way_is_one_line_and_no_record(server, evaluate):
+    server.model = lambda texts: hashed(texts, "" if len(server.asked) < 8 else "other")
+    outcome = evaluate("openai:hash", "--base-url", server.url, "--requests", "1")
+    fails(outcome, "gives another vector for a text of the probe")
+    assert f"openai:hash: {len(server.asked)} requests" in outcome[2]  # paid for all the same
 
 
 def test_fields_and_prompts_are_in_the_record_and_said(server, evaluate, monkeypatch):
@@ -65,6 +76,18 @@ def test_fields_and_prompts_are_in_the_record_and_said(server, evaluate, monkeyp
     assert made["encoder"]["spec"]["options"]["extra_body"] == fields
     assert made["provenance"]["server"]["model"] == "another:22m" and made["provenance"]["server"]["base_url"] == server.url
     assert made["provenance"]["prompts"] == {"text": "classification: "}
+
+
+def test_a_text_that_a_server_fails_at_costs_its_task_alone(server, tmp_path):
+    for name, word in (("good", "kettle"), ("bad", "bridge")):
+        rows = "".join(f"a {word} {i},the {word} {i * i},{i}\n" for i in range(9))
+        (tmp_path / f"{name}.csv").write_text(f"sentence1,sentence2,score\n{rows}", "utf-8")
+    server.always = when(lambda body: "the bridge 49" in body["input"], status(500, "cannot encode NaN"))
+    with pytest.warns(StsbenchWarning):
+        made = stsbench.evaluate("openai:hash", base_url=server.url, resamples=0, no_cache=True,
+                                 protocols=[f"sts:{tmp_path / 'good.csv'}", f"sts:{tmp_path / 'bad.csv'}"])
+    [why] = made.failures.values()
+    assert "500: cannot encode NaN" in why and why.endswith("the text, of 13 characters: 'the bridge 49'") and made.rows
 
 
 # The key
@@ -100,8 +123,10 @@ def test_the_key_is_sent_and_written_nowhere(server, secret, evaluate, tmp_path,
     assert without_secret(tmp_path, out, err)
 
 
-@pytest.mark.parametrize("spoil", [echoing(401), echoing(302), closed, changed(lambda answer: {"error": SECRET * 20})],
-                         ids=range(4))
+@pytest.mark.parametrize("spoil", [
+    echoing(401), echoing(500), echoing(302), closed, changed(lambda answer: {"error": SECRET * 20}),
+    changed(lambda answer: answer.update(data=[{"index": SECRET}])),
+], ids=range(6))
 def test_the_key_is_in_no_message_and_no_traceback(server, secret, evaluate, tmp_path, own_handlers, spoil, capsys):
     server.always = spoil
     line = fails(evaluate("openai:hash", "--base-url", server.url), server.url)
@@ -122,8 +147,11 @@ def test_a_task_that_fails_later_keeps_it_too(server, secret, evaluate, tmp_path
 
 
 def test_a_key_in_the_address_is_refused_unrepeated(secret, evaluate, tmp_path, monkeypatch):
-    for url in (f"http://user:{SECRET}@127.0.0.1:1/v1", f"http://127.0.0.1:1/v1?key={SECRET}", f"http://127.0.0.1:1/v1#{SECRET}",
-                f"http://127.0.0.1:1/{SECRET}/v1", f"http://127.0.0.1:{SECRET}/v1", f"//me:{SECRET}@host/v1"):
+    for url in (
+        f"http://{SECRET}@127.0.0.1:1/v1", f"http://user:{SECRET}@127.0.0.1:1/v1", f"http://127.0.0.1:1/v1?key={SECRET}",
+        f"http://127.0.0.1:1/v1#{SECRET}", f"http://127.0.0.1:1/{SECRET}/v1", f"http://127.0.0.1:{SECRET}/v1",
+        f"user:{SECRET}@127.0.0.1:80/v1", f"//me:{SECRET}@host/v1", f"ftp://me:{SECRET}@host",
+    ):
         assert without_secret(tmp_path, fails(evaluate("openai:hash", "--base-url", url), "--base-url"))
     monkeypatch.setenv("OPENAI_BASE_URL", url)
     assert without_secret(tmp_path, fails(evaluate("openai:hash"), "OPENAI_BASE_URL"))
@@ -157,3 +185,14 @@ def test_without_the_client_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "openai", None)
     with pytest.raises(EncoderError, match=r"openai:x needs the package openai: pip install 'stsbench\[server\]'"):
         load_encoder("openai:x")
+
+
+@pytest.mark.skipif("encode" not in names("stsbench.commands"), reason="stores of vectors are another extension")
+def test_a_store_says_what_it_took(server, cli, place):
+    Path("texts.txt").write_text("\n".join(f"line {i}" for i in range(70)), "utf-8")
+    words = ("encode", "--model", "openai:hash", "--base-url", server.url, "--input", "texts.txt", "--output", "store")
+    code, _, err = cli(*words)
+    assert code == 0 and f"openai:hash: {len(server.asked)} requests" in err
+    code, _, err = cli(*words)
+    assert code == 0 and "openai:hash: 6 requests" in err
+    np.testing.assert_array_equal(load_encoder("vectors:store").encode(["line 7"]), hashed(["line 7"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import sys
 from urllib.parse import quote
@@ -48,7 +49,7 @@ def test_no_proxy_for_this_machine(server, monkeypatch):
     assert load_encoder("openai:hash", base_url=server.url.replace("127.0.0.1", "localhost")).dimension == 24
 
 
-@pytest.mark.parametrize("variable", ["http_proxy", "ALL_PROXY"])
+@pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
 def test_a_proxy_is_used_and_named(server, monkeypatch, variable):
     """`server` is the proxy: what is asked of it is for api.example."""
     place = server.url.removeprefix("http://").removesuffix("/v1")
@@ -60,6 +61,9 @@ def test_a_proxy_is_used_and_named(server, monkeypatch, variable):
     server.always = status(400, "who is pass/word-of-his or pass%2Fword-of-his, somebody?")
     line = rf"by the proxy http://{place} of {variable} answered 400: who is \*\*\* or \*\*\*,"
     with pytest.raises(EncoderError, match=line):
+        encoder.encode(["a"])
+    server.always = status(407, "who?")
+    with pytest.raises(EncoderError, match=r"answered 407: who\?; NO_PROXY=api.example goes without it"):
         encoder.encode(["a"])
 
 
@@ -126,12 +130,19 @@ def test_short_words_are_keys_as_a_whole():
     assert without_secrets("abc", "abc") == without_secrets("abc", "") == "abc"
 
 
-@pytest.mark.parametrize("blanks", [290, 8170, 8180])
+@pytest.mark.parametrize("blanks", [0, 290, 8170, 8180])
 def test_a_key_at_the_end_of_what_is_read_is_hidden(server, monkeypatch, blanks):
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     said = " " * blanks + f"key {SECRET}" + " x" * 9000
-    for form, code in ((said, 400), (json.dumps(said), 200), (json.dumps({"error": said}), 400)):
+    for form, code in itertools.product((said, json.dumps(said), json.dumps({"error": said})), (400, 500, 200)):
         server.always = lambda handler, asked, form=form, code=code: handler.give(form.encode(), code)
         with pytest.raises(EncoderError) as caught:
             load_encoder("openai:hash", base_url=server.url)
         assert SECRET[:6] not in str(caught.value) and len(str(caught.value)) < 600
+
+
+def test_a_key_that_is_quoted_in_the_address_is_not_repeated(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    with pytest.raises(EncoderError, match="--base-url holds a user name, a password, a query or a key") as caught:
+        load_encoder("openai:hash", base_url=f"http://host/{quote(SECRET, safe='')}/v1")
+    assert WORD[:8] not in str(caught.value)

@@ -25,6 +25,7 @@ from embedding_server import (  # noqa: F401 - fixtures
     when,
 )
 
+from stsbench import load_encoder
 from stsbench.errors import EncoderError
 from stsbench.extensions.server import client
 from stsbench.extensions.server.client import BadAnswerError, HalfAnswerError, read_answer, retry_after
@@ -86,6 +87,7 @@ def test_nobody_asks_before_a_server_says(server, monkeypatch):
 @pytest.mark.parametrize(("spoil", "line", "asked"), [
     (status(400, "no such thing"), "answered 400: no such thing", 2),
     (status(401, "who?"), "answered 401: who?; the key is the variable OPENAI_API_KEY, which is not set", 1),
+    (status(429, "quota: insufficient_quota"), "answered 429: quota: insufficient_quota", 1),
     (status(429, retry_after="3600"), "it asks to wait 3,600 s", 1),
     (status(503, "\x1b[31mred\r\n\u202eline " + "x" * 1000), "answered 503: ", 12),
     (status(302, location="http://me:key=1@elsewhere.example/v1?key=1#2"),
@@ -93,6 +95,7 @@ def test_nobody_asks_before_a_server_says(server, monkeypatch):
     (closed, "closed the connection", 12),
     (lambda handler, body: handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + b"X-More: 1\r\n" * 20_000), "closed the connection",
      12),  # headers without an end
+    (lambda handler, body: handler.give(b"<html>"), "not JSON, or half of one (in 8 tries)", 12),
     (lambda handler, body: handler.give({"error": {"message": "asleep"}}), "without vectors: asleep", 2),
     (changed(lambda answer: [answer["data"].pop(), None][1]), "vectors for", 2),
     (changed(lambda answer: answer.update(more="x" * 3_000_000)), "bytes for", 2),
@@ -154,8 +157,15 @@ def test_a_slow_server_is_asked_again_and_not_for_ever(server, monkeypatch):
         assert time.monotonic() - began < 2
 
 
+def test_nobody_there_is_one_line_at_once():
+    with serving() as server:
+        url = server.url
+    with pytest.raises(EncoderError, match=r"cannot be reached .*: does the server run"):
+        load_encoder("openai:hash", base_url=url)
+
+
 @pytest.mark.parametrize(("most", "code", "said"), [
-    (8, 413, "batch size 32 > maximum allowed batch size 8"), (2, 500, "out of memory"),
+    (8, 413, "batch size 32 > maximum allowed batch size 8"), (2, 500, "out of memory"), (1, 422, "input must be a string"),
 ])
 def test_a_smaller_limit_of_texts_is_found(server, most, code, said):
     """From the probe on, whatever the words; it is not looked for again with every batch."""
@@ -215,8 +225,9 @@ def test_so_many_at_a_time_and_the_first_error_ends_all(server):
 
 @pytest.mark.parametrize("failing", [
     status(500, "failed to encode response: json: unsupported value: NaN"), half, status(403, "forbidden"),
-    status(413, "`inputs` must have less than 512 tokens. Given: 600"),
-], ids=range(4))
+    changed(lambda answer: [answer["data"].pop(), None][1]), status(500, "input is too large to process"),
+    status(413, "`inputs` must have less than 512 tokens. Given: 600"), status(400, "exceeds the context length"),
+], ids=range(7))
 def test_the_text_that_a_server_fails_at_is_named(server, failing):
     """Whatever it says, in a few tries, and no other one; a text as long as this is cut."""
     encoder = loaded(server, requests=1)
@@ -267,7 +278,7 @@ def test_another_model_than_was_asked_for_is_said(server):
     [line] = [note for note in encoder.notes if "its answers come from" in note]
     assert line.startswith("warning: openai:hash: ") and "all-minilm:22m" in line and line.isprintable()
     assert encoder.spent["model"].startswith("all-minilm:22m") and encoder.spent["system_fingerprint"] == "fp_1"
-    for name in ("hash:latest", None):
+    for name in ("hash", "hash:latest", "", None, 7):
         server.always = naming(name)
         encoder = loaded(server)
         assert not any("its answers come from" in note for note in encoder.notes)

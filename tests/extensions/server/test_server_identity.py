@@ -64,6 +64,7 @@ def test_a_model_is_known_again_at_any_address(server, relative):
 # the third: in float16 a model may move by as much as it differs from itself in float32
 @pytest.mark.parametrize(("noise", "other"), [
     (0.0, dict(relative=0.0, fixed=3e-4)), (5e-3, dict(relative=5e-3, fixed=5e-2)), (1e-6, dict(relative=1e-3, fixed=2e-3)),
+    (1e-6, dict(relative=1e-6, salt="other")),
 ])
 def test_another_model_is_another_one(server, noise, other):
     server.model = noisy(noise)
@@ -136,7 +137,24 @@ def test_cut_and_length_are_made_here_and_dimensions_there(server):
         loaded(server, truncate_dim=8)
 
 
+def test_a_prompt_stands_before_each_text(server):
+    encoder = loaded(server, prompt="query: ")
+    np.testing.assert_array_equal(encoder.encode(WORDS), hashed([f"query: {word}" for word in WORDS]))
+    np.testing.assert_array_equal(encoder.encode(WORDS, prompt="passage: "), hashed([f"passage: {word}" for word in WORDS]))
+    np.testing.assert_array_equal(encoder.encode(WORDS, prompt=""), hashed(WORDS))
+    assert encoder.for_role("query") is encoder and encoder.for_role(None, "").spec.prefix is None
+
+
 # The cache
+
+
+def test_what_is_cached_is_not_asked_for_again(server, tmp_path):
+    cache = EmbeddingCache(tmp_path / "cache")
+    first = encode_cached(loaded(server), WORDS, cache)
+    before = len(server.asked)
+    second = encode_cached(loaded(server), WORDS, cache)
+    np.testing.assert_array_equal(first.vectors, second.vectors)
+    assert len(server.asked) - before == 6 and {*server.texts[-47:]} == {*TEXTS, *BESIDE}
 
 
 def test_another_model_half_way_is_an_error_and_not_cached(server, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from stsbench.data.fetch.sources import load
 from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.extensions.stores.build import Pace
 from stsbench.extensions.stores.command import Clock, duration, neighbours
+from stsbench.extensions.stores.neighbours import distinct, read_lines
 from stsbench.extensions.stores.vectors import VectorStore
 
 pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
@@ -74,6 +76,28 @@ def test_neighbours(cli, lines):
     assert len(rows) == 8 and stsbench.neighbours(model, LINES, **asked).rows == rows
     said = json.loads(cli("neighbours", "--model", model, "--corpus", "stsb/test", "--sample", *words)[1])
     assert stsbench.neighbours(model, "stsb/test", sample=True, **asked).rows == said and "item" in said[0]
+
+
+def test_a_corpus_and_queries_are_read_as_any_file_of_texts(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text('id;text\n1;"A cat; asleep"\n2;Dogs  | wolves\n')
+    assert list(read_lines(path, None)) == distinct([], path) == ["A cat; asleep", "Dogs | wolves"]
+    assert read_lines(path, "id") == {"1": [2], "2": [3]}
+    with pytest.raises(StsbenchError, match="no column 'none'"):
+        read_lines(path, "none")
+
+
+def test_in_a_notebook_encode_counts_texts(monkeypatch, capsys, place):
+    monkeypatch.setattr("tqdm.auto.tqdm", __import__("tqdm").std.tqdm)
+    shell = type("ZMQInteractiveShell", (), {})()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    texts = ["A cat sleeps.", "Rain falls.", "Birds sing."]
+    stsbench.encode(lambda texts: [[len(text), 1] for text in texts], texts, "listed")
+    listed = capsys.readouterr().err
+    stsbench.encode(lambda texts: [[len(text), 1] for text in texts], iter(texts), "streamed", shard_size=2)
+    streamed = capsys.readouterr().err
+    assert "encoding: 100%" in listed and "3/3" in listed
+    assert "encoding: 3text" in streamed and streamed.count("\n") == 1
 
 
 CORPUS = ["a cat sleeps", "the dog runs", "a cat sleeps", "rain falls", "the old man reads", "birds sing"]
