@@ -5,8 +5,6 @@ MiniLM itself, and the scores that a page prints are compared. Commands that are
 of their own runs stand in `doc_blocks.BY_TEST`.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """A model folder that changes in place never gives the vectors that were cached before."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import random

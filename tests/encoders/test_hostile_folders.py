@@ -4,8 +4,6 @@ nothing hangs or fills the memory, and an error is one line that names the file.
 Run folders, plans and records are in tests/cli.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 import re

@@ -66,11 +66,10 @@ def test_every_entry_was_measured_by_committed_code_on_the_catalogs_data(records
 def test_every_record_scores_what_it_says(records):
     """Values only, and of each measurement one entry's in turn: `make board` computes all of them again."""
     measured = {}
-    for path in sorted(records):
-        measured.setdefault(path.name, []).append(path)
-    for turn, name in enumerate(measured):
-        path = measured[name][turn % len(measured[name])]
-        record = records[path]
+    for path, record in sorted(records.items()):
+        measured.setdefault((record.protocol.label, record.data.id), []).append(path)
+    for turn, paths in enumerate(measured.values()):
+        record = records[path := paths[turn % len(paths)]]
         settings = {**record.protocol.settings}
         if "resamples" in settings:
             settings["resamples"] = 0

@@ -1,7 +1,5 @@
 """What an encoder costs: the texts, the clock, the counts against transformers' own, and what a record keeps of it."""
 
-from __future__ import annotations
-
 import time
 from statistics import mean, median
 

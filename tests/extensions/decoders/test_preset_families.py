@@ -1,8 +1,6 @@
 """Presets that change a model's states, on other families than those of test_presets, and on layers on the disk: each text
 has its own vector."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

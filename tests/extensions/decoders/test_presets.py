@@ -1,7 +1,5 @@
 """Each preset against a plain loop of transformers' own model, one text at a time, written from the paper's description."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

@@ -1,8 +1,6 @@
 """What jobs read under one name stays what it was: results of other text, weights or development data do not meet in one
 folder, and an evaluation of a user's own data is done when its records are of what the files hold now."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Two ways to compute one encoder are equal: no cause is named, whatever the batches, the passes and the library are."""
 
-from __future__ import annotations
-
 import numpy as np
 import planted
 import pytest

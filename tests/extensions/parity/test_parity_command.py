@@ -1,7 +1,5 @@
 """The command says what the function says, ends by an exit code for CI, and writes JSON and a page."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

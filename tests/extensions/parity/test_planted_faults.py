@@ -1,7 +1,5 @@
 """Each planted fault is named, and nothing else; what no part of A explains is named by nothing."""
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Methods as losses of sentence-transformers' trainer: its weights after ten steps are those of our loop, bit for bit."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """sentence-transformers' trainer, stopped and resumed with a method's loss: the training that was not stopped."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle
