@@ -29,6 +29,8 @@ def lines(place):
 def test_equal_is_0_and_different_is_3(cli, tiny, lines):
     code, out, _ = cli("parity", tiny, tiny, "--a", CLS, "--b", CLS, "--texts", lines)
     assert code == 0 and "equal: on 4 distinct texts" in out
+    code, out, _ = cli("parity", tiny, tiny, "--a", CLS, "--b", MEAN, "--texts", lines)
+    assert code == 3 and "why: pooling is mean instead of cls" in out and "beyond float32's tolerance" in out
     code, out, _ = cli("parity", tiny, tiny, "--a", CLS, "--b", MEAN, "--texts", lines, "--no-why")
     assert code == 3 and "why" not in out
 
