@@ -5,8 +5,6 @@ MiniLM itself, and the scores that a page prints are compared. Commands that are
 of their own runs stand in `doc_blocks.BY_TEST`.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 
@@ -59,6 +57,7 @@ def test_the_page_runs_from_top_to_bottom(name, vectors, tiny, wide, cli, place,
     monkeypatch.setattr(sample, "BACKBONE", str(tiny))
     monkeypatch.setattr(find, "find_minilm", lambda: tiny)  # of trainings: what measures has another name for it
     monkeypatch.setattr(sample, "STEPS", 2)
+    monkeypatch.setattr(sample, "BATCH", 8)
     monkeypatch.setenv("STSBENCH_CACHE", str(vectors))
     # As if the working copy were committed: `leaderboard add` refuses what uncommitted code has measured.
     monkeypatch.setattr(provenance, "git_revision", lambda: "0" * 40)

@@ -1,7 +1,5 @@
 """What every kind of encoder does, ours and a plug-in's: what it reads, what it answers to other people's programs."""
 
-from __future__ import annotations
-
 import light_process
 import numpy as np
 import pandas

@@ -1,7 +1,5 @@
 """What a folder declares is honoured as sentence-transformers honours it, or refused in one line that names it."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys

@@ -1,7 +1,5 @@
 """Options beside a folder mean what the same arguments of sentence-transformers' encode mean, whoever runs the folder."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from model_folder_settings import KINDS

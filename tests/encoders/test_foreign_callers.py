@@ -1,7 +1,5 @@
 """An encoder in a SentenceTransformer's place: other people's programs get the same numbers of the same folder."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Models in memory: a transformers model with its tokenizer, a SentenceTransformer, an encoder of mteb."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import fields
 

@@ -4,8 +4,6 @@ nothing hangs or fills the memory, and an error is one line that names the file.
 Run folders, plans and records are in tests/cli.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 import re
@@ -100,7 +98,6 @@ VARIANTS = {
     "tokenizer outside": (set_in(TOKENIZER, tokenizer_file=f"{SECRET}.json"), "leads out"),
     "name of another": (set_in(CONFIG, _name_or_path=f"../{OUTSIDE}/model"), None),
     "linked module": (linked_module, "1_Pooling"),
-    "tokenizer a pipe": (linked(WORDS, "pipe"), ""),
     "weights a pipe": (linked("model.safetensors", "pipe"), ""),
     "config without an end": (linked(CONFIG, "/dev/zero"), ""),
     "notes without an end": (linked("README.md", "/dev/zero"), None),
@@ -113,7 +110,6 @@ VARIANTS = {
     "layers beyond": (set_in(CONFIG, num_hidden_layers=HUGE), ""),
     "no heads": (set_in(CONFIG, num_attention_heads=0), ""),
     "layers inside": (set_in(CONFIG, text_config={"num_hidden_layers": 10**6}), "num_hidden_layers"),
-    "decoder's layers": (set_in(CONFIG, num_hidden_layers=10**9), "", "decoder", PLAIN),
     "layer types": (set_in(CONFIG, layer_types=["full_attention"] * 10**6), "", "decoder", PLAIN),
     "dense's width": (set_in("2_Dense/config.json", out_features=10**12), "", "library"),
     "pooling's width": (set_in("1_Pooling/config.json", embedding_dimension=10**12), None),

@@ -1,7 +1,5 @@
 """docs/how-to/adding-an-encoder.md works as it stands: its code blocks are an installed plug-in."""
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

@@ -1,7 +1,5 @@
 """Encoding with a model in training: the vectors of transformers itself, and nothing about the training is touched."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Encoders, post-processings and probes on a device that refuses the CPU's tensors: their numbers are the CPU's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Encoders made of another one: what is known of that one is behind each of them, also what nobody has thought of yet."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 

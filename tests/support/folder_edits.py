@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from code_folders import own_model, own_module
+from code_folders import own_module
 from model_folder_kinds import Kind
 from model_folder_settings import KINDS
 from model_folders import (
-    PROMPT,
     adapter,
     change,
     declare,
@@ -23,7 +22,6 @@ from model_folders import (
     read,
     tokenizer,
     transformer,
-    weights,
     write,
 )
 
@@ -57,10 +55,6 @@ NATIVE, DENSE = "normalize", "dense, then normalize"
 
 # Weights --------------------------------------------------------------------------------------------------------------
 
-edit("shards named by transformers_weights", "transformers_weights, sharded",
-     lambda folder: nudge(sorted(folder.glob("model-*.safetensors"))[-2]))
-
-
 @lambda make: edit("one number, size and times kept", NATIVE, make)
 def _(folder):
     path = folder / MODEL
@@ -73,19 +67,6 @@ def _(folder):
 @lambda make: edit("safetensors put beside a .bin", "weights as .bin", make)
 def _(folder):
     shutil.copy(transformer(folder.with_name("other"), seed=9) / MODEL, folder)
-
-
-@lambda make: edit("an index that names another shard", "sharded weights", make)
-def _(folder):
-    from safetensors.torch import load_file, save_file
-
-    index = read(folder / f"{MODEL}.index.json")
-    name = "encoder.layer.1.output.dense.bias"
-    bias = load_file(folder / index["weight_map"][name])[name]
-    save_file({name: bias + bias.argsort()}, folder / "new.safetensors", {"format": "pt"})
-    weights(folder / index["weight_map"][name], lambda tensors: {key: tensors[key] for key in tensors if key != name})
-    index["weight_map"][name] = "new.safetensors"
-    write(folder / f"{MODEL}.index.json", index)
 
 
 def _sharded_as_pictures(folder: Path) -> None:
@@ -115,16 +96,9 @@ def _base(folder: Path) -> Path:
     return folder.with_name(folder.name + "-base")
 
 
-def _another_base(folder: Path) -> None:
-    other = transformer(folder.with_name("another"), seed=12)
-    change(folder / "adapter_config.json", base_model_name_or_path=str(other))
-
-
 ADAPTER = "adapter_model.safetensors"
-edit("adapter alone: its alpha", "adapter alone", lambda folder: change(folder / "adapter_config.json", lora_alpha=40))
-ALONE = "adapter alone, with modules"
-edit("weights of an adapter's base", ALONE, lambda folder: nudge(_base(folder) / MODEL, "layer.1.output"))
-edit("another base", ALONE, _another_base)
+edit("weights of an adapter's base", "adapter alone, with modules",
+     lambda folder: nudge(_base(folder) / MODEL, "layer.1.output"))
 edit("adapter beside the model: config of a base elsewhere", "adapter beside the model, base elsewhere",
      lambda folder: change(_base(folder) / "config.json", hidden_act="relu"), refused=True)
 
@@ -142,43 +116,6 @@ edit("base of an adapter that is a link", Kind(_linked_adapter),
 edit("an adapter put beside modules", DENSE, lambda folder: adapter(folder, folder))
 edit("an adapter taken away", "adapter beside the model",
      lambda folder: ((folder / "adapter_config.json").unlink(), (folder / ADAPTER).unlink()))
-
-# Configs --------------------------------------------------------------------------------------------------------------
-
-
-def _transformers_weights(folder: Path) -> None:
-    shutil.copy(transformer(folder.with_name("other"), seed=9) / MODEL, folder / "other.safetensors")
-    change(folder / "config.json", transformers_weights="other.safetensors")
-
-
-edit("config: transformers_weights", NATIVE, _transformers_weights)
-edit("modules: another folder", NATIVE, lambda folder: (
-    write(folder / "5_Other" / "config.json", pooling("max")[1]), listed(folder, 1, path="5_Other")
-))
-edit("prompts", "default_prompt_name, in the library", lambda folder: change(
-    folder / "config_sentence_transformers.json", prompts={"sts": "blue fish : ", "other": PROMPT}
-))
-edit("truncate_dim: a new one", NATIVE,
-     lambda folder: write(folder / "config_sentence_transformers.json", {"truncate_dim": 5}))
-
-
-def _vocabulary(folder: Path) -> None:
-    """A BERT whose tokenizer is its vocab.txt."""
-    words = read(transformer(folder) / "tokenizer.json")["model"]["vocab"]
-    (folder / "tokenizer.json").unlink()
-    (folder / "vocab.txt").write_text("\n".join(sorted(words, key=words.__getitem__)) + "\n", "utf-8")
-    write(folder / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer", "do_lower_case": True})
-    declare(folder, pooling("mean"))
-
-
-@lambda make: edit("tokenizer: vocab.txt", Kind(_vocabulary), make)
-def _(folder):
-    path = folder / "vocab.txt"
-    words = path.read_text("utf-8").split("\n")
-    i, j = words.index("dog"), words.index("cat")
-    words[i], words[j] = "cat", "dog"
-    path.write_text("\n".join(words), "utf-8")
-
 
 # Links: a Hub cache is a folder of links, and a disk may hold a part elsewhere ----------------------------------------
 
@@ -209,12 +146,6 @@ edit("a module in a folder called checkpoint-7", Kind(_odd_folders), lambda fold
 TRUSTED = {"trust_remote_code": True}
 
 
-def _rewritten(folder: Path) -> None:
-    source = (folder / "mine.py").read_text("utf-8").replace("* 2.0", "* 5.0")
-    assert "5.0" in source
-    (folder / "mine.py").write_text(source, "utf-8")
-
-
 def _with_helper(folder: Path) -> None:
     own_module(folder)
     source = (folder / "mine.py").read_text("utf-8")
@@ -222,6 +153,5 @@ def _with_helper(folder: Path) -> None:
     (folder / "helper.py").write_text("FACTOR = 2.0\n", "utf-8")
 
 
-edit("code of a model", Kind(lambda folder: declare(own_model(folder), pooling("mean")), options=TRUSTED), _rewritten)
 edit("code that the code imports", Kind(_with_helper, options=TRUSTED),
      lambda folder: (folder / "helper.py").write_text("FACTOR = 7.0\n"))

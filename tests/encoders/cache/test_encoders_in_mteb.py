@@ -1,7 +1,5 @@
 """`load_encoder(...)` handed to mteb.evaluate: the scores of `to_mteb`, and those of the library's own model."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

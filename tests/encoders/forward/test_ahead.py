@@ -1,7 +1,5 @@
 """Texts are tokenised in a thread while a device computes: the vectors, the errors and the waits that come of it."""
 
-from __future__ import annotations
-
 import threading
 from types import SimpleNamespace
 

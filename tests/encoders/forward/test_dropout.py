@@ -7,19 +7,16 @@ from transformers import CONFIG_MAPPING, AutoModel, PretrainedConfig
 from stsbench.encoders.forward.model import NoDropoutError, dropout_rates, set_dropout
 
 SHAPE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
-KEYS = {"num_key_value_heads": 2}
 SEQ2SEQ = {
     "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
     "encoder_ffn_dim": 24, "decoder_ffn_dim": 24,
 }
 FAMILIES = {
-    "bert": SHAPE, "roberta": SHAPE, "mpnet": SHAPE, "deberta-v2": SHAPE, "nomic_bert": SHAPE, "fnet": SHAPE,
-    "albert": {**SHAPE, "embedding_size": 8}, "electra": {**SHAPE, "embedding_size": 8},
+    "bert": SHAPE, "deberta-v2": SHAPE, "fnet": SHAPE, "albert": {**SHAPE, "embedding_size": 8},
     "distilbert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24},
     "bart": SEQ2SEQ, "t5": {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2},
     "modernbert": {**SHAPE, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2},
-    "qwen3": {**SHAPE, **KEYS, "head_dim": 8}, "llama": {**SHAPE, **KEYS}, "mistral": {**SHAPE, **KEYS},
-    "phi": SHAPE, "gpt_neox": SHAPE,
+    "llama": {**SHAPE, "num_key_value_heads": 2}, "phi": SHAPE, "gpt_neox": SHAPE,
     "gpt2": {"n_embd": 16, "n_layer": 2, "n_head": 2, "bos_token_id": 1, "eos_token_id": 2},
     "xlnet": {"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 24},
 }

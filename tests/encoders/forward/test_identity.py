@@ -1,7 +1,5 @@
 """A fingerprint covers every file that is opened, whatever its name, whatever opens it, and whenever, and no README."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

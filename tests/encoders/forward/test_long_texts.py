@@ -1,7 +1,5 @@
 """Models that compute otherwise from some length on: the longest text of a batch must not decide for the others."""
 
-from __future__ import annotations
-
 import shutil
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The pooler mean_padded:N: transformers' own states of padded texts, the mean over all positions, in whoever reads it."""
 
-from __future__ import annotations
-
 import json
 import re
 

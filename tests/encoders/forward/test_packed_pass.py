@@ -1,7 +1,5 @@
 """The pass without padding, for every family that has one, against each text alone; and what it must not let through."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import threading

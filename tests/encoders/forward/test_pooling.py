@@ -1,7 +1,5 @@
 """Poolers against formulas written out, templates, and how texts are packed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

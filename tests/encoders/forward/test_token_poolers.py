@@ -1,7 +1,5 @@
 """The learned poolers text_cnn and mean_cnn: loops over tokens, a text at a time, against all of a padded batch at once."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import json

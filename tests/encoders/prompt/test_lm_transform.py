@@ -1,7 +1,5 @@
 """The masked-LM transform against transformers' own modules, and what it refuses."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from tiny_models import SHAPE, build, tokenizer

@@ -1,7 +1,5 @@
 """Prompted encoders at test: every field of Prompt against transformers run on one text at a time, and the full stop."""
 
-from __future__ import annotations
-
 import shutil
 from copy import deepcopy
 from dataclasses import fields, replace

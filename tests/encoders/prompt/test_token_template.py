@@ -1,7 +1,5 @@
 """Templates in tokens, and the template's mask at test: against the tokenizer's own reading of the filled text."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a model folder declares runs, or is refused by name: its own code, its tokenizer, its adapter's base, its files."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

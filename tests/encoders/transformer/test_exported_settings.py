@@ -1,7 +1,5 @@
 """stsbench.json, which a training writes beside a model: every field of it is checked."""
 
-from __future__ import annotations
-
 import copy
 import json
 

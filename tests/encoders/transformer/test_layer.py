@@ -1,7 +1,5 @@
 """--layer: which hidden state a pooler reads, counted as transformers counts them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

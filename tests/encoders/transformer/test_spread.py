@@ -1,7 +1,5 @@
 """A model that accelerate spreads: as far as one machine without a GPU has devices, the CPU's memory and the disk."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What an encoder costs: the texts, the clock, the counts against transformers' own, and what a record keeps of it."""
 
-from __future__ import annotations
-
 import time
 from statistics import mean, median
 
@@ -144,12 +142,6 @@ def test_a_record_keeps_it_and_nothing_else_changes(folder, tmp_path, monkeypatc
     cost = Cost.model_validate(record.provenance["cost"])
     assert cost.model_dump(exclude_none=True) == record.provenance["cost"]
     assert cost.first_vector_seconds > 0 and cost.parameters
-
-
-def test_words_have_the_same_vectors_with_and_without(tmp_path):
-    one, two = (run("lexical:token-set", tmp_path / name, cost=cost) for name, cost in (("a", False), ("b", True)))
-    assert one.rows == two.rows
-    assert [record.encoder.dimension for record in one.records] == [record.encoder.dimension for record in two.records]
 
 
 def test_an_encoder_that_fails_on_the_probe_is_measured_all_the_same(tmp_path):

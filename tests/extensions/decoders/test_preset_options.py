@@ -1,7 +1,5 @@
 """How a preset is spelled, what of it stands in a record, and what is refused in one line."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Each preset against a plain loop of transformers' own model, one text at a time, written from the paper's description."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np
@@ -13,7 +11,7 @@ from stsbench import load_encoder
 
 CLOSE = 1e-6
 BEHIND = ' means in one word:"'
-FOLDERS = [("llama", "bos"), ("llama", "none"), ("llama", "eos"), ("llama", "pieces"), ("opt", "both")]
+FOLDERS = [("llama", "bos"), ("llama", "none"), ("llama", "pieces"), ("opt", "both")]
 THOUGHT = 'After thinking step by step , this sentence : "'
 KNOWN = ("The essence of a sentence is often captured by its main subjects and actions, while descriptive terms provide "
          'additional but less central details. With this in mind , this sentence : "')
@@ -204,10 +202,10 @@ def test_a_preset_is_what_its_paper_describes(naive, family, ends, preset):
     assert np.abs(got - want).max() < CLOSE * max(1, np.abs(want).max())
 
 
-@pytest.mark.parametrize("family", ["llama", "opt"])
-@pytest.mark.parametrize(
-    "preset", ["prompteol", "token-prepending:exit=3,layer=-2", "contrastive:at=1,layer=-2", "llm2vec", "echo"]
-)
+@pytest.mark.parametrize(("family", "preset"), [
+    ("opt", "prompteol"), ("llama", "token-prepending:exit=3,layer=-2"), ("opt", "contrastive:at=1,layer=-2"),
+    ("llama", "llm2vec"), ("llama", "echo"),
+])
 def test_a_vector_does_not_depend_on_padding_or_on_other_texts(naive, tmp_path, family, preset):
     left = decoder_folder(tmp_path / "left", family, "bos", "left")
     folder, _ = naive(family, "bos")

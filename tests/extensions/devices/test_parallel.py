@@ -19,7 +19,7 @@ from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.encode import cache_key, encode_cached
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.roles import TextTask
-from stsbench.errors import EncoderError, StsbenchError, UsageError
+from stsbench.errors import EncoderError, StsbenchError
 from stsbench.evaluation import api
 from stsbench.evaluation.result import Result
 from stsbench.extensions.devices.options import DeviceOptions, chosen_devices
@@ -149,13 +149,6 @@ def test_what_one_process_has_to_compute():
 def test_devices(monkeypatch):
     import torch
 
-    for options, line in (
-        ({"devices": "cpu", "processes": 2}, "--devices and --processes exclude each other: --devices names one device a"),
-        ({"devices": "cpu", "device": "cpu"}, "--devices and --device exclude each other"),
-        ({"processes": 0}, "--processes must be at least 1, not 0"),
-    ):
-        with pytest.raises(UsageError, match=line):
-            stsbench.evaluate("lexical:token-set", sample=True, **options)
     for model in (len, Toy()):
         with pytest.raises(EncoderError, match="devices and processes need a model that each process can load by its name"):
             stsbench.evaluate(model, sample=True, processes=2)
@@ -211,8 +204,6 @@ def test_two_processes_give_one_run_with_the_same_scores(cli, place):
         assert code == 0, err
         scores.append([(row["task"], row["metric"], row["value"]) for row in json.loads(out)])
     assert scores[0] == scores[1] and sorted(path.name for path in place.glob("m*d*")) == ["measured", "measured-2"]
-    fitted = cli("eval", "--model", "lexical:tfidf", "--sample", "--processes", "2", "--output", "run")
-    fails(fitted, "is fitted on each set")
 
 
 SCRIPT = """

@@ -1,7 +1,5 @@
 """`stsbench run` and `sweep` as commands: what they print; the plan of the board's own trainings."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import sys

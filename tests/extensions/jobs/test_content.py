@@ -1,8 +1,6 @@
 """What jobs read under one name stays what it was: results of other text, weights or development data do not meet in one
 folder, and an evaluation of a user's own data is done when its records are of what the files hold now."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -168,15 +166,13 @@ def test_how_often_a_checkpoint_is_written_makes_no_other_job_and_no_other_searc
     assert one.id == other.id and "checkpoint_minutes=1" in other.words and "checkpoint_minutes=1" not in one.words
 
 
-@pytest.mark.parametrize(("kind", "column", "rows"), [
-    ("sts", "score", ["a cat runs .\tthe cat runs .\t4.5", "the red park\ta blue park\t2.0", "a dog\tfood\t0.5"]),
-    ("pairs", "label", ["a cat runs .\tthe cat runs .\t1", "the red park\ta blue park\t0", "a dog\tfood\t1"]),
-])
-def test_own_pairs_are_known_by_their_content(tmp_path, kind, column, rows):
-    for name, lines in (("a.tsv", rows), ("b.tsv", rows), ("c.tsv", rows[1:])):
-        (tmp_path / name).write_text("\n".join([f"sentence1\tsentence2\t{column}", *lines, ""]), "utf-8")
-    one, again, other = (dev_digests(f"{kind}:{tmp_path / name}", Defaults()) for name in ("a.tsv", "b.tsv", "c.tsv"))
-    assert [*one.values()] == [*again.values()] != [*other.values()] and [*one] == [f"{kind}:{tmp_path / 'a.tsv'}"]
+def test_own_pairs_are_known_by_their_content(tmp_path):
+    rows = ["a cat runs .\tthe cat runs .\t1", "the red park\ta blue park\t0", "a dog\tfood\t1"]
+    for kind, column in (("sts", "score"), ("pairs", "label")):
+        for name, lines in (("a.tsv", rows), ("b.tsv", rows), ("c.tsv", rows[1:])):
+            (tmp_path / name).write_text("\n".join([f"sentence1\tsentence2\t{column}", *lines, ""]), "utf-8")
+        one, again, other = (dev_digests(f"{kind}:{tmp_path / name}", Defaults()) for name in ("a.tsv", "b.tsv", "c.tsv"))
+        assert [*one.values()] == [*again.values()] != [*other.values()] and [*one] == [f"{kind}:{tmp_path / 'a.tsv'}"]
 
 
 def test_where_a_text_may_lie(tmp_path, monkeypatch):
@@ -206,7 +202,6 @@ TABLES = {
 COLUMNS = {"columns": "sentence1=left,sentence2=right,score=value"}
 EACH = [  # the protocols of one evaluation, the file that changes, further keys of the group
     ("sts:mean:scored.tsv", "scored.tsv", {}), ("sts:odd.tsv", "odd.tsv", COLUMNS),
-    ("sts:scored.tsv,pairs:labels.csv", "labels.csv", {}), ("sts:mean,sts:scored.tsv", "scored.tsv", {}),
     ("sts:scored.tsv,sts", "scored.tsv", {"tasks": ["scored.tsv", "STS-B"]}),
     ("sts:scored.tsv", "scored.tsv", {"text": "raw"}),
     ("pairs:labels.csv", "labels.csv", {"set": {"pairs.positive": "1"}}), ("triplets:triplets.csv", "triplets.csv", {}),

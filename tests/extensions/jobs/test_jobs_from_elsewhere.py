@@ -1,8 +1,6 @@
 """A plan, a space or a sweep's folder from elsewhere is data: nothing that it names is imported or run, nothing outside is
 read, nothing hangs or fills the memory, and an error is one line."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

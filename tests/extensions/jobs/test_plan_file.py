@@ -1,8 +1,6 @@
 """A plan file: what it may say, which jobs it stands for and how many. It may be somebody else's: code that it names is run
 only where the command names it, and its jobs import nothing from the working folder."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """A plan of tiny trainings: each job once, whatever is killed and however many work on it; nothing twice."""
 
-from __future__ import annotations
-
 import fcntl
 import random
 import threading

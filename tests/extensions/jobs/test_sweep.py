@@ -1,8 +1,6 @@
 """A sweep: every trial once, the best as a recipe that says so. What it found is kept, a folder belongs to one search, and
 a search that fails ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`stsbench.sweep` and `stsbench.run_plan`: what the commands do by the same words, the objects and pictures given."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`mteb:NAME` under our protocols gives what mteb.evaluate gives for the same model, prompts included."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("sentence_transformers")

@@ -1,7 +1,5 @@
 """Every model that mteb registers is an encoder or is refused by name; what is asked of one is honoured or refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
@@ -15,11 +13,7 @@ library = pytest.importorskip("sentence_transformers")
 from clirun import cli  # noqa: E402
 from code_folders import CODE, own_model, ran  # noqa: E402
 from model_folders import WIDTH, declare, nudge, pooling, transformer  # noqa: E402
-from registered_models import (  # noqa: E402
-    PROMPTS,
-    entry,
-    registered,
-)
+from registered_models import PROMPTS, entry, registered  # noqa: E402
 
 import stsbench  # noqa: E402
 from stsbench import load_encoder  # noqa: E402

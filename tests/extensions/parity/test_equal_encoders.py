@@ -1,11 +1,9 @@
 """Two ways to compute one encoder are equal: no cause is named, whatever the batches, the passes and the library are."""
 
-from __future__ import annotations
-
 import numpy as np
 import planted
 import pytest
-from model_folders import PROMPT, declare, dense, normalize, pooling, transformer
+from model_folders import PROMPT, declare, normalize, pooling, transformer
 from planted import Naive, bert
 from sentence_transformers import SentenceTransformer
 from tiny_decoders import decoder_folder
@@ -22,7 +20,7 @@ PROBE = [text for kind, group in TEXTS.items() for text in group[:2]]
 def homes(tmp_path_factory):
     root = tmp_path_factory.mktemp("equal")
     return {
-        "plain": bert(root / "plain"), "dense": bert(root / "dense", dense(10), normalize()),
+        "plain": bert(root / "plain"),
         "prompt": bert(root / "prompt", prompts={"query": PROMPT}, default_prompt_name="query"),
         "modernbert": declare(transformer(root / "modernbert", "modernbert"), pooling("mean"), normalize()),
         "llama": decoder_folder(root / "llama"),
@@ -49,18 +47,12 @@ def shuffled(folder):
 LLAMA = {"pooler": "last"}
 PAIRS = {
     "itself": lambda home, tmp: (home["plain"], home["plain"], {}),
-    "batches of 64 tokens": lambda home, tmp: (home["plain"], home["plain"], {"b_options": {"batch_tokens": 64}}),
     "varlen": lambda home, tmp: (home["plain"], home["plain"], {"b_options": {"attention": "varlen"}}),
-    "eager": lambda home, tmp: (home["plain"], home["plain"], {"b_options": {"attention": "eager"}}),
     "library": lambda home, tmp: (home["plain"], encode(home["plain"]), {}),
-    "library, object": lambda home, tmp: (home["plain"], SentenceTransformer(str(home["plain"]), device="cpu"), {}),
     "transformers alone": lambda home, tmp: (home["plain"], Naive(home["plain"]), {}),
     "another order": lambda home, tmp: (home["plain"], shuffled(home["plain"]), {}),
-    "dense": lambda home, tmp: (home["dense"], encode(home["dense"]), {}),
     "prompt": lambda home, tmp: (home["prompt"], encode(home["prompt"]), {}),
     "modernbert": lambda home, tmp: (home["modernbert"], encode(home["modernbert"]), {}),
-    "llama, eager": lambda home, tmp: (home["llama"], home["llama"], {
-        "a_options": LLAMA, "b_options": {**LLAMA, "attention": "eager"}}),
     "llama, pair in memory": lambda home, tmp: (home["llama"], load_encoder(
         (AutoModel.from_pretrained(home["llama"]), AutoTokenizer.from_pretrained(home["llama"])), **LLAMA),
         {"a_options": LLAMA}),

@@ -1,7 +1,5 @@
 """The command says what the function says, ends by an exit code for CI, and writes JSON and a page."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -12,7 +10,6 @@ from clirun import cli, place  # noqa: F401 - fixtures
 import stsbench
 from stsbench.errors import DegenerateError
 from stsbench.extensions.parity.measures import cosines, stretched, turned
-from stsbench.extensions.parity.texts import ProbeTexts
 
 CLS, MEAN = ("pooler=cls", "pooler=mean")
 
@@ -87,12 +84,6 @@ def test_distances():
     assert np.allclose(stretched(a, b)[:2], 1) and np.isinf(stretched(a, b)[2])
     tiny = np.array([[1.0, 0]]), np.array([[1.0, 1e-9]])
     assert 0 < 1 - cosines(*tiny)[0] <= 1e-15 or turned(*tiny)[0] == pytest.approx(1e-9)
-
-
-def test_texts_of_a_table_are_those_of_its_column(tmp_path):
-    table = tmp_path / "a.csv"
-    table.write_text('id;text\n1;"A cat, asleep; or not."\n2;Dogs | wolves.\n3;Dogs | wolves.\n')
-    assert ProbeTexts.load(table).texts == ("A cat, asleep; or not.", "Dogs | wolves.")
 
 
 def test_texts_for_which_b_refuses_are_left_without_a_vector():

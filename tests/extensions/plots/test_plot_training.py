@@ -1,8 +1,6 @@
 """Pictures of a training, of DiffAug's divergence and of losses by token: lines and bars are the logged numbers, stages
 follow one another, no text covers another."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Edits by rule: by hand what each one makes of a sentence and what it leaves alone; the same seed, the same texts."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`robustness`: against scikit-learn and loops; a user's paraphrases and scored pairs, whose rows may repeat."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

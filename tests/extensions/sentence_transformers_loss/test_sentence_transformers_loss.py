@@ -1,7 +1,5 @@
 """Methods as losses of sentence-transformers' trainer: its weights after ten steps are those of our loop, bit for bit."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
@@ -137,40 +135,6 @@ def test_settings_are_those_of_our_loop(place, tmp_path, monkeypatch):
         train(model, loss, trained.columns, **arguments)
         assert difference(loss, trained.ended) == 0.0
         assert difference(loss, plain.ended) > 1e-6  # the setting has an effect
-
-
-def plain_loop(model, loss, columns, clipped):
-    """The plainest loop there is, of torch alone. clipped: whose gradients."""
-    optimiser = torch.optim.AdamW(loss.parameters(), lr=1e-3, weight_decay=0.0, fused=True)
-    model.train()
-    torch.manual_seed(42 * 1_000_003)
-    for at in range(0, STEPS * SIZE, SIZE):
-        features = [model.preprocess(texts[at : at + SIZE]) for texts in columns.values()]
-        loss(features).backward()
-        torch.nn.utils.clip_grad_norm_(clipped.parameters(), 1.0)
-        optimiser.step()
-        optimiser.zero_grad()
-
-
-def test_the_trainer_clips_the_model_alone_and_our_loop_all_that_is_trained(place, tmp_path, monkeypatch):
-    """The one difference, of a method with weights of its own: traced by a plain loop that clips either."""
-    monkeypatch.chdir(tmp_path)
-    trained = our_loop(place, methods.SimCSE(), monkeypatch, "cls", clip=1.0)
-    ended = []
-    for clipped in ("loss", "model", "trainer"):
-        model = sentence_transformer(place, "cls")
-        loss = as_sentence_transformers_loss("simcse", model)
-        loss.method.load_state_dict(trained.began, strict=False)
-        if clipped == "trainer":
-            train(model, loss, trained.columns, max_grad_norm=1.0)
-        else:
-            plain_loop(model, loss, trained.columns, {"loss": loss, "model": model}[clipped])
-        ended.append((loss, {name: weight.detach() for name, weight in loss.method.named_parameters()}))
-    (of_all, _), (of_model, of_models), (of_trainer, _) = ended
-    assert difference(of_all, trained.ended) < 1e-6  # fused or not, AdamW rounds otherwise
-    assert difference(of_trainer, of_models) < 1e-6
-    assert difference(of_trainer, trained.ended) > 1e-3
-    assert of_model.method.head is not None
 
 
 def test_the_weights_are_the_model_s_own_and_each_is_trained_once(loaded):

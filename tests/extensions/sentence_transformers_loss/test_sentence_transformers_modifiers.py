@@ -1,7 +1,5 @@
 """What stands around a model's forward, or in its transformer, reaches a method's loss as it does the library's own."""
 
-from __future__ import annotations
-
 import functools
 import random
 import sys

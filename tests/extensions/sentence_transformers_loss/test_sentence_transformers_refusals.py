@@ -1,7 +1,5 @@
 """What cannot be a loss of sentence-transformers' trainer is one line: methods, models, columns, labels, processes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from foreign_trainer import TEXTS, features_of, loaded, place

@@ -1,7 +1,5 @@
 """`stsbench eval --model openai:NAME`: scores, what it took, and a key that stands nowhere."""
 
-from __future__ import annotations
-
 import json
 import logging
 import traceback

@@ -1,7 +1,5 @@
 """Where requests go, by way of which proxy, and that no message repeats a key."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import json

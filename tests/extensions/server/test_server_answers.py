@@ -1,7 +1,5 @@
 """openai:NAME against a server that spoils its answers: the right vectors, or one line."""
 
-from __future__ import annotations
-
 import base64
 import json
 import threading

@@ -1,7 +1,5 @@
 """Who a model behind a server is: the same although its last digits vary, and another one where it is another one."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

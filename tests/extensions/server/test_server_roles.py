@@ -1,7 +1,5 @@
 """Prompts and further fields of a request, by the role of the texts."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,8 +1,6 @@
 """`stsbench calibrate`: probabilities against scikit-learn's, thresholds against a loop and how often their intervals
 cover; a user's pairs that repeat count once, here and in `power`."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 from pathlib import Path
@@ -18,14 +16,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 import stsbench
 from stsbench import calibrate, evaluate, power
-from stsbench.extensions.statistics.calibrate import (
-    METHODS,
-    brier,
-    cross_fitted,
-    fit_curve,
-    reliability,
-    threshold_for,
-)
+from stsbench.extensions.statistics.calibrate import METHODS, brier, cross_fitted, fit_curve, reliability, threshold_for
 from stsbench.metrics.bootstrap import wilson
 
 

@@ -1,7 +1,5 @@
 """Choosing among runs: the joint test against the board's own, the front, the sentence, and costs of one machine alone."""
 
-from __future__ import annotations
-
 import json
 import xml.etree.ElementTree as ET
 

@@ -6,10 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from clirun import (  # noqa: F401
-    cli,
-    place,
-)
+from clirun import cli, place  # noqa: F401
 from scipy import stats
 from sts_runs import seed_run, two  # noqa: F401
 

@@ -1,7 +1,5 @@
 """The README's picture says what the table says, and stays valid XML whatever a row is called."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from xml.etree import ElementTree

@@ -4,7 +4,6 @@ import re
 from decimal import Decimal
 from fractions import Fraction
 
-import light_process
 import pytest
 import yaml
 from board_refusals import PAPER, TABLE, publication, yaml_folder
@@ -125,10 +124,3 @@ def test_a_file_of_one_table_is_read_as_its_rows():
     assert (row.id, row.scores, row.average, row.recomputed) == ("toy:1:1", (10.11, 20.22, None), 15.0, None)
     assert (row.best_of, row.runs, row.sd, row.heading.columns) == (5, 3, (0.1, None, 0.3), ("A", "B", "C"))
     assert row == find_row(" toy:1:1 ", folder) != find_row("toy:1:2", folder)
-
-
-def test_loading_needs_nothing_heavy():
-    code = ("import sys; from stsbench.leaderboard.records.publications import load_publications; load_publications(); "
-            "print(sorted({'torch', 'mteb', 'sklearn', 'matplotlib', 'transformers'} & set(sys.modules)))")
-    done = light_process.run(code)
-    assert done.stdout.strip() == "[]", done.stderr

@@ -11,10 +11,7 @@ from statistics import fmean, stdev
 
 import pytest
 from board_runs import read_once  # noqa: F401  fixture  # noqa: F401  fixture
-from clirun import (  # noqa: F401 - fixtures
-    cli,
-    place,
-)
+from clirun import cli, place  # noqa: F401 - fixtures
 from reproduced import ENTRIES, PUBLICATIONS, WITHOUT, YEARS, asked, copied, trained
 from run_edits import edit, rows_of, write_rows
 from shipped_recipes import recipe
