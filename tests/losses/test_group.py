@@ -43,9 +43,9 @@ def naive_pcl(views, peer, temperature, group_positive, reduce):
     return total if peer is None else total + divergence(views, peer, peer, views) + divergence(views, views, peer, peer)
 
 
-@pytest.mark.parametrize("group_positive", ["bce_of_softmax", "bce"])
-@pytest.mark.parametrize("reduce", ["element", "row"])
-@pytest.mark.parametrize(("count", "with_peer"), [(2, True), (4, True), (3, False)])
+@pytest.mark.parametrize(("count", "with_peer", "group_positive", "reduce"), [
+    (2, True, "bce", "element"), (4, True, "bce_of_softmax", "row"), (4, True, "bce_of_softmax", "element"),
+    (3, False, "bce", "element")])
 def test_value_and_gradients_are_the_loops(group_positive, reduce, count, with_peer):
     inputs = list(torch.randn(8, 5, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64))
     inputs = [view.requires_grad_() for view in inputs[: count * (1 + with_peer)]]

@@ -50,8 +50,9 @@ KINDS = [(0, {}), (2, {}), (2, {"masked": "zero"}), (0, {"loss": "bce_of_softmax
          (2, {"masked": "zero", "loss": "bce_of_softmax"}), (0, {"diagonals": "by_guide"})]
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
-@pytest.mark.parametrize(("blocks", "kind"), KINDS, ids=str)
+@pytest.mark.parametrize(("rule", "blocks", "kind"), [
+    (RULES[(number + more) % len(RULES)], *kind) for number, kind in enumerate(KINDS) for more in (0, 2)
+], ids=str)
 def test_value_and_gradient_are_the_loop_s(rule, blocks, kind):
     vectors, guides = drawn(1, 2 + blocks), guides_near(2, 2 + blocks)
     rule = {**rule, **kind}
@@ -187,8 +188,7 @@ def test_bfloat16_vectors_are_compared_in_float32():
     assert ours.dtype == torch.float32 and abs(ours - theirs) < 1e-4 * theirs.item()
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
-@pytest.mark.parametrize("blocks", [0, 2])
+@pytest.mark.parametrize(("rule", "blocks"), [(rule, 2 * (number % 2)) for number, rule in enumerate(RULES)], ids=str)
 def test_the_masked_share_is_counted(rule, blocks):
     guide, start = cosines(guides_near(4, 2 + blocks)), 2
     some = GuideCosines(

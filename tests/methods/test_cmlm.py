@@ -15,7 +15,6 @@ from transformers import AutoModelForMaskedLM
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.methods.cmlm.method import ConditionalMaskedLM
 from stsbench.methods.cmlm.options import ConditionalMaskedLMOptions
-from stsbench.methods.mlm.method import MaskedLM
 from stsbench.training.api.batch import IGNORED
 
 TEXTS = [
@@ -121,23 +120,6 @@ def test_the_loss_is_what_the_loops_compute_in_either_engine(folders, family, po
             assert term.count == len(losses) == method.counts(batch)[name] > 0 and term.weight == 1
             assert abs(term.value.item() - sum(losses) / len(losses)) < 1e-10
     assert method.inference().pooler == pooler and method.inference().model is method.backbone.model
-
-
-def test_without_vectors_it_is_plain_masked_lm_to_the_last_bit(folders):
-    folder = folders["bert"]
-    plain, rows = make(MaskedLM, folder, pooler="mean"), documents(folder, range(10))
-    method = make(ConditionalMaskedLM, folder, {"vectors": 0, "sentence": "same"}, pooler="mean")
-    batches = [batch_of(kind, rows, seed=4) for kind in (plain, method)]
-    assert torch.equal(batches[0].ids, batches[1].ids) and batches[1].views == 1
-    values = [kind(batch)["mlm"].value for kind, batch in zip((plain, method), batches, strict=True)]
-    assert values[0].item() == values[1].item()
-    for value in values:
-        value.backward()
-    weights = dict(plain.named_parameters())
-    assert weights.keys() == dict(method.named_parameters()).keys()
-    for name, weight in method.named_parameters():
-        assert torch.equal(weight.grad, weights[name].grad), name
-    assert plain.metrics() == method.metrics()
 
 
 def gradient(method, batch):

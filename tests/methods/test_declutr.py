@@ -11,7 +11,6 @@ from method_oracle import MemoryRows, _tokenizer, batch_of, logits, make, states
 from method_runs import cached_place, recipe_of, train
 from simcse_oracle import folder
 
-from stsbench.errors import DataError
 from stsbench.methods.declutr.method import DeCLUTR
 from stsbench.methods.declutr.options import DeCLUTROptions
 from stsbench.methods.declutr.spans import RandomDraws, least, sample_spans
@@ -73,7 +72,7 @@ def spans_of(pairs):
 
 
 @pytest.mark.parametrize("sampling", ["default", "subsuming", "adjacent"])
-@pytest.mark.parametrize(("anchors", "positives"), [(1, 1), (1, 3), (2, 2), (3, 1), (4, 2)])
+@pytest.mark.parametrize(("anchors", "positives"), [(1, 3), (2, 2), (4, 1)])
 def test_the_sampling_written_out_gives_the_same_spans_for_the_same_draws(sampling, anchors, positives):
     shape = {"anchors": anchors, "positives": positives, "l_min": 3, "l_max": 20, "sampling": sampling}
     options, draws = DeCLUTROptions(**shape), NotedDraws(np.random.default_rng(anchors))
@@ -205,17 +204,11 @@ def test_without_mlm_nothing_is_masked_and_without_contrast_there_are_no_positiv
     assert len(first) == len(second) == 2 * len(LENGTHS)
 
 
-def test_short_documents_are_dropped_and_counted_or_refused(tmp_path):
+def test_short_documents_are_dropped_and_counted(tmp_path):
     """2 anchors of less than 5 word pieces need 20."""
     long, short = " ".join(["cat"] * 20), " ".join(["dog"] * 19)
     for place in cached_place(tmp_path):
         (place / "short.txt").write_text("\n".join([long, short, f"{long} a", "a", *[f"{long} the"] * 5]) + "\n", "utf-8")
-        changes = {"data.file": str(place / "short.txt"), "data.lines_per_row": 1}
+        changes = {"data.file": str(place / "short.txt"), "data.lines_per_row": 1, "selection.by": "none"}
         _, log = train(recipe_of(place, "declutr", **changes), place / "run", place)
         assert log[0]["examples"] == 7
-        with pytest.raises(DataError):
-            train(recipe_of(place, "declutr", **changes, **{"options.short": "refuse"}), place / "refused", place)
-        (place / "short.txt").write_text(f"{short}\n{short}\n", "utf-8")
-        with pytest.raises(DataError):
-            train(recipe_of(place, "declutr", **changes), place / "refused", place)
-        assert not (place / "refused").exists()

@@ -7,9 +7,9 @@ import pytest
 import sentence_transformers.sentence_transformer.losses as library
 import torch
 from method_oracle import MemoryRows, batch_of, make, states, tokens
-from method_runs import StopAt, Stopped, cached_place, recipe_of, train
+from method_runs import cached_place, recipe_of, train
 from safetensors.torch import load_file
-from simcse_oracle import PLAIN, folder, same
+from simcse_oracle import PLAIN, cosine, folder, naive_teacher, same
 from sklearn import decomposition
 from torch import nn
 from torch.nn import functional
@@ -38,10 +38,6 @@ def ready(folder, **options):
     method = make(Distil, folder, options, pooler="mean")
     method.start_stage("main")
     return method
-
-
-def cosine(a, b):
-    return sum(x * y for x, y in zip(a, b, strict=True)) / (sum(x * x for x in a) * sum(y * y for y in b)) ** 0.5
 
 
 def naive_vectors(student, target, kind):
@@ -103,7 +99,7 @@ def means(folder, texts):
     return [state.mean(0).tolist() for state in states(folder, tokens(folder, texts))]
 
 
-def naive_teacher(folder, texts, pooler="cls"):
+def teacher_vectors(folder, texts, pooler="cls"):
     return load_encoder(str(folder), pooler=pooler).encode(texts).tolist()  # float32, as a teacher has them
 
 
@@ -111,7 +107,7 @@ def naive_teacher(folder, texts, pooler="cls"):
 def test_vectors_of_equal_width(folder, kind):
     method = ready(folder, teachers=[teacher(folder)], loss=kind)
     terms = method(batch_of(method, MemoryRows(folder, PLAIN), more_padding=3))
-    same(terms["vectors"].value, naive_vectors(means(folder, TEXTS), naive_teacher(folder, TEXTS), kind))
+    same(terms["vectors"].value, naive_vectors(means(folder, TEXTS), teacher_vectors(folder, TEXTS), kind))
     assert terms["vectors"].count == len(TEXTS) and terms.keys() == {"vectors"}
 
 
@@ -121,15 +117,8 @@ def test_vectors_of_equal_width(folder, kind):
 def test_rows_of_similarities_of_two_weighted_teachers(folder, objective, kind, t, tau):
     taught = {"teachers": [teacher(folder, weight=0.5), {**WORDS, "weight": 1.5}]}
     method = ready(folder, **taught, objective=objective, loss=kind, student_temperature=t, teacher_temperature=tau)
-    terms, vectors = method(batch_of(method, MemoryRows(folder, PLAIN), more_padding=3)), naive_teacher(folder, TEXTS)
-
-    def words(a, b):
-        one, other = set(a.lower().split()), set(b.lower().split())
-        return len(one & other) / math.sqrt(len(one) * len(other))
-
-    target = torch.tensor([[float(np.float32(0.25 * cosine(a, b) + 0.75 * words(one, other)))
-                            for b, other in zip(vectors, TEXTS, strict=True)]
-                           for a, one in zip(vectors, TEXTS, strict=True)], dtype=torch.float64)
+    terms = method(batch_of(method, MemoryRows(folder, PLAIN), more_padding=3))
+    target = naive_teacher(folder, TEXTS, TEXTS, "cls")
     student = torch.tensor(means(folder, TEXTS), dtype=torch.float64)
     expected = losses.distil(student, target, objective=objective, loss=kind, student_temperature=t, teacher_temperature=tau)
     assert terms[objective].value.item() == pytest.approx(expected.item(), rel=1e-8)
@@ -177,7 +166,7 @@ def test_pca_to_the_student_s_width_is_scikit_learn_s(folder, center):
     def joined(texts):
         blocks = []
         for pooler, weight in (("cls", 0.25), ("mean", 0.75)):
-            rows = np.asarray(naive_teacher(folder, texts, pooler))
+            rows = np.asarray(teacher_vectors(folder, texts, pooler))
             blocks.append(math.sqrt(weight) * rows / np.linalg.norm(rows, axis=1, keepdims=True))
         return np.concatenate(blocks, 1)
 
@@ -215,9 +204,3 @@ def test_pca_is_of_rows_drawn_by_the_seed_and_stored(place, tmp_path):
         assert weights["pca.components"].shape == (32, 64) and weights["pca.mean"].shape == (64,)
     assert not torch.equal(kept["one"][0], kept["other"][0]) and kept["one"][1] != kept["other"][1]
     assert torch.equal(load_trained(tmp_path / "one", device="cpu").pca.components, kept["one"][0])
-    recipe = recipe_of(place, "distil", **WIDE)  # broken off it goes on with the components that it had
-    with pytest.raises(Stopped):
-        train(recipe, tmp_path / "resumed", place, callback=StopAt(1))
-    train(recipe, tmp_path / "resumed", place, resume=True)
-    whole, resumed = stored(tmp_path / "one"), stored(tmp_path / "resumed")
-    assert whole.keys() == resumed.keys() and all(torch.equal(whole[key], resumed[key]) for key in whole)

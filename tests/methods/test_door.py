@@ -58,12 +58,14 @@ def test_options_of_no_method_are_refused():
         method_name(SimCSEOptions())
 
 
-def test_names_and_options_need_no_torch():
+def test_names_and_options_need_no_torch_and_losses_no_model_code():
     code = (
         "import sys, stsbench\n"
         "from stsbench.training.recipes.methods import method_name\n"
         "print(len({method_name(getattr(stsbench.methods, name).model_construct()) for name in stsbench.methods.__all__}))\n"
-        "print('torch' in sys.modules)\n"
+        "from stsbench import losses\n"
+        "print('torch' in sys.modules); losses.simcse; losses.triplet\n"
+        "print('torch' in sys.modules, 'transformers' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "24\nFalse\n", done.stderr
+    assert done.stdout == "24\nFalse\nTrue False\n", done.stderr

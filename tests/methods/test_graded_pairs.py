@@ -17,11 +17,6 @@ from stsbench.training.runs.request import TrainOptions
 __all__ = ["folder", "one_thread"]
 
 
-class Graded(MemoryRows):
-    def scores(self):
-        return [4.2, 0.0, 2.5]
-
-
 def test_scores_that_in_batch_negatives_cannot_use_or_without_an_order_are_found(folder):
     assert check_scores(AnglEOptions(), np.array([0.0, 1.0, 3.0]))[0] == 2
     assert check_scores(AnglEOptions(), np.array([1.0, 0.0])) is None
@@ -31,7 +26,7 @@ def test_scores_that_in_batch_negatives_cannot_use_or_without_an_order_are_found
     assert AnglEOptions(format="labelled", label_scores={"a": 0, "b": 2}, ibn_weight=0)
     texts, method = sentences(6, longest=9, seed=3), make(AnglE, folder)
     with pytest.raises(StsbenchError):  # of a foreign trainer, whose rows nobody looked at before
-        batch_of(method, Graded(folder, {"sentence1": texts[:3], "sentence2": texts[3:]}))
+        batch_of(method, MemoryRows(folder, {"sentence1": texts[:3], "sentence2": texts[3:]}, values=[4.2, 0, 2.5]))
     method.backbone.model.config.hidden_size = 33
     assert "33 numbers have no halves" in method.notes()[0]
 

@@ -8,6 +8,7 @@ docs/how-to/adding-a-method.md is.
 from __future__ import annotations
 
 import math
+import shutil
 import signal
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,18 +16,21 @@ from importlib.util import find_spec
 import howto_package
 import numpy as np
 import pytest
+import torch
 from disturbances import Meddling, disturbed
-from method_options import changes_of, effect
+from method_options import COMPARED, changes_of, effect
 from method_refusals import roles
-from method_runs import RUNS, TERMS, StopAt, Stopped, make_place, on_device, recipe_of, train
+from method_runs import RUNS, StopAt, Stopped, make_place, on_device, recipe_of, train
 from pretend_device import pretend_device
 from sentence_transformers import SentenceTransformer
 from shipped_recipes import METHODS
 from training_runs import log_of, one_thread, weights_of
+from transformers import AutoModel
 from two_processes import check_two_are_one, train_each
 
 from stsbench import registry
 from stsbench.encoders.load import load_encoder
+from stsbench.errors import StsbenchError
 from stsbench.training.engine.selection import live_encoder
 from stsbench.training.recipes.method_plan import load_plan
 from stsbench.training.recipes.recipes import load_recipe, recipe_names
@@ -34,15 +38,23 @@ from stsbench.training.runs.finish import load_trained
 
 __all__ = ["one_thread"]
 ALL = sorted({*METHODS, "plain-sbert"})
-NAMES = [*RUNS, *sorted({*ALL} - {method for method, _ in RUNS.values()})]
+METHOD_OF = {name: method for name, (method, _) in RUNS.items()}
+METHOD_OF |= {method: method for method in ALL if method not in METHOD_OF.values()}  # installed beside those here
 LONGER = {"training.max_steps": 4, "training.epochs": 9, "checkpoint_every": 3}
 DROPOUT = {"backbone.dropout": 0.1}
-VARIANTS = {"simcse-given", "rankcse-given", "distil-ranks", "diffaug-adapter", "sbert-triplet"}  # no state of their own
-SHARED = [name for name in NAMES if name not in VARIANTS]
+# Their terms are those of their own tests, and they have no state that another run of the method has not.
+VARIANTS = {"simcse-given", "rankcse-given", "distil-ranks", "distil-rows", "diffaug", "diffaug-adapter", "sbert-triplet",
+            "promptbert-ranked", "angle-triplets", "ct-in-batch", "tsdae-untied", "pcl", "diffcse"}
+NAMES = [name for name in METHOD_OF if name not in VARIANTS]
 # What a training of two processes has beside the gradients of test_terms.py: stages, labelled rows, chunks, teachers, a
 # queue, groups of rows, counters, several passes a step.
-TOGETHER = ["simcse", "simcse-semi", "simcse-chunked", "simcse-wrapped", "esimcse", "diffcse-rtd", "diffaug-lora", "consert",
-            "sbert", "ct", "sarcse", "pcl-clean", "distil-rows", "tsdae", "declutr", "angle", "whitenedcse", "plain-sbert"]
+TOGETHER = ["simcse-semi", "simcse-chunked", "simcse-wrapped", "esimcse", "diffcse-rtd", "diffaug-lora", "sbert", "ct",
+            "sarcse", "plain-sbert"]
+STAGES = {  # name -> stage -> the terms of its loss
+    "simcse-semi": {"sup": {"nli"}, "main": {"contrastive", "nli"}}, "sbert": {"nli": {"nli"}, "sts": {"sts"}},
+    "diffaug-lora": {"prefix": {"nli"}, "joint": {"contrastive", "nli"}},
+    "consert": {"joint": {"contrastive", "nli"}, "unsup": {"contrastive"}},
+}
 TEXTS = ["cat", "the man runs .", "a [MASK] dog with a guitar", "blue " * 30]
 STATISTICS = [f"projector.{norm}_norm.running_{kind}" for norm in ("inner", "outer") for kind in ("mean", "var")]
 # Of two processes each counts its own tokens and learns its own statistics.
@@ -119,7 +131,7 @@ def test_a_run_trains_every_stage_by_finite_losses(place, whole, name):
             logged.setdefault(line["stage"], set()).update(line["terms"])
             assert all(map(math.isfinite, (line["loss"], *line["terms"].values()))) and line["gradient_norm"] > 0
     assert list(logged) == list(load_plan(recipe_of(place, name)).stages)
-    assert name not in TERMS or logged == TERMS[name]
+    assert name not in STAGES or logged == STAGES[name]
 
 
 class Breaking(Meddling):
@@ -141,7 +153,7 @@ class Breaking(Meddling):
                 raise Stopped
 
 
-@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize("name", NAMES)
 def test_broken_off_in_every_stage_and_resumed_in_a_program_that_meddles_is_the_same_run(place, whole, tmp_path, name):
     """At first between two lines of the log, in later stages at their last step: it is done again from the checkpoint on."""
     recipe, run = recipe_of(place, name, **LONGER, **DROPOUT), tmp_path / "run"
@@ -169,10 +181,10 @@ def test_the_export_gives_every_reader_the_vectors_of_the_run(whole, name):
         assert np.abs(library.encode(TEXTS) - vectors).max() < 1e-5
 
 
-@pytest.mark.parametrize("method", ALL)
+@pytest.mark.parametrize("method", [method for method in ALL if COMPARED.get(method) != ()])
 def test_every_option_has_an_effect(place, tmp_path, method):
-    """On the loss of the first batch, its gradients, the rates or the tested encoder."""
-    names, seen, idle = [name for name in NAMES if RUNS.get(name, (name,))[0] == method], {}, {}
+    """On the loss of the first batch, its gradients, the rates or the tested encoder; where no loop says which."""
+    names, seen, idle = [name for name in METHOD_OF if METHOD_OF[name] == method], {}, {}
 
     def begins(name, changes, tested):
         if (key := (name, repr(changes), tested)) not in seen:
@@ -195,6 +207,38 @@ def test_every_option_has_an_effect(place, tmp_path, method):
     assert not idle
 
 
+READ = {  # name -> the setting that names a model, which a run reads beside its backbone
+    "diffcse-rtd": "options.generator", "simcse-wrapped": "guide.model", "tsdae-untied": "options.decoder",
+    "pcl": "options.peer.model", "infocse": "backbone.model",
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_model_that_has_changed_since_is_no_resumption(place, tmp_path, name):
+    """The path is the recipe's, and the weights are others: of infocse those of a Condenser head."""
+    other = shutil.copytree(place / "model", tmp_path / "other")
+    file = other / "model.safetensors"
+    if name == "infocse":
+        layers = AutoModel.from_pretrained(other).encoder.layer.state_dict()
+        file = other / "model.pt"
+        torch.save({f"c_head.{key}": value for key, value in layers.items()}, file)
+    more = {"options.head_init": "condenser"} if name == "infocse" else {}
+    recipe = recipe_of(place, name, **{READ[name]: str(other), **more})
+    before = file.read_bytes()
+    with pytest.raises(Stopped):
+        train(recipe, tmp_path / "run", place, callback=StopAt(2))
+    changed = bytearray(before)
+    if name == "infocse":
+        torch.save({f"c_head.{key}": value + 1 for key, value in layers.items()}, file)
+    else:
+        changed[-1] ^= 1
+        file.write_bytes(changed)
+    with pytest.raises(StsbenchError, match="is not what"):
+        train(recipe, tmp_path / "run", place, resume=True)
+    file.write_bytes(before)
+    train(recipe, tmp_path / "run", place, resume=True)
+
+
 @pytest.fixture(scope="module")
 def both(place):
     """name -> the folders of a run by one process and of the same by two, which share seven rows as four and three."""
@@ -214,17 +258,16 @@ def test_two_processes_train_what_one_trains(place, both, name):
     check_two_are_one(*both[name], place / "model", ITS_OWN.get(name, ()))
 
 
-@pytest.mark.parametrize("name", ["simcse", "diffaug-lora", "ct", "sarcse", "simcse-wrapped", "esimcse", "sbert", "declutr"])
+@pytest.mark.parametrize("name", ["diffaug-lora", "ct", "sarcse", "simcse-wrapped"])
 def test_a_run_on_a_device_that_refuses_the_cpu_s_tensors(place, tmp_path, monkeypatch, name):
-    """Broken off and resumed where the state of its optimiser or its own goes back to the device in another way. Each
-    method's loss there: test_terms.py."""
+    """Broken off and resumed: the state of its optimiser and its own go back to the device. Each method's loss there:
+    test_terms.py."""
     recipe = recipe_of(place, name)
     with pretend_device() as pretended:
         on_device(monkeypatch, pretended)
-        if resumed := name in ("simcse", "diffaug-lora", "ct", "sarcse"):
-            with pytest.raises(Stopped):
-                train(recipe, tmp_path / "run", place, callback=StopAt(2))
-        summary, log = train(recipe, tmp_path / "run", place, resume=resumed)
+        with pytest.raises(Stopped):
+            train(recipe, tmp_path / "run", place, callback=StopAt(2))
+        summary, log = train(recipe, tmp_path / "run", place, resume=True)
     assert all(steps == 2 for steps in summary["stages"].values())
     losses = [line["loss"] for line in log if line["kind"] == "train"]
     assert len(losses) == 2 * len(summary["stages"]) and np.isfinite(losses).all()

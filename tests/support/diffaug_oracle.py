@@ -8,33 +8,13 @@ from functools import cache
 from typing import Any
 
 import torch
-from promptbert_oracle import spaced_tokenizer
-from tiny_models import SHAPE, tokenizer
+from tiny_models import SHAPE
 from torch import Tensor
-from transformers import AutoTokenizer, BertConfig, BertModel, RobertaConfig, RobertaModel
+from transformers import AutoTokenizer
 
 HEADS, LAYERS, WIDTH = SHAPE["num_attention_heads"], SHAPE["num_hidden_layers"], SHAPE["hidden_size"]
 TEMPLATES = {"bert": "the man : {} means [MASK] .", "roberta": "the man : ' {} ' means [MASK]."}
 FIRST = {"bert": 0, "roberta": 2}  # the position of a text's first token
-
-
-def build(folder: Any, family: str) -> Any:
-    """A random model whose weights tell texts apart, and its tokenizer; RoBERTa's knows the blank before a word."""
-    torch.manual_seed(17)
-    tok = tokenizer("bert") if family == "bert" else spaced_tokenizer()
-    shape = {**SHAPE, "vocab_size": len(tok), "pad_token_id": tok.pad_token_id, "initializer_range": 0.3}
-    if family == "bert":
-        model = BertModel(BertConfig(**shape, max_position_embeddings=64), add_pooling_layer=False)
-    else:
-        config = RobertaConfig(**shape, max_position_embeddings=66, type_vocab_size=1)
-        model = RobertaModel(config, add_pooling_layer=False)
-    with torch.no_grad():
-        for weight in model.parameters():
-            if weight.ndim == 1:  # LayerNorm's weights and all biases
-                weight += 0.2 * torch.randn(len(weight))
-    model.save_pretrained(folder)
-    tok.save_pretrained(folder)
-    return folder
 
 
 @cache

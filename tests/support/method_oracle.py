@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -11,7 +13,7 @@ from tiny_models import SHAPE, tokenizer
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM
 from written_once import written_once
 
-from stsbench.training.api.batch import Shares
+from stsbench.training.api.batch import IGNORED, Shares
 from stsbench.training.modules.backbone import load_backbone
 from stsbench.training.rows.batches import to_batch
 
@@ -19,10 +21,11 @@ LIMIT = 10  # tokens
 
 
 class MemoryRows:
-    """Rows as a method sees them, over lists in memory. documents: the document of each sentence."""
+    """Rows as a method sees them, over lists in memory. documents: the document of each sentence; values: each row's class
+    number or score."""
 
-    def __init__(self, folder, texts, rows=None, documents=None):
-        self.folder, self.all, self.documents = folder, texts, documents
+    def __init__(self, folder, texts, rows=None, documents=None, values=None):
+        self.folder, self.all, self.documents, self.values = folder, texts, documents, values
         self.roles = tuple(texts)
         self.rows = list(range(len(texts[self.roles[0]]))) if rows is None else list(rows)
 
@@ -32,13 +35,18 @@ class MemoryRows:
     def ids(self, role):
         return [np.array(row, np.int32) for row in tokens(self.folder, self.texts(role))]
 
+    def labels(self):
+        return [self.values[row] for row in self.rows]
+
+    scores = labels
+
     def following(self, k):
         last = len(self.documents) - 1
         same = [row + k <= last and self.documents[row + k] == self.documents[row] for row in self.rows]
         return np.array([row + k if is_same else -1 for row, is_same in zip(self.rows, same, strict=True)])
 
     def at(self, rows):
-        return MemoryRows(self.folder, self.all, rows, self.documents)
+        return MemoryRows(self.folder, self.all, rows, self.documents, self.values)
 
 
 def tokens(folder, texts, limit=LIMIT):
@@ -93,16 +101,15 @@ def batch_of(method, rows, seed=0, more_padding=0):
     """The whole batch for one process. more_padding: columns of padding that no row needs."""
     views = method.views(rows, np.random.default_rng(seed))
     batch = to_batch(views, Shares((len(views.tokens[0]),)), method.backbone.tokenizer.pad_token_id, torch.device("cpu"))
-    if more_padding:
-        pad = method.backbone.tokenizer.pad_token_id
-        grow = torch.nn.functional.pad
-        batch.ids = grow(batch.ids, (0, more_padding), value=pad)
-        batch.mask = grow(batch.mask, (0, more_padding))
-        batch.extra = {
-            name: grow(values, (0, more_padding), value=-100 if name.endswith("labels") else pad)
-            for name, values in batch.extra.items()
-        }
-    return batch
+    return grown(method, batch, more_padding)
+
+
+def grown(method, batch, columns=3):
+    """The same rows with padding that none of them needs."""
+    pad, grow = method.backbone.tokenizer.pad_token_id, torch.nn.functional.pad
+    extra = {name: grow(values, (0, columns), value=IGNORED if name.endswith("labels") else pad)
+             for name, values in batch.extra.items()}
+    return replace(batch, ids=grow(batch.ids, (0, columns), value=pad), mask=grow(batch.mask, (0, columns)), extra=extra)
 
 
 def states(folder, ids):
@@ -122,3 +129,17 @@ def logits(folder, ids):
 def total(terms):
     """The loss of one process: its terms by their weights."""
     return sum(term.weight * term.value for term in terms.values())
+
+
+def naive_mlm(folder, batch):
+    """(mean of -log p, right guesses, count) over the labelled places, by AutoModelForMaskedLM, one text at a time."""
+    lost, right = [], 0
+    for row, wanted, real in zip(batch.extra.get("mlm_ids", batch.ids), batch.extra["mlm_labels"], batch.mask, strict=True):
+        length = int(real.sum())
+        (found,) = logits(folder, [row[:length].tolist()])
+        for position in np.flatnonzero(wanted[:length].numpy() != IGNORED):
+            scores, label = found[position].tolist(), int(wanted[position])
+            top = max(scores)
+            lost.append(math.log(sum(math.exp(score - top) for score in scores)) + top - scores[label])
+            right += scores.index(top) == label
+    return sum(lost) / len(lost), right, len(lost)

@@ -90,31 +90,6 @@ RUNS = {
 DIFFAUG = {"backbone.pooler": "mask", "options.template": TEMPLATE, "options.diagnose": 4, "labelled.file": "triplets",
            "labelled.batch_size": 4}
 RECIPES = {"declutr": "scaled", "sbert-triplet": "nli-bert-base"}
-PCL = {"contrastive", "contrastive_peer", "group", "group_peer", "cross", "symmetric"}
-A, NLI, RANKED = "contrastive", "nli", ("ranking", "consistency")
-# name -> stage -> the terms of its loss
-TERMS = {
-    "simcse": {"main": {A, "mlm"}}, "simcse-given": {"main": {A}}, "simcse-chunked": {"main": {A}},
-    "simcse-semi": {"sup": {NLI}, "main": {A, NLI}},
-    "mlm": {"main": {"mlm"}}, "esimcse": {"main": {A}}, "infocse": {"main": {A, "mlm"}}, "whitenedcse": {"main": {A}},
-    "pcl": {"main": PCL}, "pcl-clean": {"main": PCL},
-    "diffcse": {"main": {A, "conditional_mlm_next"}}, "diffcse-rtd": {"main": {A, "rtd"}},
-    "distil": {"main": {"vectors"}}, "distil-linear": {"main": {"vectors"}}, "distil-rows": {"main": {"similarities"}},
-    "distil-ranks": {"main": {"ranks"}},
-    "simcse-wrapped": {"main": {A, *RANKED, "masked"}},
-    "sarcse": {"main": {A, "reconstruction", "reconstruction_positive"}}, "promptbert": {"main": {A}},
-    "cosent": {"main": {"cosent"}}, "angle": {"main": {"in_batch", "cosent", "angle"}},
-    "angle-triplets": {"main": {"in_batch", "hard_negatives", "cosent", "angle"}},
-    "rankcse": {"main": {A, *RANKED}}, "rankcse-given": {"main": {A, *RANKED}}, "promptbert-ranked": {"main": {A, *RANKED}},
-    "promptbert-words": {"main": {A}}, "sncse": {"main": {A, "soft_negative"}},
-    "diffaug": {"prefix": {NLI}, "joint": {A, NLI}},
-    "diffaug-adapter": {"prefix": {NLI}, "joint": {A}}, "diffaug-lora": {"prefix": {NLI}, "joint": {A, NLI}},
-    "consert": {"joint": {A, NLI}, "unsup": {A}}, "sbert": {"nli": {"nli"}, "sts": {"sts"}},
-    "sbert-triplet": {"triplet": {"triplet"}}, "ct": {"main": {"tension"}}, "ct-in-batch": {"main": {"in_batch"}},
-    "mirror-bert": {"main": {A}}, "sg-opt": {"main": {A, "regulariser"}}, "declutr": {"main": {A, "mlm"}},
-    "cmlm": {"main": {"mlm", "mlm_back"}}, "is-bert": {"main": {"negative", "positive"}},
-    "tsdae": {"main": {"reconstruction"}}, "tsdae-untied": {"main": {"reconstruction"}},
-}
 
 
 class Stopped(Exception):  # noqa: N818

@@ -1,9 +1,8 @@
-"""PromptBERT once more from its description: tokens spelt by hand, a text and a position at a time, loops in float64."""
+"""PromptBERT once more from its description: a text and a position at a time, loops in float64."""
 
 from __future__ import annotations
 
 import math
-import re
 from functools import cache
 
 import tiny_models
@@ -96,16 +95,16 @@ def promptbert(folder, family=None, *, dropout=0.0, engine="auto", **options):
 
 
 @cache
-def _vocab(folder):
-    return PreTrainedTokenizerFast.from_pretrained(folder).get_vocab()
+def _tokenizer(folder):
+    return PreTrainedTokenizerFast.from_pretrained(folder)
 
 
 class Oracle:
     """The same weights, and what the method makes of texts with them. All weights may have gradients."""
 
     def __init__(self, folder, family, method):
-        self.family, self.options = family, method.options
-        self.vocab = _vocab(folder)
+        self.family, self.options, self.folder = family, method.options, folder
+        self.vocab = _tokenizer(folder).get_vocab()
         self.model = AutoModel.from_pretrained(folder, dtype=torch.float32, add_pooling_layer=False).double().eval()
         self.model.config._attn_implementation = "eager"
         stored = load_file(folder / "model.safetensors")
@@ -127,31 +126,8 @@ class Oracle:
         return self.vocab[MASK[self.family]]
 
     def spell(self, text):
-        """Token ids without special ones around them, by hand."""
-        found = []
-        for part in re.split(r"(\[MASK\]|\s*<mask>)", text):
-            if part.strip() == MASK[self.family]:
-                found.append(self.mask)
-            elif self.family == "bert":
-                found += [piece for word in re.findall(r"\w+|[^\w\s]", part.lower()) for piece in self.pieces(word)]
-            else:
-                parts = re.findall(r" ?[A-Za-z]+| ?[^\sA-Za-z]+|\s+(?!\S)|\s+", part)
-                found += [self.vocab.get(word.replace(" ", "Ġ"), self.vocab["[UNK]"]) for word in parts]
-        return found
-
-    def pieces(self, word):
-        """The longest piece that fits, then the longest of the rest; or the unknown token."""
-        found, start = [], 0
-        while start < len(word):
-            for stop in range(len(word), start, -1):
-                piece = ("##" if start else "") + word[start:stop]
-                if piece in self.vocab:
-                    found.append(self.vocab[piece])
-                    start = stop
-                    break
-            else:
-                return [self.vocab["[UNK]"]]
-        return found
+        """Token ids without special ones around them."""
+        return _tokenizer(self.folder)(text, add_special_tokens=False, truncation=False, padding=False)["input_ids"]
 
     def template(self, text):
         """Section 3: ([CLS] bs, es [SEP])."""

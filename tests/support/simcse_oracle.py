@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 
+import info_nce_oracle
+import numpy as np
 import pytest
+import torch
 from method_oracle import batch_of, make, masked_lm_folder, states, tokens
 from tiny_models import sentences
 
+from stsbench.encoders.load import load_encoder
 from stsbench.methods.simcse.method import SimCSE
 
 TEXTS = sentences(60, longest=9, seed=5)
@@ -41,21 +45,10 @@ def heads(vectors, dense):
 
 
 def naive_info_nce(queries, keys, negatives=(), temperature=0.05, similarity="cosine", alpha=1.0):
-    def likeness(a, b):
-        dot = sum(x * y for x, y in zip(a, b, strict=True))
-        return dot if similarity == "dot" else dot / (math.hypot(*a) * math.hypot(*b)) / temperature
-
-    losses = []
-    for i, query in enumerate(queries):
-        scores = [likeness(query, key) for key in keys]
-        weights = [1.0] * len(keys)
-        for block in negatives:
-            scores += [likeness(query, key) for key in block]
-            weights += [alpha if i == j else 1.0 for j in range(len(block))]
-        top = max(scores)
-        partition = sum(w * math.exp(score - top) for w, score in zip(weights, scores, strict=True))
-        losses.append(math.log(partition) + top - scores[i])
-    return sum(losses) / len(losses)
+    """The mean over lists of vectors."""
+    first, second, *blocks = (torch.tensor(rows, dtype=torch.float64) for rows in (queries, keys, *negatives))
+    options = {"temperature": temperature, "similarity": similarity, "alpha": alpha}
+    return info_nce_oracle.naive_info_nce(first, second, negatives=blocks, **options).mean().item()
 
 
 def cls(folder, texts, dense=None):
@@ -77,3 +70,20 @@ def count_passes(backbone):
 
     backbone.pooled = counted
     return calls
+
+
+def naive_teacher(folder, anchors, others, pooler):
+    """[i][j] a quarter of the encoder's cosine and three of the words', as float32 holds them."""
+    encoder = load_encoder(str(folder), pooler=pooler)
+    vectors = {text: encoder.encode([text])[0].tolist() for text in (*anchors, *others)}
+
+    def words(a, b):
+        one, other = set(a.lower().split()), set(b.lower().split())
+        return len(one & other) / math.sqrt(len(one) * len(other))
+
+    return torch.tensor([[float(np.float32(0.25 * cosine(vectors[a], vectors[b]) + 0.75 * words(a, b))) for b in others]
+                         for a in anchors], dtype=torch.float64)
+
+
+def cosine(a, b):
+    return sum(x * y for x, y in zip(a, b, strict=True)) / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))

@@ -10,7 +10,6 @@ from two_processes import shares_of
 
 from stsbench import losses
 from stsbench.methods.consert.augment import SLOTS
-from stsbench.training.api.batch import IGNORED
 from stsbench.training.recipes.methods import load_method
 from stsbench.training.rows.batches import to_batch
 
@@ -172,7 +171,6 @@ CASES = {
 STILL = {"generator_mode": "eval", "temperature": 0.5}  # its dropout would be another draw there
 ELSEWHERE = {
     "simcse, two encoders": ({"encoders": 2}, "cls"), "simcse, mlm": ({"view": "mlm", "rate": 0.3}, "cls"),
-    "simcse, crop": ({"view": "crop", "rate": 0.3, "head": "none"}, "last2"),
     "simcse, in place": ({"mlm_weight": 0.1, "mlm_in_place": True, "similarity": "dot"}, "cls"),
     "simcse, one mask": ({"fixed_dropout_mask": True}, "cls"),
     "simcse, embeddings": ({"head": "none"}, "first_last:embeddings"), "mlm, untied": ({"tied": False}, "cls"),
@@ -188,11 +186,10 @@ ELSEWHERE = {
     "ct, anchor": ({"k": 2, "negatives": "anchor"}, "mean"),
     "ct, cosine": ({"objective": "in-batch", "similarity": "cosine"}, "mean"),
     "sg-opt, max": ({**SGOPT, "objective": "sg", "layer_pooling": "max"}, "cls"),
-    "sg-opt, sum": ({**SGOPT, "objective": "opt2", "layer_pooling": "sum", "regulariser_weight": 0.0}, "cls"),
 }
 
 
-def method_and_batch(folder, case, split=None, rank=0, more_padding=0, device=CPU):
+def method_and_batch(folder, case, split=None, rank=0, device=CPU):
     """In float64, at its last stage. split: the rows of each process, None where there is one."""
     options, pooler, texts, *_ = CASES[case] if case in CASES else (*ELSEWHERE[case], MANY)
     if case == "distil":
@@ -208,10 +205,6 @@ def method_and_batch(folder, case, split=None, rank=0, more_padding=0, device=CP
     pad = method.backbone.tokenizer.pad_token_id
     batch = to_batch(read, shares_of(len(read.tokens[0]), split, rank), pad, device)
     batch.labelled_only = labelled
-    grow = torch.nn.functional.pad
-    batch.ids, batch.mask = grow(batch.ids, (0, more_padding), value=pad), grow(batch.mask, (0, more_padding))
-    batch.extra = {name: grow(values, (0, more_padding), value=IGNORED if name.endswith("labels") else pad)
-                   for name, values in batch.extra.items()}
     return method.to(device), batch
 
 

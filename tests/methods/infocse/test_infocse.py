@@ -5,15 +5,12 @@ from __future__ import annotations
 import copy
 import shutil
 
-import numpy as np
 import pytest
 import torch
 from method_oracle import MemoryRows, batch_of, make
-from method_runs import StopAt, Stopped, make_place, recipe_of, train
 from transformers import AutoModelForMaskedLM
 
 from stsbench.errors import StsbenchError
-from stsbench.methods.diffcse.method import DiffCSE
 from stsbench.methods.infocse.method import InfoCSE
 
 TEXTS = [
@@ -23,7 +20,6 @@ TEXTS = [
 # At temperature 0.05 normalised views without dropout leave a loss of 1e-9, which any loop would agree with.
 SMALL = {"frozen_layers": 1, "head_layers": 2, "mlm_weight": 0.3, "mlm_probability": 0.4, "temperature": 1.0}
 N = 5
-WITHOUT = {"mlm_weight": 0.0, "temperature": 1.0}
 
 
 def infocse(folder, *, dropout=0.0, pooler="cls", seed=1, **options):
@@ -94,24 +90,6 @@ def test_the_head_starts_at_random_with_the_encoders_dropout_and_the_lm_head_as_
     assert torch.equal(decoder, words) and decoder is not words and decoder.requires_grad
 
 
-@pytest.mark.parametrize("projector", ["batchnorm", "tanh"])
-def test_weight_0_is_simcse_with_that_head_to_the_last_bit(masked_lms, projector):
-    """DiffCSE without its detector is SimCSE behind the same projector: value and gradients, with dropout."""
-    folder, values, grads = masked_lms["bert"], [], []
-    for kind, options in ((InfoCSE, WITHOUT), (DiffCSE, {"rtd_weight": 0.0, "temperature": 1.0})):
-        method = make(kind, folder, {**options, "projector": projector}, dropout=0.3)
-        assert method.views(rows(folder), np.random.default_rng(0)).extra == {}
-        batch = batch_of(method, rows(folder))
-        torch.manual_seed(7)
-        terms = method(batch)
-        assert {*terms} == {"contrastive"} and method.counts(batch) == {}
-        terms["contrastive"].value.backward()
-        values.append(terms["contrastive"].value.item())
-        grads.append({name: weight.grad for name, weight in method.named_parameters()})
-    assert values[0] == values[1] and grads[0].keys() == grads[1].keys()
-    assert all(torch.equal(grads[0][name], grads[1][name]) for name in grads[0])
-
-
 def stored(folder, copy, layers=2):
     """A copy of the model with model.pt as Condenser's pre-training writes it, and the weights in it."""
     shutil.copytree(folder, copy)
@@ -134,43 +112,17 @@ class Planted:
         return print, ("unpickled",)
 
 
-@pytest.mark.parametrize(("content", "message"), [
-    ("three", "which holds 3: options.head_layers 2 must be as many"),
-    (b"no archive", "which cannot be read as weights alone"),
-    ({"c_head.0.weight": Planted()}, "which cannot be read as weights alone"),
-    ([1, 2], "which holds no weights by name"),
-    ({"other": torch.ones(2)}, "which holds 0: options.head_layers 2 must be as many"),
-    ({"c_head.0.a": torch.ones(2), "c_head.1.a": torch.ones(2)}, "which do not fit the encoder: Error"),
-    ({"c_head.0.a": 1, "c_head.1.a": 2}, "which do not fit the encoder"),
+@pytest.mark.parametrize("content", [
+    "three", b"no archive", {"c_head.0.weight": Planted()}, [1, 2], {"other": torch.ones(2)},
+    {"c_head.0.a": torch.ones(2), "c_head.1.a": torch.ones(2)}, {"c_head.0.a": 1, "c_head.1.a": 2},
 ])
-def test_a_file_that_holds_no_such_layers(masked_lms, tmp_path, capsys, content, message):
+def test_a_file_that_holds_no_such_layers(masked_lms, tmp_path, capsys, content):
     folder, _ = stored(masked_lms["bert"], tmp_path / "model", layers=3)
     # as it is it holds one layer more
     if isinstance(content, bytes):
         (folder / "model.pt").write_bytes(content)
     elif content != "three":
         torch.save(content, folder / "model.pt")
-    with pytest.raises(StsbenchError) as caught:
+    with pytest.raises(StsbenchError, match=r"^options\.head_init condenser reads the head's layers from "):
         infocse(folder, head_init="condenser")
-    assert str(caught.value).startswith("options.head_init condenser reads the head's layers from ")
-    assert message in str(caught.value) and "\n" not in str(caught.value)
     assert "unpickled" not in capsys.readouterr().out
-
-
-def test_a_run_goes_on_with_the_same_condenser_head_only(tmp_path):
-    place = make_place(tmp_path)
-    model = tmp_path / "condenser"
-    shutil.copytree(place / "model", model)
-    for seed in (5, 6):
-        head = infocse(place / "model", seed=seed).auxiliary.head.float().state_dict()
-        torch.save({f"c_head.{name}": value for name, value in head.items()}, tmp_path / f"{seed}.pt")
-    shutil.copy(tmp_path / "5.pt", model / "model.pt")
-    recipe = recipe_of(place, "infocse", **{
-        "backbone.model": str(model), "options.head_init": "condenser", "training.max_steps": 3})
-    with pytest.raises(Stopped):
-        train(recipe, tmp_path / "run", place, callback=StopAt(2))
-    shutil.copy(tmp_path / "6.pt", model / "model.pt")
-    with pytest.raises(StsbenchError):
-        train(recipe, tmp_path / "run", place, resume=True)
-    shutil.copy(tmp_path / "5.pt", model / "model.pt")
-    train(recipe, tmp_path / "run", place, resume=True)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import nli_files
 import numpy as np
 import pytest
 import torch
-import training_runs
 from isbert_oracle import TEXTS, isbert, local_vectors, terms
 from method_oracle import LIMIT, MemoryRows, batch_of, states, tokens
-from safetensors.torch import load_file
 
-import stsbench
 from stsbench.errors import StsbenchError
 
 
@@ -76,19 +72,3 @@ def test_a_batch_of_one_sentence_and_gathering_without_gradients_are_refused(enc
     method.gather_mode = "simcse"
     with pytest.raises(StsbenchError, match=r"^training\.gather simcse has no meaning for is-bert.*set exact or local$"):
         method(batch_of(method, rows(encoders["bert"])))
-
-
-def test_a_run_goes_on_with_its_own_cnn_and_takes_labelled_rows(encoders, tmp_path, monkeypatch):
-    """Forward passes of one step are weighted by their tokens."""
-    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
-    values = training_runs.settings(encoders["bert"], training_runs.make_text(tmp_path), **{
-        "training.max_steps": 2, "training.epsilon": 1e-3, "backbone.max_length": 12, "selection.by": "none",
-        "backbone.mean_cnn": {"kernels": [1, 3], "channels": 6}, "training.accumulate": 2})
-    stsbench.train("is-bert", output=tmp_path / "one", settings={**values, "options.padding": "states"}, device="cpu")
-    again = {**values, "backbone.model": str(tmp_path / "one"), "backbone.mean_cnn": None, "training.learning_rate": 1e-30}
-    stsbench.train("is-bert", output=tmp_path / "two", settings=again, device="cpu")
-    kept, first = (load_file(tmp_path / run / "best" / "1_MeanCNN" / "model.safetensors") for run in ("two", "one"))
-    assert all(torch.equal(kept[name], value) for name, value in first.items())
-    labelled = {"labelled.file": str(nli_files.pairs(tmp_path)), "labelled.batch_size": 8, "semi.procedure": "sup-joint"}
-    summary = stsbench.train("is-bert", output=tmp_path / "three", settings={**values, **labelled}, device="cpu")
-    assert list(summary["stages"]) == ["sup", "main"]

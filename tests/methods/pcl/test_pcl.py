@@ -13,13 +13,11 @@ from transformers import AutoModel, BertModel
 
 from stsbench import losses
 from stsbench.methods.pcl.method import PCL
-from stsbench.methods.simcse.method import SimCSE
 
 TEXTS = sentences(60, longest=9, seed=5)
 TERMS = ("contrastive", "contrastive_peer", "group", "group_peer", "cross", "symmetric")
 N = 5
 FEW = {"augmentations": ["shuffle", "delete", "repeat"]}
-PLAIN = {"peer": None, "group_weight": 0.0, "augmentations": []}
 
 
 def pcl(folder, *, dropout=0.0, pooler="cls", **options):
@@ -43,10 +41,6 @@ def folders(tmp_path_factory):
 
 def rows(folder, start=0):
     return MemoryRows(folder, {"sentence": TEXTS[start : start + N]})
-
-
-def gradients(method):
-    return {name: weight.grad for name, weight in method.named_parameters() if weight.requires_grad}
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -82,18 +76,6 @@ def test_every_weight_weighs_its_term_and_zero_leaves_it_out(folders):
     for name in names[1:]:
         method = pcl(folders["bert"], **FEW, **{name: 0.0})
         assert {f"{term}_weight" for term in method(batch_of(method, rows(folders["bert"])))} == {*names} - {name}
-
-
-def test_without_peer_and_groups_it_is_simcse(folders):
-    """The two switches of the released code, peer_coop and posi_cst, off: to the last bit, dropout included."""
-    one, other = (make(kind, folders["bert"], options, dropout=0.1) for kind, options in ((PCL, PLAIN), (SimCSE, {})))
-    assert {name: value.sum().item() for name, value in one.state_dict().items()} == {
-        name: value.sum().item() for name, value in other.state_dict().items()}
-    for method in (one, other):
-        torch.manual_seed(0)
-        method(batch_of(method, rows(folders["bert"])))["contrastive"].value.backward()
-    pairs = zip(gradients(one).items(), gradients(other).items(), strict=True)
-    assert all(first[0] == second[0] and torch.equal(first[1], second[1]) for first, second in pairs)
 
 
 def test_it_starts_as_the_encoder_and_has_the_stored_pooler(folders):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
-from method_oracle import MemoryRows, batch_of, logits, states, tokens
+from method_oracle import MemoryRows, batch_of, naive_mlm, states, tokens
 from simcse_oracle import (
     PAIRS,
     PLAIN,
@@ -88,27 +86,12 @@ def test_two_encoders(tiny_lm):
     assert method.inference().model is method.backbone.model
 
 
-def naive_mlm(tiny_lm, batch):
-    """Mean of -log p over the labelled positions, row by row, by AutoModelForMaskedLM."""
-    ids, labels = batch.extra["mlm_ids"], batch.extra["mlm_labels"]
-    lost = []
-    for row, wanted, real in zip(ids, labels, batch.mask, strict=True):
-        length = int(real.sum())
-        (found,) = logits(tiny_lm, [row[:length].tolist()])
-        for position in range(length):
-            if wanted[position] != -100:
-                scores = found[position].tolist()
-                top = max(scores)
-                lost.append(math.log(sum(math.exp(s - top) for s in scores)) + top - scores[int(wanted[position])])
-    return sum(lost) / len(lost), len(lost)
-
-
 @pytest.mark.parametrize("in_place", [False, True])
 def test_masked_lm_term(tiny_lm, in_place):
     method = simcse(tiny_lm, mlm_weight=0.3, mlm_probability=0.4, mlm_in_place=in_place)
     batch = batch_of(method, MemoryRows(tiny_lm, TRIPLETS))
     terms = method(batch)
-    expected, count = naive_mlm(tiny_lm, batch)
+    expected, _, count = naive_mlm(tiny_lm, batch)
     same(terms["mlm"].value, expected)
     first, second, _ = ([row.tolist() for row in part] for part in batch.extra["mlm_labels"].split(5))
     assert first != second  # each view has masks of its own

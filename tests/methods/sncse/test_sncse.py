@@ -12,7 +12,6 @@ from transformers import AutoModel, AutoTokenizer
 
 from stsbench import losses
 from stsbench.encoders.prompt.template import with_full_stop
-from stsbench.methods.promptbert.method import PromptBERT
 from stsbench.methods.sncse.method import SNCSE
 
 FIRST = {"bert": "the {} means [MASK] .", "roberta": "the {} means <mask> ."}
@@ -141,26 +140,6 @@ def test_a_tokenizer_that_knows_blanks_in_training_as_released(masked_lms, pairs
     clean = tokenizer.convert_ids_to_tokens(plain.read(cat, "sentence")[0])
     assert clean == ["<s>", "the", "Ġcat", "Ġ.", "Ġmeans", "<mask>", "Ġ.", "</s>"]
     assert [each.inference().prompt.template for each in (method, plain)] == ["the {} means [MASK].", FIRST["bert"]]
-
-
-def test_weight_0_is_the_contrast_of_two_templates_that_promptbert_has(masked_lms, pairs):
-    """Bit by bit, with dropout: the comparison that the soft negatives have to be held against."""
-    texts = ["the cat sleeps", "a dog.", "blue guitar ?"]
-    options = {"template": FIRST["bert"], "second_template": OF["bert"]}
-    ours = make(SNCSE, masked_lms["bert"], {**options, "weight": 0, "full_stop": "none", "max_length_counts": "sentence"},
-                dropout=0.1, pooler="mask")
-    theirs = make(PromptBERT, masked_lms["bert"], {**options, "denoise": False, "text": "inside"}, dropout=0.1,
-                  pooler="mask")
-    values = []
-    for method in (ours, theirs):
-        batch = batch_of(method, MemoryRows(masked_lms["bert"], {"sentence": texts}))
-        torch.manual_seed(5)
-        terms = method(batch)
-        assert list(terms) == ["contrastive"] and batch.views == 2
-        total(terms).backward()
-        values.append((terms["contrastive"].value.item(), [weight.grad for weight in method.parameters()]))
-    assert values[0][0] == values[1][0]
-    assert all(one is other or torch.equal(one, other) for one, other in zip(values[0][1], values[1][1], strict=True))
 
 
 @pytest.mark.parametrize(("text", "expected"), [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import light_process
 import numpy as np
 import pytest
 import tiny_models
@@ -198,8 +197,3 @@ def test_every_public_name_loads_and_no_other(room):
         assert not hasattr(value, "__path__") and type(value).__name__ != "module", name
     with pytest.raises(AttributeError, match="has no attribute 'Metod'"):
         room.Metod  # noqa: B018
-
-
-def test_options_come_without_torch():
-    done = light_process.run("import sys; from stsbench.training.api import Options; assert 'torch' not in sys.modules")
-    assert done.returncode == 0, done.stderr

@@ -23,8 +23,7 @@ class Toy(Method):
 """
 HOOKS = {
     "prepare": "self, rows", "start_stage": "self, stage", "notes": "self", "metrics": "self", "diagnose": "self",
-    "inputs": "self", "counts": "self, batch", "needs": "cls, options",
-    "candidates": "self", "stages_for": "cls, options",
+    "inputs": "self", "counts": "self, batch", "needs": "cls, options", "candidates": "self", "stages_for": "cls, options",
 }
 
 

@@ -132,11 +132,6 @@ def test_a_run_of_a_file_is_resumed_with_the_same_file_only(cli, folder):
     method.unlink()
     methods.find_method.cache_clear()
     assert "sbert.py:SBERT: there is no file" in refused(cli, *again)
-    with pytest.raises(StsbenchError, match="there is no file"):
-        load_trained(Path("run"), method="./sbert.py:SBERT")
-
-
-
 
 MISTAKES = {  # before there is a run folder
     "no forward": ("def forward", "def backward", r"sbert.py:SBERT has no forward\(self, batch\)"),

@@ -51,42 +51,9 @@ def values_of(place, labelled=None, procedure="joint", **more):
     return nli_files.settings(place / "tiny", place / "text.txt", labelled, procedure, **more)
 
 
-def naive(first, second, labels, weight, bias):
-    """The mean of -log softmax(W [u; v; |u - v|] + b)[label], number by number."""
-    losses = []
-    for u, v, label in zip(first, second, labels, strict=True):
-        features = [*u, *v, *(abs(a - b) for a, b in zip(u, v, strict=True))]
-        scores = [sum(w * x for w, x in zip(row, features, strict=True)) + b for row, b in zip(weight, bias, strict=True)]
-        top = max(scores)
-        losses.append(math.log(sum(math.exp(score - top) for score in scores)) + top - scores[label])
-    return sum(losses) / len(losses)
-
-
 def batch_of(n, views, labels=None):
     ids = torch.ones(n * views, 3, dtype=torch.long)
     return Batch(ids, ids, views, Shares((n,)), labels=None if labels is None else torch.tensor(labels, dtype=torch.long))
-
-
-def classifier(width, classes):
-    torch.manual_seed(5)
-    found = NLIClassifier(width, classes, std=0.5).double()
-    with torch.no_grad():
-        found.linear.bias.normal_()
-    return found
-
-
-def test_the_term_is_that_of_loops():
-    torch.manual_seed(0)
-    vectors = torch.randn(12, 5, dtype=torch.float64)
-    rows = vectors.tolist()
-    two = classifier(5, 2)
-    term = two.term(vectors, batch_of(4, 3))
-    expected = naive(rows[:4] * 2, rows[4:], [1] * 4 + [0] * 4, two.linear.weight.tolist(), two.linear.bias.tolist())
-    assert term.value.item() == pytest.approx(expected, abs=1e-12) and (term.count, term.weight) == (8, 1)
-    three, labels = classifier(5, 3), [2, 0, 1, 1, 0, 2]
-    term = three.term(vectors, batch_of(6, 2, labels))
-    expected = naive(rows[:6], rows[6:], labels, three.linear.weight.tolist(), three.linear.bias.tolist())
-    assert term.value.item() == pytest.approx(expected, abs=1e-12) and term.count == 6
 
 
 @pytest.mark.parametrize(("features", "bias"), [(SBERT_FEATURES, True), (("u", "v", "difference", "max_square"), False)])

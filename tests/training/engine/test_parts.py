@@ -69,10 +69,9 @@ def one_step(place, folder, method, size, accumulate, **more):
     return line, load_file(folder / "best" / "model.safetensors")
 
 
-@pytest.mark.parametrize(("size", "accumulate"), [(4, 3), (5, 3)])
-def test_masked_tokens_of_uneven_parts(place, tmp_path, size, accumulate):
+def test_masked_tokens_of_uneven_parts(place, tmp_path):
     want, weights = one_step(place, tmp_path / "one", "mlm", ROWS_OF_TEXT, 1)
-    got, parts = one_step(place, tmp_path / "parts", "mlm", size, accumulate)
+    got, parts = one_step(place, tmp_path / "parts", "mlm", 4, 3)
     assert got["loss"] == pytest.approx(want["loss"], rel=1e-5) and got["terms"] == pytest.approx(want["terms"], rel=1e-5)
     assert got["gradient_norm"] == pytest.approx(want["gradient_norm"], rel=1e-4)
     for name, weight in weights.items():

@@ -163,7 +163,7 @@ def test_an_interrupted_or_refused_fit_leaves_nothing(tmp_path, data, monkeypatc
     assert {path.name for path in set(tmp_path.iterdir()) - before} <= {"cache"}
 
 
-@pytest.mark.parametrize("kind", ["a prompt with prefixes", "a prompt without", "a training run"])
+@pytest.mark.parametrize("kind", ["a prompt with prefixes", "a training run"])
 def test_other_kinds_of_model_keep_what_they_have(tmp_path, data, models, kind):
     """Whitening to 4 dimensions: stsbench's vectors are the base's through the map, the library's are those in float32."""
     if kind == "a training run":

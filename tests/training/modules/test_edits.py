@@ -131,13 +131,13 @@ def uniform(counter, values):
     assert all(abs(count - p * total) < 5 * (total * p * (1 - p)) ** 0.5 for count in counter.values())
 
 
-@pytest.mark.parametrize("m", range(31))
-def test_how_many_tokens_come_and_go(m):
-    ids = np.arange(100, 100 + m)
-    assert len(with_deletions(ids, rng())) == m - expected(m)
-    assert len(with_repetitions(ids, rng())) == m + expected(m)
-    assert len(with_repetitions(ids, rng(), most=30 - m)) == m + min(expected(m), 30 - m)
-    assert sorted(shuffled(ids, rng())) == sorted(ids) and backwards(ids).tolist() == ids[::-1].tolist()
+def test_how_many_tokens_come_and_go():
+    for m in range(31):
+        ids = np.arange(100, 100 + m)
+        assert len(with_deletions(ids, rng())) == m - expected(m)
+        assert len(with_repetitions(ids, rng())) == m + expected(m)
+        assert len(with_repetitions(ids, rng(), most=30 - m)) == m + min(expected(m), 30 - m)
+        assert sorted(shuffled(ids, rng())) == sorted(ids) and backwards(ids).tolist() == ids[::-1].tolist()
 
 
 def test_of_equal_tokens_the_first_is_deleted():

@@ -82,8 +82,7 @@ def naive_fill(folder, ids, mask, chosen, forbidden=()):
     return filled
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("engine", ["auto", "padded"])
+@pytest.mark.parametrize(("family", "engine"), [*((family, "auto") for family in FAMILIES), ("bert", "padded")])
 def test_the_likeliest_token_of_the_full_logits_is_filled_in(folders, family, engine):
     folder = folders[family]
     generator = make(folder).train()

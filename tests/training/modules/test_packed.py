@@ -102,7 +102,7 @@ def test_states_and_gradients_equal_the_padded_pass(family):
         assert gap(grads["packed"][name], want) < (1e-9 if plain else 1e-6) * max(1, float(want.abs().max())), name
 
 
-@pytest.mark.parametrize("pooler", POOLERS)
+@pytest.mark.parametrize(("family", "pooler"), [(("bert", "roberta")[at % 2], each) for at, each in enumerate(POOLERS)])
 def test_pooled_vectors_and_their_gradients_equal_the_padded_pass(tmp_path, family, pooler):
     backbone, (ids, mask) = backbone_in(tmp_path, family, pooler=pooler), batch(family)
     target = torch.randn(len(ids), 32, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -118,17 +118,17 @@ def test_pooled_vectors_and_their_gradients_equal_the_padded_pass(tmp_path, fami
         assert gap(gradient, wanted[name]) < 1e-9 * max(1, float(wanted[name].abs().max())), name
 
 
-@pytest.mark.parametrize("family", sorted(PADDED))
-def test_other_families_are_trained_padded(family):
-    trained = backbone_of(family)
-    assert not packable(trained.model) and trained.engine_on("cpu") == "padded"
-    trained.engine = "packed"
-    with pytest.raises(EncoderError, match="no packed training pass for this"):
-        trained(*batch_of_families())
+def test_other_families_are_trained_padded():
+    for family in sorted(PADDED):
+        trained = backbone_of(family)
+        assert not packable(trained.model) and trained.engine_on("cpu") == "padded", family
+        trained.engine = "packed"
+        with pytest.raises(EncoderError):
+            trained(*batch_of_families())
 
 
 @pytest.mark.parametrize("family", [
-    "bert", "roberta", "electra", "distilbert", "albert", "modernbert", "llama", "gpt2", "opt", "nomic_bert",
+    "bert", "roberta", "distilbert", "albert", "modernbert", "llama", "gpt2",
 ])
 def test_dropout_acts_where_the_padded_pass_applies_it_at_the_models_rates(family, monkeypatch):
     """Each dropout is replaced, in both passes, by a factor that tells its turn and its rate: a misplaced one shows."""
@@ -162,7 +162,7 @@ def test_dropout_acts_where_the_padded_pass_applies_it_at_the_models_rates(famil
     assert torch.allclose(vectors["packed"], vectors["padded"], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("rate", [0.01, 0.1, 0.25, 0.5, 0.9])
+@pytest.mark.parametrize("rate", [0.01, 0.25, 0.9])
 def test_masks_drop_at_their_rate_and_independently(rate):
     torch.manual_seed(3)
     draw, kept = Masks(), 1 / (1 - rate)

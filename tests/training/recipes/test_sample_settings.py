@@ -91,13 +91,6 @@ def test_rows_that_the_sample_has_none_of_are_named(cli, model):
     assert "wikipedia_sections_triplets.csv" in line
 
 
-def test_texts_of_the_users_own_are_trained_on_in_full(cli, model):
-    Path("text.txt").write_text("\n".join(tiny_models.sentences(40, longest=8)) + "\n", "utf-8")
-    code, _, err = cli("train", "simcse", "--sample", "--data", "text.txt", "--backbone", model, "--device", "cpu",
-                       "--dtype", "float32", "--set", "training.batch_size=8", "--output", "out")
-    assert code == 0 and "5 steps of 8 of 40 rows" in err and "prove nothing" not in err, err
-
-
 # --- a warm-up in steps ---
 
 CT = ("ct", "bert-base-in-batch")  # one epoch, 1,000 steps of warm-up

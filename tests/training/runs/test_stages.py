@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 import tiny_models
 import torch
-from click.testing import CliRunner
 from safetensors.torch import load_file
 from stage_runs import one, place, recipe_of, refused, run, summary, two, whole
 from training_runs import log_of, one_thread, weights_of
@@ -174,19 +173,3 @@ def test_another_seed_has_its_own_randomness_and_other_settings_of_the_stage_tha
     assert found["from"]["seed"] == 42 and weights_of(place / "differs") != weights_of(two)
     assert found["from"]["differs"] == {"stages.first.training.epochs": 2.0}
     assert "stages.first.training.epochs 2.0" in (place / "differs" / "best" / "README.md").read_text()
-
-
-def test_the_command_line(place, one, two, tmp_path):
-    """Without --recipe it is that of the run gone on from."""
-    from stsbench.cli.train import train as command
-
-    def call(*words):
-        return CliRunner().invoke(command, ["toy", "--device", "cpu", "--sample", *map(str, words)], catch_exceptions=False)
-
-    done = call("--stage", 2, "--from", one, "--set", f"stages.second.data.file={place / 'second.txt'}",
-                "--output", tmp_path / "run")
-    assert done.exit_code == 0, done.output
-    assert f"starts with the weights of {one}: stage first, step 12" in done.output
-    assert weights_of(tmp_path / "run") == weights_of(two)
-    done = call("--resume", "--output", tmp_path / "run")
-    assert done.exit_code == 0 and "is finished: nothing to resume" in done.output
