@@ -138,9 +138,9 @@ def add(
     record that was edited, or measured by changed code, and whatever else does not belong.
 
     >>> from stsbench import leaderboard
-    >>> leaderboard.add("nowhere", "my-method", board="board")
+    >>> leaderboard.add(".", "my-method", board="board")
     Traceback (most recent call last):
-    stsbench.errors.StsbenchError: nowhere is not a run folder: no such folder
+    stsbench.errors.StsbenchError: . is not a run folder: it holds no run.parquet
     """
     log = warning_log()
     stated = _stated(prompt_of, method, backbone, setting, flag, best_of, recipe, paper, card, note)

@@ -195,7 +195,8 @@ class Table:
         for row in range(len(columns[0].cells)):
             if row in self.rules:
                 lines.append(rule)
-            if len(columns) < len(self.columns) and not any(column.texts[row] for column in columns[self.names :]):
+            here, everywhere = (any(column.texts[row] for column in some[self.names :]) for some in (columns, self.columns))
+            if everywhere and not here:
                 continue
             cells = [_wrapped(column.texts[row], size) for column, size in zip(columns, widths, strict=True)]
             line = _aligned(cells, widths, left)

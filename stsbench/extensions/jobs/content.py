@@ -89,8 +89,8 @@ def dev_digests(by: str, defaults: Defaults) -> dict[str, str]:
     ids = named[by] if by in named else load_protocol("transfer")({}).tasks().values()
     location = _location(defaults)
     try:
-        place: dict[str, Any] = {"data_dir": location.data_dir, "sample": location.sample, "offline": location.offline}
-        sets = [sources.load_data(id, **place) for id in ids]
+        where: dict[str, Any] = {"data_dir": location.data_dir, "sample": location.sample, "offline": location.offline}
+        sets = [sources.load_data(id, **where) for id in ids]
     except DataError as error:
         raise StsbenchError(f"no dev data, by which trials are compared: {error}") from error
     return {by: hashlib.sha256(" ".join(data_set.digest for data_set in sets).encode()).hexdigest()}

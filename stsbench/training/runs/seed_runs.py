@@ -88,11 +88,11 @@ def train_seeds(
 
 def _once(log: Callable[[str], None]) -> Callable[[str], None]:
     """Return a log that leaves out a line that it has had: what one seed's run says is true of the next one's, too."""
-    said = set[str]()
+    lines = set[str]()
 
     def tell(line: str) -> None:
-        if line not in said:
-            said.add(line)
+        if line not in lines:
+            lines.add(line)
             log(line)
 
     return tell
