@@ -59,8 +59,7 @@ def _figure_class() -> Any:
 
     class Figure(figure.Figure):
         def _repr_svg_(self) -> str:
-            with style():
-                return figure_bytes(self, "svg").decode()
+            return figure_bytes(self, "svg").decode()
 
     return Figure
 
@@ -110,11 +109,12 @@ def save(figure: Any, output: Path) -> list[Path]:
 
 
 def figure_bytes(figure: Any, kind: str) -> bytes:
-    """Return the figure as a file of a kind, png or svg."""
-    _set_powers(figure)
+    """Return the figure as a file of a kind, png or svg: of the style's resolution, wherever it is saved."""
     content = io.BytesIO()
     metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-    figure.savefig(content, format=kind, metadata=metadata)
+    with style():
+        _set_powers(figure)
+        figure.savefig(content, format=kind, metadata=metadata)
     return content.getvalue()
 
 
