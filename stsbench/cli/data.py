@@ -16,6 +16,7 @@ from stsbench.cli.output.messages import echo, is_quiet, write_json
 from stsbench.cli.output.report import print_table
 from stsbench.errors import DataError
 from stsbench.options import SetOptions
+from stsbench.registry import names, resolve
 from stsbench.wording import counted, sized
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from stsbench.data.fetch.install import FetchReport
     from stsbench.data.sets.sets import DataSet
 
+_GROUP = "stsbench.data_commands"  # entry points: what extensions add
 _DEFAULT_OTHERS = "sts12/test,sts13/test,sts14/test,sts15/test,sts16/test,stsb/test"
 
 _data_dir = click.option(
@@ -35,6 +37,10 @@ _strict = click.option("--strict", is_flag=True, help="Refuse files that differ 
 @click.group()
 def data() -> None:
     """Fetch, check, bundle and compare the data sets."""
+
+
+for command in (resolve(_GROUP, name) for name in names(_GROUP)):
+    data.add_command(command)
 
 
 @data.command(short_help="Download the data into the user cache.")

@@ -171,6 +171,15 @@ def column_names(path: Path) -> list[str]:
     return max((cells(line, mark) for mark in dict.fromkeys((kind, *DELIMITERS))), key=len)
 
 
+def named_columns(path: Path, names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield ("FILE:LINE", name -> value) of each row of a table, for these columns. Raises DataError, one line."""
+    form = Form(what="tables", texts=tuple(names), usual=", ".join(names))
+    for location, row in _rows(path, form, [], {name: name for name in names}):
+        if lacking := [name for name in names if name not in row]:
+            raise DataError(f"{location}: no column {lacking[0]!r} (there are {', '.join(map(repr, row))})")
+        yield location, {name: row[name] for name in names}
+
+
 def is_table(path: Path) -> bool:
     """Return whether a path is a table by its name, or a folder that `datasets` saved: read by its columns, never by
     lines."""

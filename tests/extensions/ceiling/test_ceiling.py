@@ -1,0 +1,100 @@
+"""Agreement of annotators by naive loops and by labels whose reliability is known; the four ways that labels are written."""
+
+import csv
+from itertools import combinations, permutations
+
+import numpy as np
+import pytest
+from clirun import cli, place
+from realdata import real_data
+from scipy.stats import spearmanr
+
+from stsbench.extensions.ceiling import agreement
+from stsbench.extensions.ceiling.agreement import ceiling_of_ratings, ceiling_of_votes, krippendorff_alpha
+from stsbench.extensions.ceiling.labels import measure_ceiling
+
+__all__ = ["cli", "place"]
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    monkeypatch.setattr(agreement, "RESAMPLES", 40)
+
+
+def ratings(n, k, noise, seed=0, missing=0.0):
+    rng = np.random.default_rng(seed)
+    made = rng.normal(size=(n, 1)) + noise * rng.normal(size=(n, k))
+    made[rng.random(made.shape) < missing] = np.nan
+    return made
+
+
+def test_alpha_is_that_of_a_double_loop():
+    made = ratings(12, 4, 0.8, missing=0.2)
+    made = made[np.isfinite(made).sum(axis=1) >= 2]
+    rows = [row[np.isfinite(row)] for row in made]
+    every = np.concatenate(rows)
+    observed = sum((x - y) ** 2 / (len(row) - 1) for row in rows for x, y in permutations(row, 2)) / len(every)
+    expected = sum((x - y) ** 2 for x, y in permutations(every, 2)) / (len(every) * (len(every) - 1))
+    assert krippendorff_alpha(made) == pytest.approx(1 - observed / expected)
+
+
+def test_half_and_reliability_are_those_of_every_division():
+    made = ratings(40, 4, 0.7)
+    halves = [spearmanr(made[:, list(half)].mean(axis=1), np.delete(made, half, axis=1).mean(axis=1)).statistic
+              for half in combinations(range(4), 2)]
+    found = ceiling_of_ratings("made", made)
+    half = float(np.mean(halves))
+    assert found.half == pytest.approx(100 * half, abs=1)
+    assert found.reliability == pytest.approx(100 * 2 * half / (1 + half), abs=1)
+    assert found.best == pytest.approx(10 * np.sqrt(found.reliability))
+
+
+def test_a_model_that_knows_the_true_scores_has_the_expected_best():
+    truth = np.random.default_rng(1).normal(size=4000)
+    made = truth[:, None] + 1.2 * np.random.default_rng(2).normal(size=(4000, 5))
+    found = ceiling_of_ratings("made", made)
+    score = 100 * spearmanr(truth, made.mean(axis=1)).statistic
+    assert found.best == pytest.approx(score, abs=1) and found.low < score < found.high + 1
+    assert found.one < found.half < found.reliability < found.best
+
+
+def test_votes_order_the_items_as_their_true_scores():
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=60)
+    votes = []
+    for _ in range(800):
+        shown = rng.choice(60, 4, replace=False)
+        seen = truth[shown] + 0.3 * rng.normal(size=4)
+        votes.append([*shown, shown[np.argmax(seen)], shown[np.argmin(seen)]])
+    found = ceiling_of_votes("made", np.array(votes))
+    assert 90 < found.half < found.reliability < found.best < 100 and found.items == 60 and found.one is None
+
+
+def test_labels_are_read_however_they_are_written(place, cli):
+    made = np.round(ratings(30, 3, 0.5), 2)
+    forms = {
+        "wide.csv": ("a,b,c", [",".join(map(str, row)) for row in made]),
+        "list.tsv": ("id\tlabels", [f"{i}\t{','.join(map(str, row))}" for i, row in enumerate(made)]),
+        "json.csv": ("labels", [f'"[{", ".join(map(str, row))}]"' for row in made]),
+        "long.csv": ("id,score", [f"{i},{value}" for i, row in enumerate(made) for value in row]),
+    }
+    for name, (header, lines) in forms.items():
+        (place / name).write_text("\n".join([header, *lines, ""]), "utf-8")
+    wanted = ceiling_of_ratings("wide.csv", made)
+    found = [measure_ceiling("wide.csv", ["a", "b", "c"]), measure_ceiling("list.tsv"), measure_ceiling("json.csv"),
+             measure_ceiling("long.csv", ["score"], item="id")]
+    assert {(one.best, one.alpha, one.labels) for one in found} == {(wanted.best, wanted.alpha, 90)}
+    code, out, _ = cli("data", "ceiling", "long.csv", "--labels", "score", "--item", "id")
+    last = f"expected best of a perfect model: {wanted.best:.1f} ({wanted.low:.1f} to {wanted.high:.1f})"
+    assert code == 0 and out.splitlines()[-1] == last
+
+
+@pytest.mark.parametrize(("name", "figures"), [("ustsc", (61.1, 81.9, 90.0, 94.9)), ("ustsu", (72.1, 75.2, 85.9, 92.7))])
+def test_usts_has_the_figures_that_were_measured_elsewhere(name, figures):
+    file = real_data() / "more" / "usts" / f"{name}.tsv"
+    if not file.is_file():
+        pytest.skip(f"{file} is not here")
+    with file.open(encoding="utf-8") as stream:
+        assert sum(1 for _ in csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)) == 2001
+    found = measure_ceiling(file)
+    assert (found.one, found.half, found.reliability, found.best) == pytest.approx(figures, abs=0.3)
