@@ -107,8 +107,8 @@ def ceiling_of_votes(name: str, votes: NDArray[np.intp], seed: int = 0) -> Ceili
         chosen = np.concatenate([members[number] for number in groups])
         copy = np.repeat(np.arange(len(groups)), [len(members[number]) for number in groups])
         order = np.lexsort((rng.random(len(chosen)), copy))  # at random within each group
-        place = np.arange(len(chosen)) - np.searchsorted(copy, copy)
-        second = (place + rng.integers(0, 2, len(groups))[copy]) % 2 == 1
+        position = np.arange(len(chosen)) - np.searchsorted(copy, copy)
+        second = (position + rng.integers(0, 2, len(groups))[copy]) % 2 == 1
         first_half, second_half = (scores(chosen[order][half]) for half in (~second, second))
         both = np.isfinite(first_half) & np.isfinite(second_half)
         return first_half[both], second_half[both]
