@@ -138,6 +138,8 @@ class PairsProtocol(Protocol):
             value = getattr(scores, f"{name}_threshold")
             shifts = draws.shifts.get(name)
             ends = None if shifts is None else threshold_interval(value, shifts)
+            if ends and self.settings["similarity"] == "cosine":  # which has no value outside
+                ends = max(-1.0, ends[0]), min(1.0, ends[1])
             rows.append(row(f"{name}-threshold", value, ends, 1))
         return rows
 

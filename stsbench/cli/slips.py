@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,14 +13,21 @@ from stsbench.registry import did_you_mean
 
 COMMANDS = {  # a command of other programs, or what somebody wants to do -> the command here
     "benchmark": "eval", "embed": "encode", "evaluate": "eval", "finetune": "train", "knn": "neighbours",
-    "report": "compare A B --report FILE", "search": "neighbours", "significance": "compare", "test": "eval",
-    "threshold": "calibrate", "thresholds": "calibrate",
+    "model-card": "export RUN --to model-card", "report": "compare A B --report FILE", "search": "neighbours",
+    "semantic-search": "neighbours", "significance": "compare", "test": "eval", "threshold": "calibrate",
+    "thresholds": "calibrate",
 }
 _OPTIONS = {  # an option of other programs -> options here, of which the first that the command has is meant
-    "k": ("--top",), "latex": ("--report FILE.tex", "--format latex"), "m": ("--model",), "n": ("--pairs",),
-    "out": ("--output",), "o": ("--output",), "output-dir": ("--output",), "runs": ("--run",), "top-k": ("--top",),
-    "topk": ("--top",),
+    "effect": ("--difference",), "format": ("--to",), "k": ("--top",), "latex": ("--report FILE.tex", "--format latex"),
+    "m": ("--model",), "n": ("--pairs",), "o": ("--output",), "out": ("--output",), "output-dir": ("--output",),
+    "resume-from-checkpoint": ("--resume",), "runs": ("--run",), "top-k": ("--top",), "topk": ("--top",),
 }
+
+
+def command_meant(name: str, command: click.Command, words: Sequence[str]) -> str:
+    """Return what to write in the place of a command that there is not, and of the words behind it."""
+    of_words = [*_words_alone(command, words), *_unknown_options(command, "", words)]
+    return "; ".join([f"write stsbench {COMMANDS[name]}", *of_words])
 
 
 def meant(error: click.UsageError, words: Sequence[str]) -> str | None:
@@ -37,7 +45,7 @@ def meant(error: click.UsageError, words: Sequence[str]) -> str | None:
 def _unknown_options(command: click.Command, first: str, words: Sequence[str]) -> list[str]:
     """Return what is meant by every option of the line that the command does not have, not by the first one alone."""
     known = set(_parameters(command))
-    written = [first, *(word.partition("=")[0] for word in words if word.startswith("--"))]
+    written = [*([first] if first else []), *(word.partition("=")[0] for word in words if re.match("--|-[a-z]$", word))]
     meanings: dict[str, list[str]] = {}
     for word in dict.fromkeys(written):
         if word == first or word not in {*known, "--", "-h", "--help"}:

@@ -77,7 +77,8 @@ class Interface(Suggesting):
     run: Any
     for_role: Any
     of_call: Any
-    meant: ClassVar = {"dim": "dimension", "embed": "encode", "predict": "encode"}
+    meant: ClassVar = {"dim": "dimension", "embed": "encode", "predict": "encode", **dict.fromkeys(
+        ("save", "save_pretrained", "push_to_hub"), "SentenceTransformer(FOLDER), whose methods these are")}
 
     def __dir__(self) -> list[str]:
         """Return what users call; what the package itself asks of an encoder is left out."""

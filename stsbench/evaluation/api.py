@@ -54,12 +54,13 @@ def run(
     _check(options)
     if options.post is not None:
         check_fitting(options.post, options.fit_on)
-    if reason := why_not_repeatable(git_revision()):
-        log(f"warning: these records cannot enter the public leaderboard: measured by {reason}; commit them first")
     on_target = namesakes(TARGET, "each set's own texts") if str(options.fit_on) == TARGET else ()
     for line in (*on_target, *shadowed_files(options.protocols)):
         log(line)
     result, chosen = _chosen(options, log)
+    public = any(data.text_version not in ("own", "sample") for _, sets in chosen for data in sets.values())
+    if public and (reason := why_not_repeatable(git_revision())):
+        log(f"warning: these records cannot enter the public leaderboard: measured by {reason}; commit them first")
     loading = time.perf_counter()
     # Gradients: classifiers and regressors are trained with torch, too.
     with fresh_torch(gradients=True), options.computed(*_loaded(options)) as encoder:

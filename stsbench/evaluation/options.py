@@ -71,7 +71,8 @@ class MeasureOptions(OptionGroup):
         None, "STS12,STS13,... Default: every task of the protocol.", renamed={"task": "tasks"},
     )
     similarity: str | None = option(
-        None, "cosine (default), dot, euclidean or manhattan.", renamed={"sim": "similarity", "distance": "similarity"},
+        None, "cosine (default), dot, euclidean or manhattan.",
+        renamed=dict.fromkeys(("sim", "distance", "similarity_fn_name"), "similarity"),
     )
     columns: Columns | None = option(
         None, "The columns of your own file, by their names, or by positions from 1 where it has no header.",

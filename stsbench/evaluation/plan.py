@@ -16,7 +16,7 @@ from stsbench.data.sets.sets import DataSet
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.options import split_names as split_names
 from stsbench.evaluation.own_data import offers
-from stsbench.evaluation.protocol import GROUP, MTEB_NAMES, Protocol, kinds, load_protocol, protocol_name
+from stsbench.evaluation.protocol import GROUP, MTEB_NAMES, Protocol, kinds, load_protocol, protocol_name, task_meant
 from stsbench.evaluation.records import ProtocolIdentity, ScoreRow
 from stsbench.evaluation.schema import UNDECLARED, Metric, find_metric, no_such_setting
 from stsbench.registry import did_you_mean, match_name, names, namesakes
@@ -152,7 +152,8 @@ def find_protocol(name: str, settings: Settings) -> Protocol:
             raise offers(Path(name))
         forms = (f"{name}:{word}" for name, kind in kinds().items() for word in kind.variants)
         known = [*names(GROUP), *forms, "all", *presets()]
-        raise StsbenchError(f"unknown protocol '{name}'{did_you_mean(name, known)}, or FILE.py:CLASS")
+        hint = task_meant(name) or f"{did_you_mean(name, known)}, or FILE.py:CLASS"
+        raise StsbenchError(f"unknown protocol '{name}'{hint}")
     kind = load_protocol(base)
     return _built(name, kind, kind.variant(word) if colon else {}, settings)
 

@@ -37,6 +37,7 @@ from stsbench.registry import (
     class_of_file,
     did_you_mean,
     is_file_class,
+    match_name,
     names,
     register,
     resolve,
@@ -165,7 +166,8 @@ class Protocol(ABC):
         if word not in cls.variants:
             known = [f"{cls.name}:{name}" for name in cls.variants]
             absent = f" (nor is there a {cls.path_setting} {word})" if cls.path_setting else ""
-            raise StsbenchError(f"unknown protocol '{cls.name}:{word}'{absent}{did_you_mean(f'{cls.name}:{word}', known)}")
+            hint = task_meant(word) or did_you_mean(f"{cls.name}:{word}", known)
+            raise StsbenchError(f"unknown protocol '{cls.name}:{word}'{absent}{hint}")
         return dict(cls.variants[word])
 
     @classmethod
@@ -384,3 +386,12 @@ def _build(kind: type[Protocol], word: str, declaration: str) -> None:
     tasks = calling(kind, "tasks", built.tasks)
     if not isinstance(tasks, dict):
         raise StsbenchError(f"{where(kind)}: tasks must return a dict, task -> id of its set, not {type(tasks).__name__}")
+
+
+def task_meant(word: str) -> str:
+    """Return "; STS-B is a task: ..." where a word in a protocol's place is the name of a task; "" elsewhere."""
+    for name, kind in kinds().items():
+        tasks = kind({}).tasks()
+        if (task := match_name(word, tasks)) in tasks:
+            return f"; {task} is a task: --protocol {name} --tasks {task}"
+    return ""

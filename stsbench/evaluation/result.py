@@ -165,6 +165,8 @@ class Result(Scores, InFolder):
         known = list(dict.fromkeys(row.protocol for row in self.rows))
         if not known:
             raise StsbenchError("nothing was measured: there is no score to draw")
+        if str(protocol).endswith((".png", ".svg", ".pdf")):
+            raise StsbenchError(f"plot gives matplotlib's axes: plot().figure.savefig({protocol!r}) writes a file")
         label = known[0] if protocol is None else protocol
         if label not in known:
             near = did_you_mean(str(label), known)
