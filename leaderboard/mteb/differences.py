@@ -38,8 +38,9 @@ def compare_over_tasks(scores: ArrayLike, level: float = LEVEL) -> TaskSample:
     scores: (r, k), of r rows on k tasks, in any unit. Assumes that another draw of tasks moves the differences between all
     rows up or down together, equally likely: the vector of a task's deviations is symmetric about 0 and independent of the
     other tasks'. Nothing else is assumed of their distribution: unlike a bootstrap over so few tasks, whose intervals are
-    too short, the test holds its level at any k. Fewer than 6 tasks give at most 16 patterns, so that no pair can differ at
-    5 %. Raises StsbenchError for NaN, fewer than 2 tasks or more than 12.
+    too short, the test holds its level at any k. Differences are studentised: a row whose scores go up and down does not
+    decide for all rows how large a difference must be. Fewer than 6 tasks give at most 16 patterns, so that no pair can
+    differ at 5 %. Raises StsbenchError for NaN, fewer than 2 tasks or more than 12.
 
     >>> import numpy as np
     >>> from stsbench.leaderboard.mteb.differences import compare_over_tasks
@@ -57,11 +58,11 @@ def compare_over_tasks(scores: ArrayLike, level: float = LEVEL) -> TaskSample:
     pairs, alone, jointly = (np.zeros((count, count), dtype=np.bool_) for _ in range(3))
     for i in range(count):
         others = np.delete(np.arange(count), i)
-        observed, drawn = _means(scores[i] - scores[others], signs)
+        observed, drawn = _statistics(scores[i] - scores[others], signs)
         pairs[i, others] = few_enough((drawn >= observed[:, None]).sum(axis=1), len(signs), level)
         alone[i, others] = _rejected(observed, drawn, level)
     one, other = np.triu_indices(count, 1)
-    jointly[one, other] = _rejected(*_means(scores[one] - scores[other], signs), level)
+    jointly[one, other] = _rejected(*_statistics(scores[one] - scores[other], signs), level)
     return TaskSample(pairs, alone, jointly | jointly.T, len(signs) + 1)
 
 
@@ -77,11 +78,14 @@ def sign_patterns(tasks: int) -> Floats:
     return np.hstack([np.ones((len(bits), 1)), 1.0 - 2.0 * bits])
 
 
-def _means(differences: Floats, signs: Floats) -> tuple[Floats, Floats]:
-    """Return (m,), (m, patterns): the sizes of the mean differences as observed, and with the signs flipped."""
+def _statistics(differences: Floats, signs: Floats) -> tuple[Floats, Floats]:
+    """Return (m,), (m, patterns): the sizes of the mean differences over the root of their mean square, as observed, and
+    with the signs flipped: Student's t, but for a function that is the same for all pairs and rises with it."""
     tasks = differences.shape[1]
-    observed = np.abs(differences.sum(axis=1)) / tasks
-    return np.round(observed, _EXACT), np.round(np.abs(differences @ signs.T) / tasks, _EXACT)
+    root = np.sqrt((differences**2).mean(axis=1, keepdims=True))
+    units = np.divide(differences, root, out=np.zeros_like(differences), where=root > 0)
+    observed = np.abs(units.sum(axis=1)) / tasks
+    return np.round(observed, _EXACT), np.round(np.abs(units @ signs.T) / tasks, _EXACT)
 
 
 def _rejected(observed: Floats, draws: Floats, level: float) -> Bools:

@@ -111,26 +111,28 @@ def _row(row: PublishedRow, standing: Standing | None, measured: MeasuredHere | 
         "model": row.model, "mean": round(row.mean, DIGITS),
         "scores": [round(row.scores[task], DIGITS) for task in ITEMS],
         "rank": standing and [standing.position, standing.first, standing.last], "tier": standing and standing.tier,
-        "jointly": standing and list(standing.jointly), "on_items": standing and list(standing.on_items),
+        "apart": bool(standing and standing.apart), "jointly": standing and list(standing.jointly), "on_items": standing and list(standing.on_items),
         "unranked": row.unranked, "folders": folders, "versions": list(row.versions),
         "doubts": [list(doubt) for doubt in row.doubts],
         "measured": measured and {"entry": measured.entry, "mean": round(measured.mean, DIGITS),
                               "scores": [round(measured.scores[task], DIGITS) for task in ITEMS]},
     }
-    return {name: value for name, value in fields.items() if value not in (None, "", [], {})}
+    return {name: value for name, value in fields.items() if value not in (None, "", [], {}, False)}
 
 
 def published_page(published: AsPublished) -> str:
     """Return docs/findings/mteb-as-published.md."""
     source, first = published.source, published.tier(1)
     names = ", ".join(plain_markdown(row.model) for row in first)
+    near = sum(at is not None and at.tier == 1 and not at.apart for at in published.standings) - 1
     top = next(standing for standing in published.standings if standing)
     parts = [
         "# MTEB's STS results as published",
         f"The results repository of MTEB ({source.repository}, {source.licence}, commit `{source.commit[:12]}` of "
         f"{source.date}) holds {len(published.rows)} models with all seven of {', '.join(ITEMS)}. {published.ranked} of "
-        f"them are ranked here by the mean. **{len(first)} tie for first: {names}.** Nothing of it was checked, none of "
-        "these rows stands in another table of the leaderboard, and nothing in them is repaired.",
+        f"them are ranked here by the mean{_unranked(published)}. **{len(first)} cannot be excluded as the best: {names}.** "
+        f"In a test of two alone, {near} of the other {len(first) - 1} cannot be told from the first. Nothing of it was "
+        "checked, none of these rows stands in another table of the leaderboard, and nothing in them is repaired.",
         "## What can be separated", _separated(published),
         *_method(published),
         "## The first rows", _first_rows(published),
@@ -142,6 +144,12 @@ def published_page(published: AsPublished) -> str:
         GENERATED,
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _unranked(published: AsPublished) -> str:
+    """Return " (not NAME: REASON)" for the rows that are not ranked."""
+    odd = [f"{plain_markdown(row.model)}: {row.unranked}" for row in published.rows if row.unranked]
+    return f" (not {'; '.join(odd)})" if odd else ""
 
 
 def _separated(published: AsPublished) -> str:

@@ -44,7 +44,8 @@ def tiers(values: Floats, different: Bools) -> Ints:
 class Standing:
     """position: 1 + rows with a better mean; first, last: the ranks that another draw of tasks may give it, 95 % for this
     row by itself; jointly: the same for all rows at once; on_items: the same over other items of these seven tasks, if two
-    models' errors were independent, which makes it wide; tier: see `tiers`."""
+    models' errors were independent, which makes it wide; tier: see `tiers`; apart: whether it differs from the row of the
+    best mean, in a test of these two alone."""
 
     position: int
     first: int
@@ -52,6 +53,7 @@ class Standing:
     jointly: tuple[int, int]
     on_items: tuple[int, int]
     tier: int
+    apart: bool
 
 
 @dataclass(frozen=True)
@@ -164,9 +166,10 @@ def standings(scores: Floats, shared: SharedErrors | None) -> tuple[list[Standin
     by_items = {assumption: over_items(scores, _ITEMS, value) for assumption, value in assumptions(shared).items()}
     _, *on_items = rank_intervals(means, by_items[next(iter(by_items))][1])
     levels = tiers(means, tested.alone)
-    table = zip(position, first, last, zip(*jointly, strict=True), zip(*on_items, strict=True), levels, strict=True)
-    rows = [Standing(int(at), int(low), int(high), _two(both), _two(items), int(tier))
-            for at, low, high, both, items, tier in table]
+    table = zip(position, first, last, zip(*jointly, strict=True), zip(*on_items, strict=True), levels,
+                tested.pairs[int(np.argmax(means))], strict=True)
+    rows = [Standing(int(at), int(low), int(high), _two(both), _two(items), int(tier), bool(apart))
+            for at, low, high, both, items, tier, apart in table]
     separated = [_separated("over tasks", means, tested.pairs, tested.alone)]
     separated += [_separated(name, means, *tests) for name, tests in by_items.items()]
     return rows, separated

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
@@ -15,6 +15,7 @@ from stsbench.options import OptionGroup, Values, extensible, flag_name, option
 ATTENTIONS = ("auto", "varlen", "padded", "eager")
 DTYPES = ("float32", "bfloat16", "float16")
 PROMPTS = ("none", "card", "mteb")
+_DEVICES = {"auto", "cpu", "cuda", "hpu", "ipu", "meta", "mps", "mtia", "npu", "vulkan", "xla", "xpu"}  # torch knows them
 STATED = Values(lambda prompt: prompt not in (None, "card"), "")  # --prompt that is not its default, by either name
 
 
@@ -93,7 +94,7 @@ class EncoderOptions(OptionGroup):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.device is not None and not re.fullmatch(r"auto|cpu|mps|(cuda|xpu|hpu|npu)(:\d+)?", self.device):
+        if self.device is not None and not _is_device(self.device):  # where the cache has all vectors, nothing else asks
             raise UsageError(f"--device {self.device} is none: cpu, cuda, cuda:1, mps or auto")
 
     @property
@@ -130,6 +131,21 @@ class EncoderOptions(OptionGroup):
             kinds = EncoderOptions.__dataclass_fields__[name].metadata["kinds"]
             if kind not in kinds and getattr(self, name) != getattr(type(self), name):
                 raise EncoderError(f"{spelled(name)} does not apply to {self.model}: it is for {kinds[0]}:NAME")
+
+
+def _is_device(word: str) -> bool:
+    """Return whether a word names a kind of device, be it here or not: one of torch's, or one that a plug-in has registered,
+    where torch is loaded."""
+    kind, _, number = word.partition(":")
+    if kind in _DEVICES and (not number or number.isdecimal()):
+        return True
+    if (torch := sys.modules.get("torch")) is None:
+        return False
+    try:
+        torch.device(word)
+    except RuntimeError:
+        return False
+    return True
 
 
 def spelled(name: str) -> str:

@@ -101,7 +101,3 @@ def test_few_items_without_an_interval() -> None:
     assert few_items([Measurement("a", 12, None)]) == plain
     assert few_items([Measurement("a", 12, 0.0)]) == plain  # every resample scores the same
     assert few_items([Measurement("a", 12, 0.5, points=False, digits=3)]).count("0.500,") == 1
-
-
-def test_a_long_list_of_few_items_ends() -> None:
-    assert "t7 10 and 2 others)" in few_items([Measurement(f"t{i}", 10, 30.0) for i in range(10)])

@@ -11,16 +11,22 @@ from stsbench.errors import StsbenchError
 from stsbench.leaderboard.mteb.differences import compare_over_tasks, mean_difference_error, sign_patterns, spearman_error
 
 
+def student(differences):
+    """The size of Student's t of a pair's differences; infinite where they are equal."""
+    sd = np.std(differences, ddof=1)
+    return abs(np.mean(differences)) * np.sqrt(len(differences)) / sd if sd > 1e-12 else np.inf
+
+
 def by_loops(scores, rows_of):
     """Step-down over sign flips, in loops: the pairs that differ among `rows_of` pairs together."""
     tasks = scores.shape[1]
     left, differ = list(rows_of), set()
     while left:
-        sizes = {pair: abs(np.mean(scores[pair[0]] - scores[pair[1]])) for pair in left}
+        sizes = {(i, j): student(scores[i] - scores[j]) for i, j in left}
         largest = []
         for signs in product([1, -1], repeat=tasks):
-            flipped = [abs(sum(s * d for s, d in zip(signs, scores[i] - scores[j], strict=True)) / tasks) for i, j in left]
-            largest.append(max(flipped))
+            flipped = [[sign * d for sign, d in zip(signs, scores[i] - scores[j], strict=True)] for i, j in left]
+            largest.append(max(map(student, flipped)))
         top = max(sizes.values())
         p = np.mean([value >= top - 1e-9 for value in largest])
         if p >= 0.05:
@@ -46,6 +52,17 @@ def test_the_rows_tests_are_those_of_a_loop_over_all_patterns(scores):
     joint = {(int(i), int(j)) for i, j in zip(*np.nonzero(np.triu(tested.jointly)), strict=True)}
     assert joint == by_loops(scores, pairs)
     assert 0 < tested.jointly.sum() < tested.alone.sum() <= tested.pairs.sum() < 42 and tested.patterns == 64
+
+
+def test_one_wild_row_hardly_moves_what_the_others_differ_by(scores):
+    """Its differences are the largest ones under nearly every pattern: by raw means they decided for all rows."""
+    before = compare_over_tasks(scores)
+    for low in (60.0, 40, 20, 5):
+        wild = np.full(7, 85.0)
+        wild[5] = low
+        after = compare_over_tasks(np.vstack([scores, wild]))
+        assert (after.pairs[:7, :7] == before.pairs).all()
+        assert (after.alone[:7, :7] <= before.alone).all() and after.alone[0, :7].sum() >= before.alone[0].sum() - 1
 
 
 def test_a_pair_by_itself_is_scipys_permutation_test(scores):

@@ -1,4 +1,4 @@
-// MTEB's published results: which models tie for first, a search, the rows by tier.
+// MTEB's published results: which models cannot be excluded as the best, a search, the rows by tier.
 
 import { fixed, h, link } from "../dom.js";
 import { load } from "../load.js";
@@ -9,7 +9,7 @@ const SHOWN = 30;
 
 /** The line that answers a visitor of the first page. */
 export function which({ id, title, ranked, first }) {
-  const answer = h("a", { href: `#${id}` }, `${first} of ${ranked} published models tie for first`);
+  const answer = h("a", { href: `#${id}` }, `${first} of ${ranked} published models cannot be excluded as the best`);
   return h("p", { class: "which" }, h("b", {}, "Which model? "), answer, ` (${title}).`);
 }
 
