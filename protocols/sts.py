@@ -7,7 +7,6 @@ Gurevych 2019) and SimCSE (Gao et al. 2021, appendix B) correlate over the conca
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from stsbench.data.own.sets import SCORED, read_scored_pairs
 from stsbench.data.own.table import Form
 from stsbench.data.sets.catalog import LANGUAGES
-from stsbench.data.sets.scripts import letters
+from stsbench.data.sets.sentences import all_known, pair_keys, text_keys
 from stsbench.data.sets.sets import DataSet, PairSet, numbered
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
@@ -50,6 +49,7 @@ from stsbench.metrics.bootstrap import (
     resample_blocks,
 )
 from stsbench.metrics.correlation import METRICS, correlation
+from stsbench.metrics.shared_sentences import SharedSentences
 
 # The seven tasks of the literature's average, then MTEB's SICK-R: other data under the same everyday name.
 TASKS = {
@@ -59,6 +59,7 @@ TASKS = {
 AVERAGED = tuple(TASKS)[:7]
 YEARS = tuple(TASKS.values())[:5]  # the sets made of subsets
 FEW = 10  # pairs of a user's own, below which the output says so: the interval of a correlation of .5 reaches below 0
+SENTENCES = ("sentence1", "sentence2")  # arrays, where pairs that the package does not know share sentences
 LARGEST_COSINE = 1 + 1e-6  # float32 vectors, rounded
 
 
@@ -110,6 +111,7 @@ class StsProtocol(Protocol):
     arrays: ClassVar[Mapping[str, Array]] = {
         "similarity": Array("float", rounded=True, per_item=True), "gold": Array("float", shared=True),
         "subset": Array("int", shared=True), "pair": Array("uint", shared=True), **REPEATED,
+        **dict.fromkeys(SENTENCES, Array("uint", optional=True, shared=True)),
     }
     names: ClassVar[Mapping[str, Names]] = {"subsets": Names(shared=True)}
     title: ClassVar[str] = "STS"
@@ -145,10 +147,15 @@ class StsProtocol(Protocol):
 
     def observe(self, embed: Embed, data: PairSet) -> Observations:
         """Return similarity float64 (n,), gold float64 (n,), subset int64 (n,) indexing the names of `subsets`; pair
-        uint64 (n,), equal for pairs of the same sentences."""
+        uint64 (n,), equal for pairs of the same sentences; and
+        where pairs share sentences that the package has no numbers of, the keys of each pair's two, uint64 (n,)."""
         order, subset = numbered(data.subsets)
         similarity = embed.similarity(data.first, data.second, self.settings["similarity"])
-        arrays = {"similarity": similarity, "gold": data.gold, "subset": subset, "pair": pair_keys(data.first, data.second)}
+        pair = pair_keys(data.first, data.second)
+        arrays = {"similarity": similarity, "gold": data.gold, "subset": subset, "pair": pair}
+        if self.user_path or not all_known(pair):
+            keys = [text_keys(side, exact=bool(self.user_path)) for side in (data.first, data.second)]
+            arrays |= dict(zip(SENTENCES, keys, strict=True)) if SharedSentences(*keys).dependent else {}
         sizes = {name: distinct(data.items[subset == i]) for i, name in enumerate(order)} if self.user_path else {}
         few = [f"{count} pairs" + (f" in {name}" if len(order) > 1 else "") for name, count in sizes.items() if count < FEW]
         more = f" and {len(few) - 5} subsets more" if len(few) > 5 else ""
@@ -370,15 +377,6 @@ def _redrawn(observations: Observations, resamples: int, seed: tuple[int, str]) 
         for indices, block in zip(members, blocks, strict=True):
             counts[:, indices] = block
         yield counts
-
-
-def pair_keys(first: Sequence[str], second: Sequence[str]) -> NDArray[np.uint64]:
-    """Return uint64 (n,): one number a pair of sentences, whatever their order, letter case, spaces and punctuation."""
-    return np.array([_key(sorted((letters(a), letters(b)))) for a, b in zip(first, second, strict=True)], dtype=np.uint64)
-
-
-def _key(texts: Sequence[str]) -> int:
-    return int.from_bytes(hashlib.blake2b("\0".join(texts).encode(), digest_size=8).digest(), "big")
 
 
 @lru_cache(maxsize=1)  # a leaderboard asks for the same pairs with every run

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+Ints = NDArray[np.integer[Any]]
 FEWEST_DF = 2.0  # below them a quantile says nothing: at 2 an interval is 2.2 times as wide as at many
 _SHARES = np.linspace(0, 1, 6)  # of the variance, at which corrections are computed; between them they are interpolated
 
