@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from typing import Any
 
@@ -30,6 +31,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.integer[Any]]
 FEWEST_DF = 2.0  # below them a quantile says nothing: at 2 an interval is 2.2 times as wide as at many
+TOO_FEW_SENTENCES = "so many pairs share a sentence that they cannot tell how it would be with other sentences"
 _SHARES = np.linspace(0, 1, 6)  # of the variance, at which corrections are computed; between them they are interpolated
 
 
@@ -185,7 +187,7 @@ class SharedSentences:
         ratio = np.sqrt(max(factor * self.variance(values), 0.0) / items)
         return max(1.0, float(stdtrit(df, 0.975) / ndtri(0.975) * ratio))
 
-    @property
+    @cached_property
     def hopeless(self) -> bool:
         """Return whether nothing can be said of other sentences, whatever the scores: `stretch` is infinite."""
         return self.dependent and float(self._at_shares(None)[1].max()) < FEWEST_DF
@@ -215,7 +217,7 @@ class Influence:
     graph: SharedSentences
     weight: Floats | None = None
 
-    @property
+    @cached_property
     def stretch(self) -> float:
         """Return `SharedSentences.stretch` of the score."""
         return self.graph.stretch(self.values, self.weight)

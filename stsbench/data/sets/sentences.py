@@ -55,7 +55,7 @@ def _known() -> tuple[Keys, Keys]:
         return bytes_of.reshape(-1).view("<u8").astype(np.uint64), stored["sentence"].astype(np.uint64)
 
 
-def _found(pairs: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _positions(pairs: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     keys, _ = _known()
     at = np.minimum(np.searchsorted(keys, pairs >> _DROPPED), len(keys) - 1)
     return at, np.asarray(keys[at] == pairs >> _DROPPED)
@@ -63,7 +63,7 @@ def _found(pairs: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
 
 def all_known(pairs: Keys) -> bool:
     """Return whether the sentences of all these pairs are numbered."""
-    return bool(_found(pairs)[1].all())
+    return bool(_positions(pairs)[1].all())
 
 
 def known_sentences(pairs: Keys) -> tuple[Keys, Keys]:
@@ -72,6 +72,6 @@ def known_sentences(pairs: Keys) -> tuple[Keys, Keys]:
 
     pairs: (n,) as `pair_keys` gives them.
     """
-    at, known = _found(pairs)
+    at, known = _positions(pairs)
     first, second = _known()[1][:, at]
     return np.where(known, first, pairs), np.where(known, second, ~pairs)
