@@ -2,7 +2,8 @@
 
 `python benchmarks/field_noise.py`, three minutes on one core. Of every measured row the first run, on each of the seven STS
 sets as `sts` scores them by default; 1,000 resamples of seed 0, those of `stsbench compare`. For all pairs of rows: the
-standard error of the difference times the square root of the number of pairs, and over the two scores' own.
+standard error of the difference, as of pairs that share no sentence, times the square root of the number of pairs, and
+over the two scores' own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from stsbench.comparison.comparability import Measured
 from stsbench.comparison.shared import draws
+from stsbench.evaluation.measure import row_key
 from stsbench.files import atomic_write
 from stsbench.leaderboard.records.entries import LoadedEntry, read_entries
 from stsbench.metrics.power import ALL, FILE, METRICS
@@ -39,7 +41,10 @@ def paired_noise(rows: Sequence[tuple[str, Measured]], metric: str) -> tuple[np.
     """(p,) unit errors and ratios of all pairs of rows, as `FieldNoise` has them."""
     row = next(row for row in rows[0][1].whole() if (row.metric, row.aggregation) == (metric, "all"))
     drawn = np.array(draws([[record] for _, record in rows], row, RESAMPLES, SEED))
-    covariance = np.cov(drawn)
+    # As of pairs that share no sentence: such are planned, and these sets share more or fewer.
+    influences = [record.protocol.influences(record.observed()).get(row_key(row)) for _, record in rows]
+    stretch = np.array([item.stretch if item else 1.0 for item in influences])
+    covariance = np.cov(drawn) / np.outer(stretch, stretch)
     independent = covariance.diagonal()[:, None] + covariance.diagonal()
     above = np.triu_indices(len(rows), 1)
     variance = (independent - 2 * covariance)[above]

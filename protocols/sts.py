@@ -7,7 +7,6 @@ Gurevych 2019) and SimCSE (Gao et al. 2021, appendix B) correlate over the conca
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
@@ -18,11 +17,19 @@ from numpy.typing import NDArray
 from stsbench.data.own.sets import SCORED, read_scored_pairs
 from stsbench.data.own.table import Form
 from stsbench.data.sets.catalog import LANGUAGES
-from stsbench.data.sets.scripts import letters
+from stsbench.data.sets.sentences import Keys, all_known, known_sentences, pair_keys, text_keys
 from stsbench.data.sets.sets import DataSet, PairSet, numbered
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped, item_numbers, other_subsets
+from stsbench.evaluation.protocol import (
+    Drawn,
+    Influences,
+    Observations,
+    Protocol,
+    grouped,
+    item_numbers,
+    other_subsets,
+)
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import (
     CORRELATION,
@@ -39,7 +46,7 @@ from stsbench.evaluation.schema import (
     Whole,
     setting,
 )
-from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed, combine
+from stsbench.metrics.aggregation import AGGREGATIONS, OF_PARTS, average_of_printed, combine
 from stsbench.metrics.bootstrap import (
     BootstrapCorrelation,
     block_rows,
@@ -50,6 +57,14 @@ from stsbench.metrics.bootstrap import (
     resample_blocks,
 )
 from stsbench.metrics.correlation import METRICS, correlation
+from stsbench.metrics.shared_sentences import (
+    INFLUENCE,
+    TOO_FEW_SENTENCES,
+    Influence,
+    SharedSentences,
+    joined,
+    stretched,
+)
 
 # The seven tasks of the literature's average, then MTEB's SICK-R: other data under the same everyday name.
 TASKS = {
@@ -59,6 +74,7 @@ TASKS = {
 AVERAGED = tuple(TASKS)[:7]
 YEARS = tuple(TASKS.values())[:5]  # the sets made of subsets
 FEW = 10  # pairs of a user's own, below which the output says so: the interval of a correlation of .5 reaches below 0
+SENTENCES = ("sentence1", "sentence2")  # arrays, where pairs that the package does not know share sentences
 LARGEST_COSINE = 1 + 1e-6  # float32 vectors, rounded
 
 
@@ -110,8 +126,10 @@ class StsProtocol(Protocol):
     arrays: ClassVar[Mapping[str, Array]] = {
         "similarity": Array("float", rounded=True, per_item=True), "gold": Array("float", shared=True),
         "subset": Array("int", shared=True), "pair": Array("uint", shared=True), **REPEATED,
+        **dict.fromkeys(SENTENCES, Array("uint", optional=True, shared=True)),
     }
     names: ClassVar[Mapping[str, Names]] = {"subsets": Names(shared=True)}
+    resampling: ClassVar[str] = "pairs that share a sentence count as dependent"
     title: ClassVar[str] = "STS"
     about: ClassVar[str] = "Cosine of two sentences' vectors against human scores; nothing is trained."
     lead: ClassVar[str] = "STS-B"
@@ -145,16 +163,24 @@ class StsProtocol(Protocol):
 
     def observe(self, embed: Embed, data: PairSet) -> Observations:
         """Return similarity float64 (n,), gold float64 (n,), subset int64 (n,) indexing the names of `subsets`; pair
-        uint64 (n,), equal for pairs of the same sentences."""
+        uint64 (n,), equal for pairs of the same sentences; and
+        where pairs share sentences that the package has no numbers of, the keys of each pair's two, uint64 (n,)."""
         order, subset = numbered(data.subsets)
         similarity = embed.similarity(data.first, data.second, self.settings["similarity"])
-        arrays = {"similarity": similarity, "gold": data.gold, "subset": subset, "pair": pair_keys(data.first, data.second)}
+        pair = pair_keys(data.first, data.second)
+        arrays = {"similarity": similarity, "gold": data.gold, "subset": subset, "pair": pair}
+        if self.user_path or not all_known(pair):
+            keys = [text_keys(side, exact=bool(self.user_path)) for side in (data.first, data.second)]
+            arrays |= dict(zip(SENTENCES, keys, strict=True)) if SharedSentences(*keys).dependent else {}
         sizes = {name: distinct(data.items[subset == i]) for i, name in enumerate(order)} if self.user_path else {}
         few = [f"{count} pairs" + (f" in {name}" if len(order) > 1 else "") for name, count in sizes.items() if count < FEW]
         more = f" and {len(few) - 5} subsets more" if len(few) > 5 else ""
         says = f"a correlation over fewer than {FEW} says next to nothing, look at its interval"
-        notes = {"notes": [f"{', '.join(few[:5])}{more}: {says}"]} if few else {}
-        return Observations(arrays, {"subsets": order, **notes})
+        notes = [f"{', '.join(few[:5])}{more}: {says}"] if few else []
+        observations = Observations(arrays, {"subsets": order})
+        if SENTENCES[0] in arrays and _graph(observations, self._sentences(observations)).hopeless:
+            notes.append(f"no interval: {TOO_FEW_SENTENCES}")
+        return Observations(arrays, {"subsets": order, **({"notes": notes} if notes else {})})
 
     def contradiction(self, observations: Observations, record: Record) -> str:
         if fault := other_subsets(observations, record):
@@ -169,9 +195,26 @@ class StsProtocol(Protocol):
         return f"{'cos_sim' if measure == 'cosine' else measure} {metric}", f"{metric} of {measure} similarity"
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
+        draws = self.drawn(observations, data_id, self.settings["resamples"], self.settings["seed"])
+        rows = self._scored(observations, data_id, task)
+        influences = self.influences(observations) if draws else {}
+        groups = len(observations.names["subsets"])
+        return [self._within(row, draws, influences, groups) for row in rows]
+
+    def scored_before(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
+        """Return the scores with the intervals of independent pairs, as they were before pairs that share a sentence counted
+        as dependent."""
+        resamples, seed = self.settings["resamples"], self.settings["seed"]
+        item = item_numbers(observations, len(observations.arrays["gold"]))
+        blocks = _redrawn(observations, resamples, (seed, data_id), item)
+        draws = self._weighted([observations], blocks)[0] if resamples else {}
+        rows, groups = self._scored(observations, data_id, task), len(observations.names["subsets"])
+        return [self._within(row, draws, {}, groups) for row in rows]
+
+    def _scored(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
+        """Return the scores without intervals."""
         similarity, gold = observations.arrays["similarity"], observations.arrays["gold"]
         groups, item = _groups(observations), item_numbers(observations, len(gold))
-        draws = self.drawn(observations, data_id, self.settings["resamples"], self.settings["seed"])
         rows = []
         for metric in self.settings["metrics"]:
             points: list[float] = []
@@ -182,8 +225,7 @@ class StsProtocol(Protocol):
                         points.append(correlation(similarity[members], gold[members], metric, n))
                     except ScoreError as error:
                         raise ScoreError(f"{task}, subset {name}: {error}") from error
-                    drawn = draws.get((name, None, metric))
-                    rows.append(self._row(task, name, None, metric, points[-1], drawn, n, n))
+                    rows.append(self._row(task, name, None, metric, points[-1], n))
             try:
                 pooled = correlation(similarity, gold, metric, distinct(item))
             except ScoreError as error:
@@ -194,36 +236,93 @@ class StsProtocol(Protocol):
                     continue  # the Hub's raw text does not name a year's subsets: no mean over them is known
                 # One set without subsets (STS-B, SICK-R) is the same under every aggregation.
                 value = pooled if how == "all" or len(groups) == 1 else float(combine(points, sizes, how))
-                n = distinct(item)
-                pairs = n if how == "all" else n // len(groups)  # that one correlation is of
-                rows.append(self._row(task, None, how, metric, value, draws.get((None, how, metric)), n, pairs))
+                rows.append(self._row(task, None, how, metric, value, distinct(item)))
         return rows
 
-    def _row(
-        self, task: str, subset: str | None, how: str | None, metric: str, value: float, draws: Any, n: int, pairs: int
-    ) -> ScoreRow:
-        bounds: tuple[float, float] | None = None
-        if draws is not None and metric == "pearson" and self.settings["pearson_interval"] == "fisher-z":
-            ends = fisher_interval(draws / 100, value, pairs)
-            bounds = ends and (100 * ends[0], 100 * ends[1])
-        elif draws is not None:
-            bounds = interval(draws)
-        low, high = bounds or (None, None)
+    def _row(self, task: str, subset: str | None, how: str | None, metric: str, value: float, n: int) -> ScoreRow:
         return ScoreRow(
-            protocol=self.label, task=task, subset=subset, aggregation=how, metric=metric, value=100 * value, low=low,
-            high=high, n=n,
+            protocol=self.label, task=task, subset=subset, aggregation=how, metric=metric, value=100 * value, n=n
         )
 
+    def _within(self, row: ScoreRow, draws: Drawn, influences: Influences, groups: int) -> ScoreRow:
+        """Return the row with its interval, if it was drawn. groups: how many subsets a mean is of."""
+        key = row.subset, row.aggregation, row.metric
+        if (drawn := draws.get(key)) is None:
+            return row
+        stretch = influences[key].stretch if key in influences else 1.0
+        if row.metric == "pearson" and self.settings["pearson_interval"] == "fisher-z":
+            pairs = row.n // groups if row.aggregation in OF_PARTS else row.n  # that one correlation is of
+            ends = fisher_interval(drawn / 100, row.value / 100, pairs, stretch=stretch)
+            bounds = ends and (100 * ends[0], 100 * ends[1])
+        else:
+            ends = interval(stretched(drawn, row.value, stretch))
+            bounds = ends and (max(ends[0], -100.0), min(ends[1], 100.0))
+        low, high = bounds or (None, None)
+        return row.model_copy(update={"low": low, "high": high})
+
+    def influences(self, observations: Observations) -> Influences:
+        return self._influences(observations) if _graph(observations, self._sentences(observations)).dependent else {}
+
+    def average_influences(self, observed: Mapping[str, tuple[Observations, str]]) -> Influences:
+        """Return a sentence links pairs in whatever task they stand."""
+        if not self.averaged or not set(self.averaged) <= observed.keys():
+            return {}
+        tasks = [observed[task][0] for task in self.averaged]
+        first, second = (np.concatenate(side) for side in zip(*map(self._sentences, tasks), strict=True))
+        strata, ends = [_stratum_numbers(task) for task in tasks], np.cumsum([len(task.arrays["gold"]) for task in tasks])
+        before = np.cumsum([0, *(int(stratum.max()) + 1 for stratum in strata)])
+        graph = _graph_of(first.tobytes(), second.tobytes(), np.concatenate([
+            stratum + start for stratum, start in zip(strata, before.tolist(), strict=False)]).tobytes())
+        if not graph.dependent:
+            return {}
+        of_tasks, rows = [self._influences(task) for task in tasks], np.split(np.arange(ends[-1]), ends[:-1])
+        shares = [1 / len(tasks)] * len(tasks)
+        return {key: joined([(part[key], at) for part, at in zip(of_tasks, rows, strict=True)], graph, shares)
+                for key in of_tasks[0] if key[0] is None and all(key in part for part in of_tasks)}
+
+    def _influences(self, observations: Observations) -> Influences:
+        """Return that of every score, computed once."""
+        memo = "influences", repr(self.settings)
+        if memo not in observations.memo:
+            observations.memo[memo] = self._computed_influences(observations)
+        computed: Influences = observations.memo[memo]
+        return computed
+
+    def _computed_influences(self, observations: Observations) -> Influences:
+        sentences, groups = self._sentences(observations), _groups(observations)
+        graph, several = _graph(observations, sentences), len(groups) > 1
+        similarity, gold = observations.arrays["similarity"], observations.arrays["gold"]
+        sizes = np.array([len(members) for members in groups.values()])
+        computed: Influences = {}
+        for metric in self.settings["metrics"]:
+            whole = _influence(similarity, gold, metric, graph)
+            parts = {name: (_influence(similarity[at], gold[at], metric, _graph(observations, sentences, at)), at)
+                     for name, at in groups.items()} if several else {}
+            computed |= {(name, None, metric): part for name, (part, _) in parts.items()}
+            for how in self.settings["aggregations"]:
+                shares = sizes / sizes.sum() if how == "wmean" else np.full(len(sizes), 1 / len(sizes))
+                mean = several and how in OF_PARTS
+                computed[None, how, metric] = joined([*parts.values()], graph, shares.tolist()) if mean else whole
+        return computed
+
+    def _sentences(self, observations: Observations) -> tuple[Keys, Keys]:
+        """Return the numbers of each pair's two sentences; a user's own pairs of before share none."""
+        first, second = (observations.arrays.get(name) for name in SENTENCES)
+        if first is not None and second is not None:
+            return first, second
+        pair = _pairs(observations)
+        return (pair, ~pair) if self.user_path else known_sentences(pair)
+
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Return pairs are redrawn within their subset; one that stands in several joins these."""
+        """Return equal pairs are redrawn together, within their subset; a user's own that stands in several joins these."""
         return self.draws_of_many([observations], data_id, resamples, seed)[0]
 
     def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
         """Return the counts and the gold scores' ranks are computed once for all encoders."""
         drawn: list[Drawn] = [{} for _ in observed]
-        for indices in grouped(observed, ("gold", "subset"), ("subsets",)) if resamples else ():
+        for indices in grouped(observed, ("gold", "subset", "pair"), ("subsets",)) if resamples else ():
             members = [observed[at] for at in indices]
-            blocks = _redrawn(members[0], resamples, (seed, data_id))
+            blocks = _redrawn(members[0], resamples, (seed, data_id), _pair_items(members[0]))
             for at, draws in zip(indices, self._weighted(members, blocks), strict=True):
                 drawn[at] = draws
         return drawn
@@ -352,15 +451,58 @@ def _as_slice(indices: NDArray[np.int64]) -> NDArray[np.int64] | slice:
     return indices
 
 
-def _redrawn(observations: Observations, resamples: int, seed: tuple[int, str]) -> Iterator[NDArray[np.float64]]:
-    """Yield blocks of rows of (resamples, n) counts, pairs redrawn within their subset.
+def _pair_items(observations: Observations) -> NDArray[np.int64]:
+    """Return int64 (n,), the number of each row's item: of the catalog's sets, too, equal pairs are one."""
+    if ITEM in observations.arrays:
+        return observations.arrays[ITEM]
+    return np.unique(_pairs(observations), return_inverse=True)[1].astype(np.int64)
+
+
+def _pairs(observations: Observations) -> Keys:
+    """Return uint64 (n,), equal for equal pairs; each row is one where nothing is known of the texts."""
+    return observations.arrays.get("pair", np.arange(len(observations.arrays["gold"]), dtype=np.uint64))
+
+
+def _stratum_numbers(observations: Observations) -> NDArray[np.int64]:
+    """Return int64 (n,), which of `_strata` each row is redrawn in."""
+    number = np.empty(len(observations.arrays["gold"]), dtype=np.int64)
+    for at, rows in enumerate(_strata(observations)):
+        number[rows] = at
+    return number
+
+
+def _graph(
+    observations: Observations, sentences: tuple[Keys, Keys], rows: NDArray[np.int64] | None = None
+) -> SharedSentences:
+    """Return the graph of all pairs, or of the `rows` of a subset, computed once for all encoders."""
+    stratum = _stratum_numbers(observations) if rows is None else np.zeros(len(rows), dtype=np.int64)
+    first, second = sentences if rows is None else (side[rows] for side in sentences)
+    return _graph_of(first.tobytes(), second.tobytes(), stratum.tobytes())
+
+
+@lru_cache(maxsize=64)
+def _graph_of(first: bytes, second: bytes, stratum: bytes) -> SharedSentences:
+    one, other = (np.frombuffer(side, dtype=np.uint64) for side in (first, second))
+    return SharedSentences(one, other, np.frombuffer(stratum, dtype=np.int64))
+
+
+def _influence(
+    similarity: NDArray[np.float64], gold: NDArray[np.float64], metric: str, graph: SharedSentences
+) -> Influence:
+    r, values = INFLUENCE[metric](similarity, gold)
+    return Influence(100 * r, 100 * values, graph)
+
+
+def _redrawn(
+    observations: Observations, resamples: int, seed: tuple[int, str], item: NDArray[np.int64]
+) -> Iterator[NDArray[np.float64]]:
+    """Yield blocks of rows of (resamples, n) counts, items redrawn within their subset. item: (n,), equal for rows of one.
 
     Seeded by the data (their id), not by the encoder: two encoders meet the same resamples.
     """
     members = _strata(observations)
     number, data_id = seed
     n = len(observations.arrays["gold"])
-    item = item_numbers(observations, n)
     drawn = [
         resample_blocks(len(group), resamples, (number, at, *data_id.encode()), block_rows(n), item[group])
         for at, group in enumerate(members)
@@ -370,15 +512,6 @@ def _redrawn(observations: Observations, resamples: int, seed: tuple[int, str]) 
         for indices, block in zip(members, blocks, strict=True):
             counts[:, indices] = block
         yield counts
-
-
-def pair_keys(first: Sequence[str], second: Sequence[str]) -> NDArray[np.uint64]:
-    """Return uint64 (n,): one number a pair of sentences, whatever their order, letter case, spaces and punctuation."""
-    return np.array([_key(sorted((letters(a), letters(b)))) for a, b in zip(first, second, strict=True)], dtype=np.uint64)
-
-
-def _key(texts: Sequence[str]) -> int:
-    return int.from_bytes(hashlib.blake2b("\0".join(texts).encode(), digest_size=8).digest(), "big")
 
 
 @lru_cache(maxsize=1)  # a leaderboard asks for the same pairs with every run

@@ -93,6 +93,8 @@ def _filled(run: EntryRun) -> list[tuple[ScoreLine, Parts]]:
     lines: dict[tuple[Setting, bool, str], tuple[ScoreLine, Parts]] = {}
     for measured in run.records:
         drawn = measured.protocol.drawn(measured.observed(), measured.set_id, RESAMPLES, SEED)
+        influences = measured.protocol.influences(measured.observed())
+        drawn = {key: influences[key].stretched(draws) if key in influences else draws for key, draws in drawn.items()}
         known = proven(measured.record)
         for row in measured.record.scores:
             main = measured.record.scores[0].metric  # it comes first
@@ -208,9 +210,11 @@ def _draw_averages(averaged: Sequence[tuple[Protocol, Parts]]) -> None:
         observed = [{task: (measured.observed(), measured.set_id) for task, measured in parts.items()}
                     for _, parts in members.values()]
         drawn = protocol.average_draws_of_many(observed, RESAMPLES, SEED)
-        for (protocol_of_run, parts), draws in zip(members.values(), drawn, strict=True):
+        for (protocol_of_run, parts), draws, tasks in zip(members.values(), drawn, observed, strict=True):
             memo, key = _average_memo(protocol_of_run, parts)
-            memo[key] = draws
+            influences = protocol.average_influences(tasks)
+            memo[key] = {row: influences[row].stretched(of_row) if row in influences else of_row
+                         for row, of_row in draws.items()}
 
 
 def column_metric(line: ScoreLine, column: str) -> Metric:

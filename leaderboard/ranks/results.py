@@ -39,7 +39,8 @@ KEPT = 30 * 24 * 3600  # seconds that a file which no build has used stays
 DIGEST, LENGTH = 64, 16  # bytes at the beginning of a file; the matrix begins at a multiple of 64
 # The code and the files that a score, its draws and the verdict on a record may follow from.
 SCORER = {
-    "stsbench": ("*.py", "metrics/*.py", "evaluation/*.py", "data/sets/*.py", "data/sets/*.yaml", "encoders/*.py"),
+    "stsbench": ("*.py", "metrics/*.py", "evaluation/*.py", "data/sets/*.py", "data/sets/*.npz", "data/sets/*.yaml",
+                 "encoders/*.py"),
     "stsbench.protocols": ("*.py", "presets/*.yaml"),
     "stsbench.leaderboard": (
         "expected.yaml", "records/*.py", "ranks/board.py", "ranks/lines.py", "ranks/results.py", "ranks/scored.py",

@@ -96,11 +96,12 @@ def compare(
     pool = ThreadPoolExecutor(min(4, os.cpu_count() or 1))  # numpy lets go of the interpreter; each needs 300 MB
     try:
         drawing = {
-            key: [pool.submit(draws, pair, row, resamples, seed) for pair, row, _ in items] for key, items in tables.items()
+            key: [pool.submit(draws, pair, row, resamples, seed, difference=True) for pair, row, _ in items]
+            for key, items in tables.items()
         }
         for (setting, aside), items in tables.items():
             drawn = [future.result() for future in drawing[setting, aside]]
-            average = average_draws([(pair, row) for pair, row, _ in items], resamples, seed)
+            average = average_draws([(pair, row) for pair, row, _ in items], resamples, seed, difference=True)
             table = _table(setting, aside, items, drawn, average, paired, margins.absolute(setting))
             result.tables.append(replace(table, no_margin=margins.why_not(setting)))
     finally:
@@ -228,7 +229,8 @@ def _table(
                            equivalence=_equivalence(a, b, drawn, paired, margin), spread=_spread(a, b, drawn, paired))
     no_test = ""
     if not tested:
-        no_test = undrawn_in_words(setting, max(row.n for row in rows))
+        pair, largest, _ = max(items, key=lambda item: item[1].n)
+        no_test = undrawn_in_words(setting, pair[0][0], largest)
         if any(draw is not None for draw in draws):
             no_test = "too many resamples have no score"
     unknown = dict.fromkeys(pair[0][0].set_id for pair, _, _ in items if not pair[0][0].record.data.known)

@@ -18,6 +18,7 @@ from stsbench.config import shorten
 from stsbench.display.table import Document, Table
 from stsbench.display.tabular import Form, Report, Tabular, arrow_table
 from stsbench.errors import StsbenchError
+from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.provenance import (
     cut_texts,
     data_facts,
@@ -258,6 +259,8 @@ def _tests(comparison: Comparison) -> str:
         lines = ["Differences of the means over runs are tested over items and seeds: what they may deviate by is that of a"
                  f" bootstrap over the items ({draws}) plus {_of_seeds(comparison)}.",
                  pairing(comparison.seeds, comparison.by_seed)]
+    clauses = dict.fromkeys(load_protocol(table.setting.protocol).resampling for table in comparison.tables)
+    lines += [f"{clause[0].upper()}{clause[1:]}." for clause in clauses if clause]
     lines.append("Intervals are of A - B, at 95 %.")
     sizes = {sum(row.corrected is not None for row in table.rows) for table in comparison.tables} - {0}
     if sizes == {1}:

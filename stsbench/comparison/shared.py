@@ -18,11 +18,12 @@ from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.measure import RowKey, row_key
 from stsbench.evaluation.plan import plan
 from stsbench.evaluation.protocol import Drawn as Drawing
-from stsbench.evaluation.protocol import Observations, Protocol, load_protocol
+from stsbench.evaluation.protocol import Influences, Observations, Protocol, load_protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.rescore import encoder_key, refuse_doubles, rescored, several_encoders
 from stsbench.evaluation.run_file import load_records
 from stsbench.evaluation.schema import ITEM
+from stsbench.metrics.shared_sentences import TOO_FEW_SENTENCES, mean_of, stretched_pair
 
 RESAMPLES = 5000
 _BLOCK = 1000  # resamples at a time: a count of every item in every resample has to fit in the memory
@@ -159,10 +160,14 @@ def side_scores(runs: Sequence[Measured], row: ScoreRow) -> Floats:
     return np.array([next(score.value for score in run.record.scores if row_key(score) == row_key(row)) for run in runs])
 
 
-def draws(sides: Sides, row: ScoreRow, resamples: int, seed: int) -> list[Floats] | None:
+def draws(sides: Sides, row: ScoreRow, resamples: int, seed: int, *, difference: bool = False) -> list[Floats] | None:
     """Return (resamples,) of each side's `row`, the mean over its runs, over the same resamples; None where the protocol
     draws none of it, and of a single item, which every resample holds. Raises StsbenchError where what should be the same
-    items are not."""
+    items are not.
+
+    Where items are dependent, the deviations of each side's draws are stretched by it; difference: of two sides those of
+    their difference are, instead.
+    """
     if row.n < 2:
         return None
     items = [item for side in sides for item in side]
@@ -181,19 +186,26 @@ def draws(sides: Sides, row: ScoreRow, resamples: int, seed: int) -> list[Floats
                 )
     protocol, set_id = narrowed(items[0].protocol, row), items[0].set_id
     drawn = [lambda many, start, run=run: protocol.draws(run, set_id, many, start) for run in observed]
-    return _means(drawn, list(map(len, sides)), row_key(row), resamples, seed)
+    runs, key = list(map(len, sides)), row_key(row)
+    means = _means(drawn, runs, key, resamples, seed)
+    return means and _stretched(means, [protocol.influences(run) for run in observed], runs, key, difference)
 
 
-def undrawn_in_words(setting: Setting, n: int) -> str:
-    """Return why there are no `draws` of a score of n items."""
-    if n < 2:
+def undrawn_in_words(setting: Setting, item: Measured, row: ScoreRow) -> str:
+    """Return why there are no `draws` of a score."""
+    if row.n < 2:
         return "all rows are one item, which every resample holds"
+    influence = item.protocol.influences(item.observed()).get(row_key(row))
+    if influence is not None and not np.isfinite(influence.stretch):
+        return TOO_FEW_SENTENCES
     return f"what {setting.protocol} stores for {setting.metric} cannot be redrawn item by item"
 
 
-def average_draws(items: Sequence[tuple[Sides, ScoreRow]], resamples: int, seed: int) -> list[Floats] | None:
+def average_draws(
+    items: Sequence[tuple[Sides, ScoreRow]], resamples: int, seed: int, *, difference: bool = False
+) -> list[Floats] | None:
     """Return (resamples,) of each side's average over these tasks, drawn as their protocol draws it; None where there is
-    none."""
+    none. difference: as for `draws`."""
     sides, row = items[0]
     protocol = narrowed(sides[0][0].protocol, row)
     runs: list[dict[str, tuple[Observations, str]]] = [
@@ -201,7 +213,27 @@ def average_draws(items: Sequence[tuple[Sides, ScoreRow]], resamples: int, seed:
         for number, side in enumerate(sides) for i in range(len(side))
     ]
     drawn = [lambda many, start, run=run: protocol.average_draws(run, many, start) for run in runs]
-    return _means(drawn, list(map(len, sides)), (None, row.aggregation, row.metric), resamples, seed)
+    counts, key = list(map(len, sides)), (None, row.aggregation, row.metric)
+    means = _means(drawn, counts, key, resamples, seed)
+    return means and _stretched(means, [protocol.average_influences(run) for run in runs], counts, key, difference)
+
+
+def _stretched(
+    means: list[Floats], influences: Sequence[Influences], sizes: Sequence[int], key: RowKey, difference: bool
+) -> list[Floats] | None:
+    """Return the draws of each side, stretched where items are dependent; None where these can tell nothing. influences: of
+    each run, those of a side behind one another."""
+    if any(key not in of_run for of_run in influences):
+        return means
+    ends = np.cumsum(sizes).tolist()
+    of_sides = [mean_of([of_run[key] for of_run in influences[end - size : end]])
+                for size, end in zip(sizes, ends, strict=True)]
+    if difference:
+        (of_a, of_b), (a, b) = means, of_sides
+        means = [*stretched_pair(of_a, of_b, a, b)]
+    else:
+        means = [one.stretched(drawn) for one, drawn in zip(of_sides, means, strict=True)]
+    return None if any(np.isnan(drawn).all() for drawn in means) else means
 
 
 def _means(

@@ -100,6 +100,8 @@ def averages_within(
 ) -> list[ScoreRow]:
     """Return the rows of an average with their one 95 % interval. observed: task -> observations, set id."""
     drawn = protocol.average_draws(observed, *drawn_with(protocol))
+    influences = protocol.average_influences(observed) if drawn else {}
+    drawn |= {key: one.stretched(drawn[key]) for key, one in influences.items() if key in drawn}
     return [_within(row, drawn.get((None, row.aggregation, row.metric))) for row in rows]
 
 

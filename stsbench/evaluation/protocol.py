@@ -31,6 +31,7 @@ from stsbench.evaluation.schema import (
     checked,
     find_metric,
 )
+from stsbench.metrics.shared_sentences import Influence
 from stsbench.registry import (
     calling,
     check_written,
@@ -69,14 +70,16 @@ def item_numbers(observations: Observations, n: int) -> NDArray[np.int64]:
 
 Drawn = dict[tuple[str | None, str | None, str], NDArray[np.float64]]
 """(subset, aggregation, metric) of a score -> float64 (resamples,), in the unit of its ScoreRow."""
+Influences = dict[tuple[str | None, str | None, str], Influence]
+"""The same -> how the score reacts to each item, in that unit."""
 
 
 def grouped(observed: Sequence[Observations], arrays: Sequence[str], names: Sequence[str] = ()) -> list[list[int]]:
-    """Return indices into `observed`, in one list where the arrays and names of these kinds are equal, and which rows are
-    one item: of encoders on one set."""
+    """Return indices into `observed`, in one list where the arrays and names of these kinds are equal, as far as they are
+    there, and which rows are one item: of encoders on one set."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for at, observations in enumerate(observed):
-        stored = [observations.arrays[kind] for kind in (*arrays, *observations.arrays.keys() & {ITEM})]
+        stored = [observations.arrays[kind] for kind in (*arrays, ITEM) if kind in observations.arrays]
         key = (*((array.shape, array.dtype.str, array.tobytes()) for array in stored),
                *(tuple(observations.names[kind]) for kind in names))
         groups.setdefault(key, []).append(at)
@@ -106,6 +109,7 @@ class Protocol(ABC):
     metrics: ClassVar[Mapping[str, Metric]]  # every metric that `score` gives; "recall" is that of recall@1, recall@10
     arrays: ClassVar[Mapping[str, Array]]  # every array that `observe` gives
     names: ClassVar[Mapping[str, Names]] = {}  # every list of names beside them but `notes`, lines that a user must know
+    resampling: ClassVar[str] = ""  # what a reader must know of the bootstrap over items, a clause for reports
     title: ClassVar[str] = ""  # as a heading; "": the name
     about: ClassVar[str] = ""  # a sentence on what is measured; "": the first line of the class's docstring
     lead: ClassVar[str] = ""  # the column that rows are ranked by where there is no average; "": the first one
@@ -260,6 +264,20 @@ class Protocol(ABC):
         Every encoder meets the same samples of one set, so that two encoders' draws are paired.
         """
         return {}
+
+    def influences(self, observations: Observations) -> Influences:
+        """Return how scores react to each item, where items are dependent: the deviations of their `draws`, and of those of
+        differences, are stretched by it. {} where items are independent."""
+        return {}
+
+    def average_influences(self, observed: Mapping[str, tuple[Observations, str]]) -> Influences:
+        """Return the same of `average_draws`."""
+        return {}
+
+    def scored_before(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow] | None:
+        """Return the scores with the intervals that an older release gave, where they were others: a record that holds these
+        was not edited. None where they were not."""
+        return None
 
     def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
         """Return `draws` of several encoders' observations of one set; a protocol may share work among them."""

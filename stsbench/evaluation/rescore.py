@@ -210,7 +210,8 @@ def reread(
         raise
     except Exception as error:  # whatever arrays that are missing, too short or of another kind raise in its arithmetic
         raise StsbenchError(f"{path} did not observe what {protocol.name} does: {_line(error)}") from error
-    if not _same(again, record.scores, ("value", "low", "high") if intervals else ("value",)):
+    if not (_same(again, record.scores, ("value", "low", "high") if intervals else ("value",))
+            or (_same(again, record.scores, ("value",)) and _as_before(scoring, observations, record))):
         raise StsbenchError(f"{path} was edited: its scores are not those that its observations give")
     return protocol, again, observations
 
@@ -224,6 +225,12 @@ def record_task(protocol: Protocol, record: Record) -> str:
 def _without_intervals(protocol: Protocol) -> Protocol:
     settings = protocol.settings
     return type(protocol)({**settings, "resamples": 0}, protocol.label) if settings.get("resamples") else protocol
+
+
+def _as_before(protocol: Protocol, observations: Observations, record: Record) -> bool:
+    """Return whether a record's intervals are those of an older release."""
+    before = protocol.scored_before(observations, record.data.id, record_task(protocol, record))
+    return before is not None and _same(before, record.scores, ("value", "low", "high"))
 
 
 def _same(again: Sequence[ScoreRow], stored: Sequence[ScoreRow], compared: Sequence[str]) -> bool:

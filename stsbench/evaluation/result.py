@@ -18,7 +18,7 @@ from stsbench.display.table import Document, csv_table
 from stsbench.display.tabular import Form, InFolder, Report
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import declared_metric
-from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.protocol import Observations, load_protocol
 from stsbench.evaluation.provenance import (
     cut_texts,
     data_facts,
@@ -230,7 +230,8 @@ def _in_words(result: Scores, label: str) -> str:
                             for task in dict.fromkeys(row.task for row in rows) if task not in AVERAGES))]
     if any(row.low is not None for row in rows):
         many = records[0].protocol.settings.get("resamples")
-        how = f"from a bootstrap over the items ({many:,} resamples)" if many else ""
+        clause = load_protocol(records[0].protocol.name).resampling
+        how = f"from a bootstrap over the items ({many:,} resamples){f'; {clause}' if clause else ''}" if many else ""
         lines.append(f"95 % intervals are {how}." if many else "Intervals are at 95 %.")
     named = [row for row in rows if row.task == "Avg"] or [row for row in rows if row.task not in AVERAGES]
     named = [row for row in named if (row.metric, row.aggregation) == (lead.metric, lead.aggregation)]

@@ -265,7 +265,8 @@ def _score_table(result: Scores, protocol: str) -> Table:
     asked = any(one.get("resamples", 0) >= FEWEST_DRAWS for one in settings)
     if asked and (without := [row for row in firsts(rows).values() if row.low is None]):
         tasks = ", ".join(dict.fromkeys(" ".join(filter(None, (row.task, row.subset))) for row in without))
-        notes.append(f"{tasks}: no interval, as every resample scores the same or too many have no score")
+        notes.append(f"{tasks}: no interval, as every resample scores the same, too many have no score or too many pairs "
+                     "share a sentence")
     if _same_averages(rows):
         rows = [row for row in rows if row.task != "Avg-full"]
     shown_parts = {(row.task, row.subset) for row in rows}

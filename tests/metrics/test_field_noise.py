@@ -39,9 +39,15 @@ def test_the_figures_are_those_of_the_records(script) -> None:
 def test_the_noise_of_a_known_pair(script, monkeypatch) -> None:
     """Unit error and ratio of two rows from their bootstrap draws, by hand."""
     class Row:
-        metric, aggregation, n = "pearson", "all", 400
+        metric, aggregation, subset, n = "pearson", "all", None, 400
+
+    class Independent:
+        def influences(self, observations):
+            return {}
 
     class Record:
+        protocol, observed = Independent(), dict
+
         def whole(self):
             return [Row]
 

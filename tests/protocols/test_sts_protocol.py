@@ -77,7 +77,7 @@ def test_observe_pairs_each_text_with_its_own_row():
     embed = Embed(load_encoder(lambda texts: vectors[[row[text] for text in texts]]))
     seen = StsProtocol({}).observe(embed, data)
     assert seen.arrays["similarity"] == pytest.approx([2**-0.5, 2**-0.5, 0])
-    assert seen.arrays["subset"].tolist() == [0, 1, 0] and seen.names == {"subsets": ["p", "q"]}
+    assert seen.arrays["subset"].tolist() == [0, 1, 0] and seen.names["subsets"] == ["p", "q"]
     dot = StsProtocol({"similarity": "dot"}).observe(embed, data)
     assert dot.arrays["similarity"].tolist() == [1, 2, 0]
 

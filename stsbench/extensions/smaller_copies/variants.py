@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stsbench.comparison.comparability import Measured, measured
 from stsbench.comparison.shared import narrowed
@@ -20,7 +23,7 @@ from stsbench.errors import EncoderError, StsbenchError, StsbenchWarning, check_
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.options import DataOptions, MeasureArguments, MeasureOptions, split_names
 from stsbench.evaluation.plan import metric_under, plan
-from stsbench.evaluation.protocol import Drawn
+from stsbench.evaluation.protocol import Drawn, Influences
 from stsbench.evaluation.records import ScoreRow
 from stsbench.evaluation.result import Result
 from stsbench.evaluation.run_file import load_records
@@ -30,6 +33,7 @@ from stsbench.extensions.smaller_copies.options import VariantOptions
 from stsbench.extensions.smaller_copies.variant import CALL, FILE, SHARED, Form, Variant, Vectors
 from stsbench.extensions.smaller_copies.variant_scores import AVERAGE, VariantScore, VariantScores
 from stsbench.metrics.paired import Difference, paired_difference
+from stsbench.metrics.shared_sentences import Influence, stretched_pair
 from stsbench.options import takes
 from stsbench.registry import DEFAULT_PROTOCOL
 
@@ -249,7 +253,7 @@ def _losses(runs: Sequence[Run], items: Sequence[Items], row: ScoreRow) -> list[
         elif of_one is None or of_other is None:
             losses.append(Difference(one - other))
         else:
-            losses.append(paired_difference(one, other, of_one, of_other))
+            losses.append(paired_difference(one, other, *of_one.difference(of_other)))
     return losses
 
 
@@ -266,20 +270,40 @@ def _aggregation(result: Result, row: ScoreRow) -> str | None:
     return row.aggregation or next((other.aggregation for other in result.rows if _key(other) == _key(row)), None)
 
 
-def _draws(items: Sequence[Items], present: Sequence[bool], row: ScoreRow, how: str | None) -> list[Any]:
-    """Return (resamples,) of each run's score over the same resamples; None where its protocol draws none, or it has no
-    score."""
+@dataclass(frozen=True)
+class _Draws:
+    """(resamples,) of a run's score; influence: what makes its items dependent, if they are."""
+
+    values: NDArray[np.float64]
+    influence: Influence | None
+
+    def difference(self, other: _Draws) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the draws of both, for a test of their difference."""
+        if self.influence is None or other.influence is None:
+            return self.values, other.values
+        return stretched_pair(self.values, other.values, self.influence, other.influence)
+
+
+def _draws(
+    items: Sequence[Items], present: Sequence[bool], row: ScoreRow, how: str | None
+) -> list[_Draws | None]:
+    """Return each run's draws over the same resamples; None where its protocol draws none, or it has no score."""
     of_label = [{task: item for (label, task), item in of_run.items() if label == row.protocol} for of_run in items]
     first = of_label[0].get(row.task) or next(iter(of_label[0].values()))  # an average: any of its tasks
     protocol = narrowed(first.protocol, row.model_copy(update={"aggregation": how}))
     resamples, seed = protocol.settings.get("resamples") or 0, protocol.settings.get("seed", 0)
     numbers = [number for number, is_there in enumerate(present) if is_there]
     drawn: Sequence[Drawn] = ()
+    influences: Sequence[Influences] = ()
     if resamples and row.task == AVERAGE:
         averaged = [{task: (item.observed(), item.set_id) for task, item in of_label[number].items()} for number in numbers]
         drawn = protocol.average_draws_of_many(averaged, resamples, seed)
+        influences = [protocol.average_influences(tasks) for tasks in averaged]
     elif resamples:
         observed = [of_label[number][row.task].observed() for number in numbers]
         drawn = protocol.draws_of_many(observed, first.set_id, resamples, seed)
-    by_number = dict(zip(numbers, drawn, strict=False))
-    return [by_number.get(number, {}).get((None, how, row.metric)) for number in range(len(items))]
+        influences = [protocol.influences(run) for run in observed]
+    key = None, how, row.metric
+    by_number = {number: _Draws(values[key], of_run.get(key))
+                 for number, values, of_run in zip(numbers, drawn, influences, strict=False) if key in values}
+    return [by_number.get(number) for number in range(len(items))]

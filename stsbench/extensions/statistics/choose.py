@@ -219,7 +219,7 @@ def _choice(
     bounds = [_of_run(rows, i) if len(of_seeds) == 1 else None if drawn is None else _of_seeds(drawn[i], of_seeds, seed)
               for i, of_seeds in enumerate(scores)]
     if drawn is None:
-        no_test = undrawn_in_words(setting, row.n)
+        no_test = undrawn_in_words(setting, sides[0][0], row)
     elif any(np.isfinite(draw).mean() < LEVEL for draw in drawn):
         no_test = "too many resamples have no score"
     else:

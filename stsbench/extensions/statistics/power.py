@@ -149,7 +149,7 @@ def power(
     >>> [(task.task, round(task.value, 1)) for task in answer.tasks if task.task == "all sets"]
     [('all sets', 8.2)]
     >>> stsbench.power(difference=1).tasks[-1].value
-    13370
+    13397
     """
     if (pairs is None) == (difference is None):
         raise StsbenchError("power: name either pairs (--pairs N) or a difference (--difference D)")
@@ -177,8 +177,9 @@ def power(
         noise = [(name, one.name, one.n, one.unit_error.median, one.unit_error.low, one.unit_error.high)
                  for one in field_noise(metric).values()]
         rows = len(provenance()["rows"])
-        basis = (f"From the paired noise of all {rows * (rows - 1) // 2} pairs of {rows} measured rows of the leaderboard: "
-                 "median and quartiles. How close the two encoders are decides: name two runs for theirs.")
+        basis = (f"From the paired noise of all {rows * (rows - 1) // 2} pairs of {rows} measured rows of the leaderboard, "
+                 "as of pairs that share no sentence: median and quartiles. How close the two encoders are decides: name "
+                 "two runs for theirs.")
     tasks = tuple(_answered(one, pairs, difference) for one in noise)
     return Power(pairs, difference, metric, tasks, basis, left_out)
 

@@ -1,0 +1,266 @@
+"""How much wider intervals are where scored pairs share sentences, and so are not independent.
+
+A correlation r over n pairs is its true value plus the mean of psi_i plus smaller terms, psi_i being pair i's influence
+value. If two pairs are dependent only where they share a sentence, the variance of r is the sum of E psi_i psi_j over all
+(i, j) that share one, over n^2. Estimated with the values themselves (Fafchamps & Gubert 2007, The formation of risk sharing
+networks; Aronow, Samii & Assenova 2015, Cluster-robust variance estimation for dyadic data; Tabord-Meehan 2019, Inference
+with dyadic data) it is
+
+    V = [sum over sentences of (sum of psi over its pairs)^2 - sum over items of (sum of psi over its rows)^2] / n^2,
+
+an item being all rows of one unordered pair of different texts, which the first sum counts twice. The same of two encoders'
+values psi_a - psi_b is the variance of their difference.
+
+V is biased downwards, for psi is centred, and has few degrees of freedom where few sentences hold many pairs. Both are
+corrected under a working model, psi = effects of the two sentences (a share of the variance, which the values estimate) and
+of the item (Bell & McCaffrey 2002, Bias reduction in standard errors for linear regression with multi-stage samples; Imbens
+& Kolesar 2016, Robust standard errors in small samples: some practical advice).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.integer[Any]]
+FEWEST_DF = 2.0  # below them a quantile says nothing: at 2 an interval is 2.2 times as wide as at many
+TOO_FEW_SENTENCES = "so many pairs share a sentence that they cannot tell how it would be with other sentences"
+_SHARES = np.linspace(0, 1, 6)  # of the variance, at which corrections are computed; between them they are interpolated
+
+
+def pearson_influence(x: Floats, y: Floats) -> tuple[float, Floats]:
+    """Return Pearson's r of (n,) x and y, neither of them constant, and (n,) influence values, of mean 0.
+
+    uv - r (u^2 + v^2) / 2 of the standardised u and v (Devlin, Gnanadesikan & Kettenring 1975, Robust estimation and outlier
+    detection with correlation coefficients).
+    """
+    u, v = ((values - values.mean()) / values.std() for values in (x, y))
+    r = float(np.mean(u * v))
+    return r, np.asarray(u * v - r / 2 * (u * u + v * v))
+
+
+def spearman_influence(x: Floats, y: Floats) -> tuple[float, Floats]:
+    """Return Spearman's r of (n,) x and y, neither of them constant, and (n,) influence values, of mean 0; ties share
+    mid-ranks (Croux & Dehon 2010, Influence functions of the Spearman and Kendall correlation measures).
+
+    With u, v the mid-ranks over n less 1/2, r = S_uv / sqrt(S_uu S_vv). A pair moves S_uv by its own product and by the
+    ranks that it changes of all others: u_i v_i + mean_j v_j [x_j > x_i] + mean_j u_j [y_j > y_i], where an equal value
+    counts half; S_uu and S_vv likewise, which without ties are constant.
+    """
+    of_x, of_y = _Ranks(x), _Ranks(y)
+    u, v = of_x.centred, of_y.centred
+    s_uv, s_uu, s_vv = float(np.mean(u * v)), float(np.mean(u * u)), float(np.mean(v * v))
+    r = float(s_uv / np.sqrt(s_uu * s_vv))
+    moves_uv = u * v - s_uv + of_x.mean_above(v) + of_y.mean_above(u)
+    moves_uu = u * u - s_uu + 2 * of_x.mean_above(u)
+    moves_vv = v * v - s_vv + 2 * of_y.mean_above(v)
+    return r, np.asarray(moves_uv / np.sqrt(s_uu * s_vv) - r / 2 * (moves_uu / s_uu + moves_vv / s_vv))
+
+
+INFLUENCE = {"spearman": spearman_influence, "pearson": pearson_influence}
+
+
+class _Ranks:
+    """centred: (n,) mid-ranks over n, less 1/2."""
+
+    def __init__(self, x: Floats) -> None:
+        self._order = np.argsort(x, kind="stable")
+        ordered = x[self._order]
+        self._first = np.searchsorted(ordered, ordered, side="left")
+        self._end = np.searchsorted(ordered, ordered, side="right")
+        self.centred = np.empty(len(x))
+        self.centred[self._order] = (self._first + self._end) / (2 * len(x)) - 0.5
+
+    def mean_above(self, values: Floats) -> Floats:
+        """Return (n,) the mean over j of values_j [x_j > x_i], equal ones half; less its own mean."""
+        from_here = np.append(np.cumsum(values[self._order][::-1])[::-1], 0.0)
+        result = np.empty(len(values))
+        result[self._order] = (from_here[self._first] + from_here[self._end]) / (2 * len(values))
+        return np.asarray(result - result.mean())
+
+
+class SharedSentences:
+    """The graph of n scored pairs: sentences are vertices, pairs are edges, and all rows of one pair are one item.
+
+    dependent: whether two items share a sentence; where none do, pairs are independent.
+    """
+
+    def __init__(self, first: Ints, second: Ints, stratum: Ints | None = None) -> None:
+        """Take (n,) numbers, equal ones for equal texts, whichever side they stand on. stratum: int (n,), 0 to k - 1: how
+        many pairs each has is fixed, as in a bootstrap within strata."""
+        from scipy import sparse
+
+        self.n = n = len(first)
+        texts, number = np.unique(np.concatenate([first, second]), return_inverse=True)
+        low, high = np.minimum(number[:n], number[n:]), np.maximum(number[:n], number[n:])
+        two, rows = low != high, np.arange(n)
+        item = np.unique(low.astype(np.int64) * len(texts) + high, return_inverse=True)[1]
+        items = int(item.max(initial=-1)) + 1
+        vertex, at = np.concatenate([low, high[two]]), np.concatenate([rows, rows[two]])
+        self._incidence = sparse.csr_array((np.ones(len(at)), (vertex, at)), shape=(len(texts), n))
+        self._item = sparse.csr_array((np.ones(n), (item, rows)), shape=(items, n))
+        self._twice = sparse.csr_array((1.0 * two, (item, rows)), shape=(items, n))  # counted at both sentences
+        self._stratum = np.zeros(n, np.int64) if stratum is None else np.asarray(stratum)
+        self._sizes = np.bincount(self._stratum)
+        self._linked = self._quadratic(np.ones(n)) - self._squares_of_items(np.ones(n))
+        self.dependent = self._linked > 0
+        self._corrections: dict[bytes, Floats] = {}
+
+    def centred(self, values: Floats) -> Floats:
+        """Return (n,) values less their mean within each stratum: how pairs divide among strata is not by chance."""
+        return np.asarray(values - (np.bincount(self._stratum, values) / self._sizes)[self._stratum])
+
+    def variance(self, values: Floats) -> float:
+        """Return V of (n,) centred influence values: it may be negative by chance."""
+        return self._quadratic(values) / self.n**2
+
+    def item_variance(self, values: Floats) -> float:
+        """Return the variance that independent items would give, of (n,) centred influence values."""
+        return self._squares_of_items(values) / self.n**2
+
+    def share(self, values: Floats) -> float:
+        """Return which share of the variance of (n,) centred values is of the sentences: twice the correlation of rows that
+        share one sentence, within 0 and 1."""
+        square = float(np.mean(values**2))
+        if not self.dependent or square == 0:
+            return 0.0
+        products = self._quadratic(values) - self._squares_of_items(values)
+        return float(np.clip(2 * products / (self._linked * square), 0, 1))
+
+    def corrections(self, share: float, weight: Floats | None = None) -> tuple[float, float]:
+        """Return what V is to be multiplied by, and its degrees of freedom, under the working model.
+
+        Of errors with covariance W, that of the model, V is a quadratic form e'Ae, A = MKM, with K the links between rows
+        and M the centring within strata: E V = tr AW against the truth 1'W1, and df = (tr AW)^2 / tr AWAW (Satterthwaite).
+        weight: (n,) what each pair's value was multiplied by for a mean of several scores. (inf, 0) where V is always 0.
+        """
+        from scipy import sparse
+
+        shared = self._incidence.T @ self._incidence
+        links = shared - self._twice.T @ self._twice
+        model = (1 - share) * (self._item.T @ self._item) + share / 2 * shared
+        if weight is not None:
+            scale = sparse.diags_array(weight)
+            model = scale @ model @ scale
+        truth = float(model.sum())
+        q = np.zeros((self.n, len(self._sizes)))  # orthonormal columns: M = I - qq'
+        q[np.arange(self.n), self._stratum] = 1 / np.sqrt(self._sizes[self._stratum])
+        linked, modelled = links @ q, model @ q
+        within, modelled_within = q.T @ linked, q.T @ modelled
+        product = links @ model
+        trace = product.trace() - 2 * np.trace(modelled.T @ linked) + np.trace(within @ modelled_within)
+        p = linked - q @ within / 2  # A = K - qp' - pq'
+        p_modelled, crossed = model @ p, p.T @ modelled
+        square = (product.multiply(product.T).sum() - 4 * np.trace(p_modelled.T @ (links @ modelled))
+                  + 2 * np.trace(crossed @ crossed) + 2 * np.trace((p.T @ p_modelled) @ modelled_within))
+        if trace <= 1e-9 * truth or square <= 0:
+            return inf, 0.0
+        return truth / float(trace), float(trace**2 / square)
+
+    def stretch(self, values: Floats, weight: Floats | None = None) -> float:
+        """Return by how much the deviations of a bootstrap over independent items are to be stretched, 1 or more; infinite
+        where V has fewer than 2 degrees of freedom: pairs that all share one sentence cannot tell how it would be with
+        another.
+
+        values: (n,) influence values of a score or a difference; weight: as for `corrections`. The interval is the wider one
+        of the bootstrap's and of V's, whose quantile is Student's.
+        """
+        from scipy.special import ndtri, stdtrit
+
+        if not self.dependent:
+            return 1.0
+        values = self.centred(values)
+        share = self.share(values)
+        factor, df = (float(np.interp(share, _SHARES, column)) for column in self._at_shares(weight))
+        if not np.isfinite(factor) or df < FEWEST_DF:
+            return inf
+        items = self.item_variance(values)
+        if items <= 0:
+            return 1.0
+        ratio = np.sqrt(max(factor * self.variance(values), 0.0) / items)
+        return max(1.0, float(stdtrit(df, 0.975) / ndtri(0.975) * ratio))
+
+    @cached_property
+    def hopeless(self) -> bool:
+        """Return whether nothing can be said of other sentences, whatever the scores: `stretch` is infinite."""
+        return self.dependent and float(self._at_shares(None)[1].max()) < FEWEST_DF
+
+    def _at_shares(self, weight: Floats | None) -> Floats:
+        """Return (2, 6) the corrections at shares from 0 to 1, which depend on the pairs alone and are computed once."""
+        key = b"" if weight is None else weight.tobytes()
+        if key not in self._corrections:
+            self._corrections[key] = np.array([self.corrections(share, weight) for share in _SHARES.tolist()]).T
+        return self._corrections[key]
+
+    def _quadratic(self, values: Floats) -> float:
+        """Return the sum of values_i values_j over all ordered pairs of rows that share a sentence."""
+        return float(np.sum((self._incidence @ values) ** 2) - np.sum((self._twice @ values) ** 2))
+
+    def _squares_of_items(self, values: Floats) -> float:
+        return float(np.sum((self._item @ values) ** 2))
+
+
+@dataclass(frozen=True, eq=False)
+class Influence:
+    """A score and how it reacts to each of its n pairs. values: (n,) influence values, in the score's unit; weight: (n,)
+    what they were multiplied by for a mean of several scores, None where nothing was."""
+
+    score: float
+    values: Floats
+    graph: SharedSentences
+    weight: Floats | None = None
+
+    @cached_property
+    def stretch(self) -> float:
+        """Return `SharedSentences.stretch` of the score."""
+        return self.graph.stretch(self.values, self.weight)
+
+    def stretched(self, draws: Floats) -> Floats:
+        """Return (b,) draws of the score, their deviations from it stretched; NaN where nothing can be said."""
+        return stretched(draws, self.score, self.stretch)
+
+
+def mean_of(influences: Sequence[Influence]) -> Influence:
+    """Return that of the mean of scores of the same pairs, as those of several seeds."""
+    first = influences[0]
+    values = np.mean([one.values for one in influences], axis=0)
+    return Influence(float(np.mean([one.score for one in influences])), values, first.graph, first.weight)
+
+
+def stretched(draws: Floats, centre: float, factor: float) -> Floats:
+    """Return (b,) draws whose deviations from `centre` are `factor` times as large; the very draws where that is 1, and NaN
+    where it is infinite."""
+    if factor == 1:
+        return draws
+    return np.asarray(centre + factor * (draws - centre)) if np.isfinite(factor) else np.full_like(draws, np.nan)
+
+
+def stretched_pair(of_a: Floats, of_b: Floats, a: Influence, b: Influence) -> tuple[Floats, Floats]:
+    """Return (b,) draws of two scores whose difference has its deviations stretched, by its own factor: half on each
+    side."""
+    factor = a.graph.stretch(a.values - b.values, a.weight)
+    if factor == 1:
+        return of_a, of_b
+    if not np.isfinite(factor):
+        return np.full_like(of_a, np.nan), np.full_like(of_b, np.nan)
+    half = (factor - 1) / 2 * ((of_a - of_b) - (a.score - b.score))
+    return np.asarray(of_a + half), np.asarray(of_b - half)
+
+
+def joined(parts: Sequence[tuple[Influence, Any]], graph: SharedSentences, shares: Sequence[float]) -> Influence:
+    """Return that of a weighted mean of scores of parts of `graph`'s pairs. parts: each score's influence and its rows;
+    shares: what each counts, 1 in all."""
+    values, weight = np.zeros(graph.n), np.zeros(graph.n)
+    for (part, rows), share in zip(parts, shares, strict=True):
+        times = share * graph.n / len(part.values)
+        values[rows] = part.values * times
+        weight[rows] = times if part.weight is None else part.weight * times
+    score = float(np.dot([part.score for part, _ in parts], shares))
+    return Influence(score, values, graph, weight)

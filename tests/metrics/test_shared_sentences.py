@@ -1,0 +1,126 @@
+"""Influence values, the variance and its corrections against their definitions, as double loops and whole matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from stsbench.metrics.shared_sentences import (
+    INFLUENCE,
+    Influence,
+    SharedSentences,
+    joined,
+    spearman_influence,
+    stretched_pair,
+)
+
+
+def pairs(seed: int, n: int = 30, sentences: int = 25):
+    """Rows that repeat, in either order, and a text paired with itself among them."""
+    rng = np.random.default_rng(seed)
+    first, second = rng.integers(0, sentences, (2, n))
+    first[3], second[3] = first[4], second[4]
+    first[5], second[5] = second[6], first[6]
+    second[7] = first[7]
+    x = rng.normal(size=n).round(1)
+    return first, second, rng.integers(0, 3, n), x, (x + rng.normal(size=n)).round(1)
+
+
+def weighted_correlation(x, y, weight, metric):
+    def rank(values):
+        if metric == "pearson":
+            return values
+        below = (values[None, :] < values[:, None]) + 0.5 * (values[None, :] == values[:, None])
+        return below @ weight
+
+    u, v = (rank(values) - weight @ rank(values) / weight.sum() for values in (x, y))
+    return (weight @ (u * v)) / np.sqrt((weight @ (u * u)) * (weight @ (v * v)))
+
+
+@pytest.mark.parametrize("metric", ["spearman", "pearson"])
+@pytest.mark.parametrize("seed", range(3))
+def test_influence_is_the_derivative_by_a_pairs_weight(metric, seed):
+    *_, x, y = pairs(seed)
+    r, values = INFLUENCE[metric](x, y)
+    assert r == pytest.approx(getattr(stats, f"{metric}r")(x, y).statistic, abs=1e-12)
+    step = 1e-4 * np.eye(len(x))
+    change = [weighted_correlation(x, y, 1 + row, metric) - weighted_correlation(x, y, 1 - row, metric) for row in step]
+    np.testing.assert_allclose(values, np.array(change) / 2e-4 * len(x), atol=1e-6)
+
+
+def matrices(first, second):
+    n = len(first)
+    sets = [{a, b} for a, b in zip(first.tolist(), second.tolist(), strict=True)]
+    shared = np.array([[len(one & other) for other in sets] for one in sets])
+    same = np.array([[sets[i] == sets[j] for j in range(n)] for i in range(n)])
+    return shared > 0, same, shared
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), share=st.floats(0, 1), weigh=st.booleans())
+def test_variance_and_corrections_by_definition(seed, share, weigh):
+    first, second, stratum, x, y = pairs(seed)
+    stratum = np.unique(stratum, return_inverse=True)[1]
+    graph, n = SharedSentences(first, second, stratum), len(first)
+    links, same, shared = matrices(first, second)
+    centring = np.eye(n) - (stratum[:, None] == stratum) / np.bincount(stratum)[stratum]
+    psi = graph.centred(spearman_influence(x, y)[1])
+    np.testing.assert_allclose(psi, centring @ spearman_influence(x, y)[1], atol=1e-12)
+    assert graph.variance(psi) == pytest.approx(psi @ links @ psi / n**2, abs=1e-12)
+    assert graph.item_variance(psi) == pytest.approx(psi @ same @ psi / n**2, abs=1e-12)
+    once = links & ~same
+    expected = np.clip(2 * (psi @ once @ psi) / (once.sum() * np.mean(psi**2)), 0, 1) if once.any() else 0
+    assert graph.share(psi) == pytest.approx(expected, abs=1e-12)
+    weight = np.random.default_rng(seed).uniform(0.5, 2, n) if weigh else None
+    model = (1 - share) * same + share / 2 * shared
+    model = model * np.outer(weight, weight) if weigh else model
+    a = centring @ links @ centring @ model
+    assert graph.corrections(share, weight) == pytest.approx((model.sum() / np.trace(a), np.trace(a) ** 2 / np.trace(a @ a)))
+
+
+def test_pairs_that_share_nothing_are_independent():
+    graph = SharedSentences(np.array([0, 2, 1, 4]), np.array([1, 3, 0, 5]))  # the third row is the first one again
+    assert not graph.dependent
+    assert graph.stretch(np.array([1.0, -2, 3, -2])) == 1
+
+
+def test_pairs_that_all_share_one_sentence_say_nothing_of_another():
+    graph = SharedSentences(np.zeros(50, int), np.arange(1, 51))
+    assert graph.hopeless
+    assert graph.stretch(np.random.default_rng(0).normal(size=50)) == np.inf
+
+
+def test_a_common_part_of_each_sentences_pairs_widens_the_interval():
+    first, second = np.repeat(np.arange(60), 10), np.arange(60, 660)
+    rng = np.random.default_rng(0)
+    noise, common = rng.normal(size=600), np.repeat(rng.normal(size=60), 10)
+    graph = SharedSentences(first, second)
+    assert graph.stretch(noise) < 1.2
+    assert 2 < graph.stretch(noise + common) < 3  # the root of 1 + 9 / 2 is 2.3
+
+
+def test_a_pairs_difference_is_stretched_by_its_own_factor():
+    rng = np.random.default_rng(0)
+    graph = SharedSentences(np.repeat(np.arange(30), 10), np.arange(30, 330))
+    shared = np.repeat(rng.normal(size=30), 10)
+    a, b = (Influence(score, rng.normal(size=300) + sign * shared, graph) for score, sign in ((70.0, 1), (60.0, -1)))
+    draws = rng.normal([[70.0], [60.0]], 1, (2, 500))
+    of_a, of_b = stretched_pair(*draws, a, b)
+    factor = graph.stretch(a.values - b.values)
+    assert factor > 2
+    np.testing.assert_allclose(of_a - of_b - 10, factor * (draws[0] - draws[1] - 10), atol=1e-9)
+    np.testing.assert_allclose(of_a + of_b, draws.sum(axis=0), atol=1e-9)
+
+
+def test_a_mean_of_parts_has_the_influence_of_its_parts():
+    first, second, _, x, y = pairs(1)
+    graph, rows = SharedSentences(first, second), [np.arange(10), np.arange(10, 30)]
+    parts = [Influence(*INFLUENCE["pearson"](x[at], y[at]), SharedSentences(first[at], second[at])) for at in rows]
+    mean = joined(list(zip(parts, rows, strict=True)), graph, [0.25, 0.75])
+    assert mean.score == pytest.approx(0.25 * parts[0].score + 0.75 * parts[1].score)
+    change = 1 + 1e-5 * np.eye(30)[4]
+    moved = 0.25 * weighted_correlation(x[:10], y[:10], change[:10], "pearson") + 0.75 * parts[1].score
+    assert mean.values[4] / 30 == pytest.approx((moved - mean.score) / 1e-5, abs=1e-4)

@@ -1,0 +1,123 @@
+"""Pairs that share a sentence are dependent: intervals of scores, of differences and of the average are wider."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stsbench import compare, evaluate, score
+from stsbench.comparison.comparability import measured
+from stsbench.comparison.shared import draws
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.measure import averages_within
+from stsbench.evaluation.rescore import rescored
+from stsbench.evaluation.run_file import load_records
+from stsbench.protocols.sts import SENTENCES
+
+BOARD = Path(__file__).resolve().parents[2] / "leaderboard" / "measured"
+WORDS = [f"{a}{b}" for a in "abcdefghij" for b in "abcdefghij"]
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def write(name, references, each):
+    """`each` pairs of every reference, whose score and words in common with the other text depend on the reference."""
+    rng = np.random.default_rng(0)
+    rows = ["sentence1,sentence2,score"]
+    for _ in range(references):
+        level, common = rng.normal(), rng.integers(1, 5)
+        reference = rng.choice(WORDS, 6, replace=False)
+        for _ in range(each):
+            other = [*reference[:common], *rng.choice(WORDS, 4, replace=False)]
+            rows.append(f"{' '.join(reference)},{' '.join(other)},{level + 0.3 * rng.normal():.3f}")
+    Path(name).write_text("\n".join(rows) + "\n", "utf-8")
+
+
+def run(model, name):
+    return evaluate(f"lexical:{model}", protocol=f"sts:{name}", output=Path(f"{model}-{name}"))
+
+
+def records(folder):
+    return {item.task: item for item in (measured(path, record) for path, record in load_records(folder))
+            if item.record.protocol.name == "sts"}
+
+
+def width(rows):
+    row = next(row for row in rows if (row.subset, row.metric, row.aggregation) == (None, "spearman", "all"))
+    return row.high - row.low
+
+
+def test_pairs_of_own_that_share_nothing_have_the_intervals_of_before(home):
+    write("plain.csv", 60, 1)
+    item = records(run("tfidf", "plain.csv").folder)["plain.csv"]
+    assert not item.observed().arrays.keys() & set(SENTENCES)
+    assert item.protocol.scored_before(item.observed(), item.set_id, item.task) == item.record.scores
+
+
+def test_pairs_of_own_that_share_sentences_have_wider_intervals_without_their_texts(home):
+    write("shared.csv", 20, 10)
+    result = run("tfidf", "shared.csv")
+    item = records(result.folder)["shared.csv"]
+    assert item.observed().arrays.keys() >= set(SENTENCES)
+    before = item.protocol.scored_before(item.observed(), item.set_id, item.task)
+    assert width(item.record.scores) > 1.3 * width(before)
+    assert [row.value for row in before] == [row.value for row in item.record.scores]
+    assert score(result.folder).rows == result.rows
+    assert "pairs that share a sentence count as dependent" in result.report()
+
+
+def test_a_difference_is_stretched_by_its_own_factor(home):
+    write("shared.csv", 20, 10)
+    sides = [run(model, "shared.csv") for model in ("tfidf", "char-ngrams")]
+    a, b = (records(side.folder)["shared.csv"] for side in sides)
+    row, key = a.whole()[0], (None, "all", "spearman")
+    of_a, of_b = (item.protocol.influences(item.observed())[key] for item in (a, b))
+    factor = of_a.graph.stretch(of_a.values - of_b.values)
+    drawn = [item.protocol.draws(item.observed(), item.set_id, 200, 0)[key] for item in (a, b)]
+    gaps = np.subtract(*draws([[a], [b]], row, 200, 0, difference=True))
+    value = of_a.score - of_b.score
+    np.testing.assert_allclose(gaps - value, factor * (drawn[0] - drawn[1] - value), atol=1e-9)
+    assert "Pairs that share a sentence count as dependent." in compare(*sides, resamples=200).report()
+
+
+def test_pairs_that_all_share_one_sentence_have_no_interval_and_it_is_said(home):
+    write("star.csv", 1, 40)
+    sides = [run(model, "star.csv") for model in ("tfidf", "char-ngrams")]
+    [note] = records(sides[0].folder)["star.csv"].observed().names["notes"]
+    assert note.startswith("no interval: so many pairs share a sentence") and "pairs share a sentence" in str(sides[0])
+    assert all(row.low is None and row.high is None for row in sides[0].rows)
+    table = compare(*sides, resamples=100).tables[0]
+    assert "so many pairs share a sentence" in table.no_test and table.rows[0].difference.p is None
+
+
+def test_the_catalogs_sentences_are_known_to_records_of_before():
+    """STS12: a 14th of the rows repeat a pair, and a quarter share a sentence."""
+    item = records(next((BOARD / "minilm-mean").glob("*/run.parquet")).parent)["STS12"]
+    rows = {way: getattr(item.protocol, way)(item.observed(), item.set_id, item.task) for way in ("score", "scored_before")}
+    assert 1.6 < width(rows["score"]) / width(rows["scored_before"]) < 2
+    for way, stored in rows.items():
+        record = item.record.model_copy(update={"scores": stored})
+        assert rescored(item.path, record)[1] == rows["score"], way
+    edited = [row.model_copy(update={"high": row.high + 0.01}) for row in rows["scored_before"]]
+    with pytest.raises(StsbenchError, match="was edited"):
+        rescored(item.path, item.record.model_copy(update={"scores": edited}))
+
+
+def test_an_average_joins_the_sentences_of_its_tasks():
+    of_task = records(next((BOARD / "minilm-mean").glob("*/run.parquet")).parent)
+    protocol = next(iter(of_task.values())).protocol
+    observed = {task: (of_task[task].observed(), of_task[task].set_id) for task in protocol.averaged}
+    influence = protocol.average_influences(observed)[None, "all", "spearman"]
+    assert influence.score == pytest.approx(np.mean([of_task[task].whole()[0].value for task in protocol.averaged]))
+    assert influence.graph.n == 18850 and 1.1 < influence.stretch < 1.6
+    drawn = protocol.average_draws(observed, 1000, 0)[None, "all", "spearman"]
+    row = next(row for row in protocol.summarise([of_task[task].record for task in protocol.averaged])
+               if (row.task, row.metric, row.aggregation) == ("Avg-full", "spearman", "all"))
+    [row] = averages_within([row], protocol, observed)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    assert row.high - row.low == pytest.approx(influence.stretch * (high - low))
