@@ -140,14 +140,14 @@ class GeometryProtocol(Protocol):
         return ScoreRow(protocol=self.label, task=task, subset=subset, metric=metric, value=value, low=low, high=high, n=n)
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Return pairs are redrawn: positive ones, and those of each rating group.
+        """Redraw pairs: positive ones, and those of each rating group.
 
         No alignment where a zero vector left a positive pair out: other encoders' draws are of other pairs.
         """
         return self.draws_of_many([observations], data_id, resamples, seed)[0]
 
     def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
-        """Return the counts are drawn once for all encoders that have the same groups of pairs."""
+        """Draw the counts once for all encoders that have the same groups of pairs."""
         if not resamples:
             return [{} for _ in observed]
         self._remember_means(observed, data_id, resamples, seed)

@@ -160,7 +160,7 @@ class PairsProtocol(Protocol):
         return matching_draws(similarity, label, blocks, distinct(item))
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Return pairs are redrawn one by one, whatever their label."""
+        """Redraw pairs one by one, whatever their label."""
         if not resamples:
             return {}
         drawn = self._draw(observations, slice(None), resamples, seed, data_id)

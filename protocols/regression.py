@@ -193,7 +193,7 @@ class RegressionProtocol(Protocol):
         return self.draws_of_many([observations], data_id, resamples, seed)[0]
 
     def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
-        """Return the counts and the gold scores' ranks are computed once for all encoders."""
+        """Compute the counts and the gold scores' ranks once for all encoders."""
         drawn: list[Drawn] = [{} for _ in observed]
         kinds = ("row", "gold") if any("dev_accuracy" in item.arrays for item in observed) else ("gold",)
         for indices in grouped(observed, kinds) if resamples else ():

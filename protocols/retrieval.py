@@ -102,7 +102,7 @@ class RetrievalProtocol(Protocol):
         return read_relevance(self.user_path) if self.user_path and set_id == f"own:{self.user_path}" else None
 
     def text_task(self, task: str, data: PairSet | RetrievalSet) -> TextTask:
-        """Return a pair's two sentences are of one kind, and read as for STS: e5's card asks so for paraphrases by name."""
+        """Read a pair's two sentences alike, as for STS: e5's card asks so for paraphrases by name."""
         named = super().text_task(task, data)
         return replace(named, type="STS") if isinstance(data, PairSet) else named
 

@@ -163,7 +163,7 @@ class StsProtocol(Protocol):
 
     def observe(self, embed: Embed, data: PairSet) -> Observations:
         """Return similarity float64 (n,), gold float64 (n,), subset int64 (n,) indexing the names of `subsets`; pair
-        uint64 (n,), equal for pairs of the same sentences; and
+        uint64 (n,), equal for pairs of the same sentences; and,
         where pairs share sentences that the package has no numbers of, the keys of each pair's two, uint64 (n,)."""
         order, subset = numbered(data.subsets)
         similarity = embed.similarity(data.first, data.second, self.settings["similarity"])
@@ -264,7 +264,7 @@ class StsProtocol(Protocol):
         return self._influences(observations) if _graph(observations, self._sentences(observations)).dependent else {}
 
     def average_influences(self, observed: Mapping[str, tuple[Observations, str]]) -> Influences:
-        """Return a sentence links pairs in whatever task they stand."""
+        """Join the pairs of all tasks: a sentence links them in whatever task they stand."""
         if not self.averaged or not set(self.averaged) <= observed.keys():
             return {}
         tasks = [observed[task][0] for task in self.averaged]
@@ -314,11 +314,11 @@ class StsProtocol(Protocol):
         return (pair, ~pair) if self.user_path else known_sentences(pair)
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Return equal pairs are redrawn together, within their subset; a user's own that stands in several joins these."""
+        """Redraw equal pairs together, within their subset; a user's own that stands in several joins these."""
         return self.draws_of_many([observations], data_id, resamples, seed)[0]
 
     def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
-        """Return the counts and the gold scores' ranks are computed once for all encoders."""
+        """Compute the counts and the gold scores' ranks once for all encoders."""
         drawn: list[Drawn] = [{} for _ in observed]
         for indices in grouped(observed, ("gold", "subset", "pair"), ("subsets",)) if resamples else ():
             members = [observed[at] for at in indices]

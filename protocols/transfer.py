@@ -260,14 +260,14 @@ class TransferProtocol(Protocol):
         return rows
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Return tested items are redrawn, whatever their fold; the accuracy is the mean over folds, without rounding.
+        """Redraw tested items, whatever their fold; the accuracy is the mean over folds, without rounding.
 
         NaN: a fold that no item was drawn from, an F1 without an item of class 1.
         """
         return self.draws_of_many([observations], data_id, resamples, seed)[0]
 
     def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
-        """Return the counts are drawn once for all encoders whose items are in the same folds."""
+        """Draw the counts once for all encoders whose items are in the same folds."""
         drawn: list[Drawn] = [{} for _ in observed]
         by_item = [_by_item(item) for item in observed]  # in whatever order an encoder's folds list them
         for indices in grouped(by_item, ("fold",)) if resamples else ():

@@ -105,7 +105,7 @@ class TripletsProtocol(Protocol):
         return rows
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Return triplets are redrawn one by one."""
+        """Redraw triplets one by one."""
         right = _right(observations).astype(np.float64)
         if not resamples:
             return {}

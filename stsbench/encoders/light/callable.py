@@ -156,7 +156,7 @@ class CallableEncoder(Encoder):
 
     @cached_property
     def spec(self) -> EncoderSpec:  # type: ignore[override]
-        """Return asked for before anything is scored, when the callable is tried out."""
+        """Return what is asked for before anything is scored, when the callable is tried out."""
         role = {} if self._role is None else {"role": self._role}
         spec = EncoderSpec(name=self._name, kind="callable", weights="", prefix=self._prompt or None, options=role)
         if self.probe is None:

@@ -24,7 +24,7 @@ Dtype = Literal["float32", "bf16", "fp16"]
 
 
 def _several(value: Any) -> Any:
-    """Return one value is a list of one."""
+    """Return a list; one value is a list of one."""
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
