@@ -111,7 +111,7 @@ def _row(row: PublishedRow, standing: Standing | None, measured: MeasuredHere | 
         "model": row.model, "mean": round(row.mean, DIGITS),
         "scores": [round(row.scores[task], DIGITS) for task in ITEMS],
         "rank": standing and [standing.position, standing.first, standing.last], "tier": standing and standing.tier,
-        "apart": bool(standing and standing.apart),
+        "differs": bool(standing and standing.differs),
         "jointly": standing and list(standing.jointly), "on_items": standing and list(standing.on_items),
         "unranked": row.unranked, "folders": folders, "versions": list(row.versions),
         "doubts": [list(doubt) for doubt in row.doubts],
@@ -125,7 +125,7 @@ def published_page(published: AsPublished) -> str:
     """Return docs/findings/mteb-as-published.md."""
     source, first = published.source, published.tier(1)
     names = ", ".join(plain_markdown(row.model) for row in first)
-    near = sum(at is not None and at.tier == 1 and not at.apart for at in published.standings) - 1
+    near = sum(at is not None and at.tier == 1 and not at.differs for at in published.standings) - 1
     top = next(standing for standing in published.standings if standing)
     parts = [
         "# MTEB's STS results as published",

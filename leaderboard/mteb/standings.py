@@ -44,7 +44,7 @@ def tiers(values: Floats, different: Bools) -> Ints:
 class Standing:
     """position: 1 + rows with a better mean; first, last: the ranks that another draw of tasks may give it, 95 % for this
     row by itself; jointly: the same for all rows at once; on_items: the same over other items of these seven tasks, if two
-    models' errors were independent, which makes it wide; tier: see `tiers`; apart: whether it differs from the row of the
+    models' errors were independent, which makes it wide; tier: see `tiers`; differs: whether it differs from the row of the
     best mean, in a test of these two alone."""
 
     position: int
@@ -53,7 +53,7 @@ class Standing:
     jointly: tuple[int, int]
     on_items: tuple[int, int]
     tier: int
-    apart: bool
+    differs: bool
 
 
 @dataclass(frozen=True)
@@ -168,8 +168,8 @@ def standings(scores: Floats, shared: SharedErrors | None) -> tuple[list[Standin
     levels = tiers(means, tested.alone)
     table = zip(position, first, last, zip(*jointly, strict=True), zip(*on_items, strict=True), levels,
                 tested.pairs[int(np.argmax(means))], strict=True)
-    rows = [Standing(int(at), int(low), int(high), _two(both), _two(items), int(tier), bool(apart))
-            for at, low, high, both, items, tier, apart in table]
+    rows = [Standing(int(at), int(low), int(high), _two(both), _two(items), int(tier), bool(differs))
+            for at, low, high, both, items, tier, differs in table]
     separated = [_separated("over tasks", means, tested.pairs, tested.alone)]
     separated += [_separated(name, means, *tests) for name, tests in by_items.items()]
     return rows, separated

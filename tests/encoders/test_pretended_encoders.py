@@ -59,8 +59,9 @@ def test_trained_prompts(models, tmp_path, more):
 def test_a_post_processing_is_fitted_and_applied(folders, tmp_path, monkeypatch, post):
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     (tmp_path / "texts.txt").write_text("\n".join(sentences(24, seed=1)) + "\n")
-    options, out = EncoderOptions(pooler="mean", device=DEVICE), tmp_path / "out"
+    out = tmp_path / "out"
     with pretend_device():
+        options = EncoderOptions(pooler="mean", device=DEVICE)
         fit_model(str(folders["bert"]), options, post, tmp_path / "texts.txt", out, log=lambda line: None)
         vectors = load_encoder(str(out), device=DEVICE).encode(TEXTS)
     np.testing.assert_allclose(vectors, load_encoder(str(out), device="cpu").encode(TEXTS), atol=2e-4)

@@ -17,7 +17,7 @@ export function publishedAnswer(data) {
   const how =
     first.length === 1
       ? `With 95 % confidence no other would lead on another draw of such tasks.`
-      : `With 95 % confidence the best on such tasks is among these ${first.length}. In a test of two alone, ${first.filter((row) => !row.apart).length - 1} of the other ${first.length - 1} cannot be told from the first.`;
+      : `With 95 % confidence the best on such tasks is among these ${first.length}. In a test of two alone, ${first.filter((row) => !row.differs).length - 1} of the other ${first.length - 1} cannot be told from the first.`;
   const doubt = `Doubts: nobody here checked these scores; ${count("card")} rows are copied from model cards, ${count("mixed")} mix folders, ${count("disagrees")} have two scores for one test set; what a model was trained on is not known.`;
   return { head, how, doubt };
 }

@@ -308,9 +308,9 @@ def data(tmp_path, monkeypatch):
 
 def test_it_is_fitted_and_applied_on_a_device(model, data, tmp_path):
     """With dropout on the device, whose masks are others: only its shape is compared with a fit on the CPU."""
-    options, out = EncoderOptions(pooler="mean", device=DEVICE), tmp_path / "out"
+    out = tmp_path / "out"
     with pretend_device():
-        chain = "flow:levels=1,depth=1,width=4,batch_size=8"
+        options, chain = EncoderOptions(pooler="mean", device=DEVICE), "flow:levels=1,depth=1,width=4,batch_size=8"
         fit_model(str(model), options, chain, data, out, log=lambda line: None)
         vectors = load_encoder(str(out), device=DEVICE).encode(SENTENCES)
     np.testing.assert_allclose(vectors, load_encoder(str(out), device="cpu").encode(SENTENCES), atol=2e-4)

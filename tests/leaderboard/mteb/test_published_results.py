@@ -157,7 +157,7 @@ def test_ranks_and_tiers_are_those_of_a_loop(ranking):
     assert [row.model for row in ranking.tier(1)] == [
         "Qwen/Qwen3-Embedding-4B", "Qwen/Qwen3-Embedding-8B", "Lajavaness/bilingual-embedding-large",
         "Cohere/Cohere-embed-english-v3.0"]
-    assert [at.apart for at in ranking.standings if at and at.tier == 1] == [False, False, True, True]
+    assert [at.differs for at in ranking.standings if at and at.tier == 1] == [False, False, True, True]
 
 
 def test_a_tier_has_those_that_none_is_better_than():
