@@ -41,12 +41,11 @@ def parity_(
     """
     from stsbench.cli.output.messages import log
     from stsbench.cli.output.report import print_result
-    from stsbench.extensions.parity.parity import parity
+    from stsbench.extensions.parity.parity import compare_encoders
     from stsbench.extensions.parity.result import write_page
 
     of_a, of_b = _settings("--a", a_settings), _settings("--b", b_settings)
-    log("both read the same texts; where they differ, the search for why can take minutes (--no-why leaves it out)")
-    result = parity(a, b, texts=texts, a_options=of_a, b_options=of_b, **how)
+    result = compare_encoders(a, b, texts, of_a, of_b, log, **how)
     print_result(result, json_target=json_target)
     if page is not None:
         write_page(result, page)

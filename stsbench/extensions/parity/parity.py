@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -26,6 +26,7 @@ from stsbench.extensions.parity.parts import take_apart
 from stsbench.extensions.parity.result import DIFFERENT, EQUAL, SCALED, WIDTHS, Parity, Side
 from stsbench.extensions.parity.texts import ProbeTexts
 from stsbench.extensions.parity.variant import Sealed, Variant, Workshop, dense
+from stsbench.wording import counted
 
 _ALWAYS = ("stsbench", "numpy")  # libraries whose version is stated of every encoder
 _ROUGH = TOLERANCES["bfloat16"]
@@ -54,12 +55,21 @@ def parity(
     >>> stsbench.parity(halves, lambda texts: [[2 * len(text), 2] for text in texts], texts=["four", "seven"])
     <Parity: equal up to scale; vectors are 2 times as long>
     """
-    options = checked_options(
-        ParityOptions, "parity", tolerance=tolerance, why=why, protocols=split_names(protocols), tasks=split_names(tasks),
-        margin=margin, resamples=resamples, data_dir=data_dir, sample=sample,
+    return compare_encoders(
+        a, b, texts, a_options, b_options, tolerance=tolerance, why=why, protocols=protocols, tasks=tasks, margin=margin,
+        resamples=resamples, data_dir=data_dir, sample=sample,
     )
-    if not margin > 0:
-        raise StsbenchError(f"parity: margin={margin}: must be more than 0 points")
+
+
+def compare_encoders(
+    a: Any, b: Any, texts: str | Path | Iterable[str] | None, a_options: Mapping[str, Any], b_options: Mapping[str, Any],
+    log: Callable[[str], None] = lambda line: None, **how: Any,
+) -> Parity:
+    """Return what `parity` does. `log` gets the verdict before the search for its causes begins."""
+    names = {name: split_names(how[name]) for name in ("protocols", "tasks")}
+    options = checked_options(ParityOptions, "parity", **{**how, **names})
+    if not options.margin > 0:
+        raise StsbenchError(f"parity: margin={options.margin}: must be more than 0 points")
     probe = ProbeTexts.load(texts)
     asked = [_side_options(side, settings) for side, settings in ((a, a_options), (b, b_options))]
     encoders = [_loaded(side, how) for side, how in zip((a, b), asked, strict=True)]
@@ -68,6 +78,8 @@ def parity(
         raise EncoderError(f"the reference cannot stand for a correct encoder: {lost_a}")
     level = TOLERANCES[options.tolerance]
     verdict = _verdict(of_a, of_b, level)
+    if options.why and verdict != EQUAL:
+        log(f"{verdict} on {counted(len(probe.texts), 'text')}; looking for the cause can take minutes (--no-why: without)")
     explanation, remarks = _explained(encoders, probe.texts, of_a, of_b, level) if options.why else (None, ())
     scores, heard = measure_scores(encoders, options) if options.protocols is not None else ((), ())
     notes = tuple(filter(None, [*remarks, lost_b, *heard]))
