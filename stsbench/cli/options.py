@@ -59,8 +59,11 @@ class Command(click.Command):
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
         parameters, few = self.get_params(ctx), self.common and not ctx.meta.get(_ALL)
         if few:
-            by_name = {parameter.name: parameter for parameter in parameters}
-            parameters = [*map(by_name.__getitem__, (*self.common, "help_all")), parameters[-1]]  # -h, --help
+            *others_and_common, of_help = parameters
+            by_name = {parameter.name: parameter for parameter in others_and_common}
+            others = [parameter.opts[0] for name, parameter in by_name.items() if name not in (*self.common, "help_all")]
+            sections["More options"] = [("--help-all", f"explains these, too: {' '.join(others)}")]
+            parameters = [*map(by_name.__getitem__, self.common), of_help]
         for parameter in parameters:
             shown = few or ctx.meta.get(_ALL) or not getattr(parameter, "rare", False)
             record = parameter.get_help_record(ctx) if shown and isinstance(parameter, click.Option) else None
