@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from stsbench.data.own.sets import SCORED, read_scored_pairs
 from stsbench.data.own.table import Form
 from stsbench.data.sets.catalog import LANGUAGES
-from stsbench.data.sets.sentences import Keys, all_known, known_sentences, pair_keys, text_keys
+from stsbench.data.sets.sentences import Keys, has_numbers, known_sentences, pair_keys, text_keys
 from stsbench.data.sets.sets import DataSet, PairSet, numbered
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
@@ -169,7 +169,7 @@ class StsProtocol(Protocol):
         similarity = embed.similarity(data.first, data.second, self.settings["similarity"])
         pair = pair_keys(data.first, data.second)
         arrays = {"similarity": similarity, "gold": data.gold, "subset": subset, "pair": pair}
-        if self.user_path or not all_known(pair):
+        if self.user_path or not has_numbers(pair):
             keys = [text_keys(side, exact=bool(self.user_path)) for side in (data.first, data.second)]
             arrays |= dict(zip(SENTENCES, keys, strict=True)) if SharedSentences(*keys).dependent else {}
         sizes = {name: distinct(data.items[subset == i]) for i, name in enumerate(order)} if self.user_path else {}
@@ -271,7 +271,7 @@ class StsProtocol(Protocol):
         first, second = (np.concatenate(side) for side in zip(*map(self._sentences, tasks), strict=True))
         strata, ends = [_stratum_numbers(task) for task in tasks], np.cumsum([len(task.arrays["gold"]) for task in tasks])
         before = np.cumsum([0, *(int(stratum.max()) + 1 for stratum in strata)])
-        graph = _graph_of(first.tobytes(), second.tobytes(), np.concatenate([
+        graph = _shared_graph(first.tobytes(), second.tobytes(), np.concatenate([
             stratum + start for stratum, start in zip(strata, before.tolist(), strict=False)]).tobytes())
         if not graph.dependent:
             return {}
@@ -477,11 +477,11 @@ def _graph(
     """Return the graph of all pairs, or of the `rows` of a subset, computed once for all encoders."""
     stratum = _stratum_numbers(observations) if rows is None else np.zeros(len(rows), dtype=np.int64)
     first, second = sentences if rows is None else (side[rows] for side in sentences)
-    return _graph_of(first.tobytes(), second.tobytes(), stratum.tobytes())
+    return _shared_graph(first.tobytes(), second.tobytes(), stratum.tobytes())
 
 
 @lru_cache(maxsize=64)
-def _graph_of(first: bytes, second: bytes, stratum: bytes) -> SharedSentences:
+def _shared_graph(first: bytes, second: bytes, stratum: bytes) -> SharedSentences:
     one, other = (np.frombuffer(side, dtype=np.uint64) for side in (first, second))
     return SharedSentences(one, other, np.frombuffer(stratum, dtype=np.int64))
 

@@ -49,7 +49,7 @@ def _unknown_options(command: click.Command, first: str, words: Sequence[str]) -
     meanings: dict[str, list[str]] = {}
     for word in dict.fromkeys(written):
         if word == first or word not in {*known, "--", "-h", "--help"}:
-            meanings.setdefault(_written_here(command, word, known), []).append(word)
+            meanings.setdefault(_spelling(command, word, known), []).append(word)
     return [f"there is no {', '.join(unknown)}{meaning}" for meaning, unknown in meanings.items()]
 
 
@@ -57,18 +57,18 @@ def _parameters(command: click.Command) -> dict[str, click.Parameter]:
     return {name: parameter for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
 
 
-def _written_here(command: click.Command, word: str, known: set[str]) -> str:
+def _spelling(command: click.Command, word: str, flags: set[str]) -> str:
     """Return ": write ..." for an option that the command does not have."""
     name = word.strip("-").replace("_", "-")
-    if f"--{name}" in known:
+    if f"--{name}" in flags:
         return f": write --{name}"
     plain = word.replace("_", "-")
     options = sorted((one for one in command.params if isinstance(one, Option)), key=lambda one: one.rare)
     now = [option.renamed[plain] for option in options if plain in option.renamed]
-    now = now or [here for here in _OPTIONS.get(name, ()) if here.split()[0] in known][:1]
+    now = now or [here for here in _OPTIONS.get(name, ()) if here.split()[0] in flags][:1]
     if now:
         return f": write {' or '.join(now)}"
-    return did_you_mean(f"--{name}", sorted(name for name in known if name.startswith("--")), otherwise="; see --help")
+    return did_you_mean(f"--{name}", sorted(name for name in flags if name.startswith("--")), otherwise="; see --help")
 
 
 def _words_alone(command: click.Command, words: Sequence[str]) -> list[str]:

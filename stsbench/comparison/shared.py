@@ -23,7 +23,7 @@ from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.rescore import encoder_key, refuse_doubles, rescored, several_encoders
 from stsbench.evaluation.run_file import load_records
 from stsbench.evaluation.schema import ITEM
-from stsbench.metrics.shared_sentences import TOO_FEW_SENTENCES, mean_of, stretched_pair
+from stsbench.metrics.shared_sentences import TOO_FEW_SENTENCES, mean_influence, stretched_pair
 
 RESAMPLES = 5000
 _BLOCK = 1000  # resamples at a time: a count of every item in every resample has to fit in the memory
@@ -226,7 +226,7 @@ def _stretched(
     if any(key not in of_run for of_run in influences):
         return means
     ends = np.cumsum(sizes).tolist()
-    of_sides = [mean_of([of_run[key] for of_run in influences[end - size : end]])
+    of_sides = [mean_influence([of_run[key] for of_run in influences[end - size : end]])
                 for size, end in zip(sizes, ends, strict=True)]
     if difference:
         (of_a, of_b), (a, b) = means, of_sides

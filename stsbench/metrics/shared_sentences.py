@@ -227,7 +227,7 @@ class Influence:
         return stretched(draws, self.score, self.stretch)
 
 
-def mean_of(influences: Sequence[Influence]) -> Influence:
+def mean_influence(influences: Sequence[Influence]) -> Influence:
     """Return that of the mean of scores of the same pairs, as those of several seeds."""
     first = influences[0]
     values = np.mean([one.values for one in influences], axis=0)

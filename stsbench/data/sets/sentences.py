@@ -61,7 +61,7 @@ def _positions(pairs: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     return at, np.asarray(keys[at] == pairs >> _DROPPED)
 
 
-def all_known(pairs: Keys) -> bool:
+def has_numbers(pairs: Keys) -> bool:
     """Return whether the sentences of all these pairs are numbered."""
     return bool(_positions(pairs)[1].all())
 

@@ -82,7 +82,7 @@ def ceiling_of_ratings(name: str, ratings: Floats, seed: int = 0) -> Ceiling:
 
     rng, rows = np.random.default_rng(seed), np.arange(len(ratings))
     singles = [_spearman(*first_labels(rows, np.ones(len(rows), np.intp), rng)) for _ in range(SPLITS)]
-    return _ceiling(name, len(ratings), int(counts.sum()), halves, rng, one=100 * float(np.mean(singles)),
+    return _ceiling(name, len(ratings), int(counts.sum()), halves, rng, single=100 * float(np.mean(singles)),
                     alpha=krippendorff_alpha(ratings))
 
 
@@ -137,7 +137,7 @@ def krippendorff_alpha(ratings: Floats) -> float:
 
 def _ceiling(
     name: str, items: int, labels: int, halves: Halves, rng: np.random.Generator, units: int | None = None,
-    one: float | None = None, alpha: float | None = None,
+    single: float | None = None, alpha: float | None = None,
 ) -> Ceiling:
     units = items if units is None else units
 
@@ -150,7 +150,7 @@ def _ceiling(
     width = float(np.quantile(reach, 0.95))
     best = _best(whole)
     return Ceiling(name, items, labels, 100 * whole, 100 * best**2, 100 * best, 100 * max(0.0, best - width),
-                   100 * min(1.0, best + width), one, alpha)
+                   100 * min(1.0, best + width), single, alpha)
 
 
 def _best(half: float) -> float:

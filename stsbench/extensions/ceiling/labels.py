@@ -85,10 +85,10 @@ def _votes(path: Path, names: Sequence[str], best: str, worst: str) -> NDArray[n
     return np.array(rows, dtype=np.intp).reshape(-1, len(names) + 2)
 
 
-def _chosen(cell: str, shown: Sequence[str], location: str, name: str) -> str:
+def _chosen(cell: str, items: Sequence[str], location: str, name: str) -> str:
     """Return the item that a vote chose, by its position from 1 or itself."""
-    if cell in shown:
+    if cell in items:
         return cell
-    if cell.strip().isdecimal() and 1 <= int(cell) <= len(shown):
-        return shown[int(cell) - 1]
-    raise DataError(f"{location}: {name} must be a position from 1 to {len(shown)}, or one of the items, not {cell[:40]!r}")
+    if cell.strip().isdecimal() and 1 <= int(cell) <= len(items):
+        return items[int(cell) - 1]
+    raise DataError(f"{location}: {name} must be a position from 1 to {len(items)}, or one of the items, not {cell[:40]!r}")
