@@ -229,15 +229,20 @@ def headlines(result: Scores) -> list[str]:
     lines, labels = [], dict.fromkeys(row.protocol for row in result.rows)
     for label in labels:
         rows = list(firsts(main_rows(result, label)).values())
-        same = [row for row in rows if (row.metric, row.aggregation) == (rows[0].metric, rows[0].aggregation)]
-        chosen = [row for row in rows if row.task == "Avg"] or [row for row in same if row.task not in AVERAGES]
+        lead = {row.task: (row.metric, row.aggregation) for row in reversed(rows)}
+        rows = [row for row in rows if (row.metric, row.aggregation) == lead[row.task]]
+        chosen = [row for row in rows if row.task == "Avg"] or [row for row in rows if row.task not in AVERAGES]
         if len(labels) == 1 and len(chosen) > _HEADLINES:
             continue
         altered, few = altered_tasks(result, label), len(chosen) <= _HEADLINES
-        scores = [f"{' '.join(filter(None, (row.task, row.subset)))}{'*' if row.task in altered else ''} {format_score(row)}"
-                  f"{f' ({interval(row)})' if few and interval(row) else ''}" for row in chosen]
+        scores: dict[str, list[str]] = {}
+        for row in chosen:
+            name = f"{' '.join(filter(None, (row.task, row.subset)))}{'*' if row.task in altered else ''}"
+            bounds = f" ({interval(row)})" if few and interval(row) else ""
+            scores.setdefault(_score_words([row]), []).append(f"{name} {format_score(row)}{bounds}")
         about = _incomparable(result, label).replace(SAMPLE, "sample data")
-        lines.append(f"{protocol_label(result, label)}, {_score_words(chosen)}: {', '.join(scores)}{about}")
+        words = "; ".join(f"{what}: {', '.join(some)}" for what, some in scores.items())
+        lines.append(f"{protocol_label(result, label)}, {words}{about}")
     return lines
 
 

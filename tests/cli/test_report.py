@@ -170,7 +170,7 @@ def test_intervals_are_of_each_rows_first_score(capsys):
     assert cells == [["task", "n", "pearson [95 % interval]", "mse", "accuracy [95 % interval]", "f1"],
                      ["A", "10", "50.00 [45.00, 55.00]", "1.00", "", ""],
                      ["B", "20", "", "", "70.00 [61.00, 79.00]", "60.00"]]
-    assert headlines(run) == ["p, pearson: A 50.00 (45.00 to 55.00)"]
+    assert headlines(run) == ["p, pearson: A 50.00 (45.00 to 55.00); accuracy: B 70.00 (61.00 to 79.00)"]
     _, cells = printed(rows_of(("A", None, "pearson", 50, 45, 55, 10), ("B", None, "mse", 1, None, None, 9)), capsys)
     assert cells[0][2:] == ["pearson [95 % interval]", "mse"]  # only one has an interval
 
