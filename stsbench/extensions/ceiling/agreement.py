@@ -22,11 +22,11 @@ Halves = Callable[[NDArray[np.intp], np.random.Generator], tuple[Floats, Floats]
 class Ceiling:
     """Agreement of n items' labels; all correlations are Spearman's, x 100.
 
-    one: a label, drawn at random for each item, against the mean of the item's others; half: the mean of a random half of an
-    item's labels against that of the other half; None for votes. reliability: of all labels, by Spearman and Brown's formula
-    2 h / (1 + h) of half against half. best: 100 times the root of the reliability, the expected score of a model that knows
-    the true score (Spearman 1904, attenuation); low, high: its 95 % interval, over items. alpha: Krippendorff's, of labels
-    on an interval scale.
+    one: a label, drawn at random for each item, against the mean of the item's others, None for votes; half: the mean of a
+    random half of an item's labels against that of the other half. reliability: of all labels, by Spearman and Brown's
+    formula from `half`, also where the halves have not equally many. best: 100 times the root of the reliability, the
+    expected score of a model that knows the true score (Spearman 1904, attenuation); low, high: its 95 % interval, over
+    items. alpha: Krippendorff's, of labels on an interval scale, None for votes.
     """
 
     name: str
@@ -82,7 +82,8 @@ def ceiling_of_ratings(name: str, ratings: Floats, seed: int = 0) -> Ceiling:
 
     rng, rows = np.random.default_rng(seed), np.arange(len(ratings))
     singles = [_spearman(*first_labels(rows, np.ones(len(rows), np.intp), rng)) for _ in range(SPLITS)]
-    return _ceiling(name, len(ratings), int(counts.sum()), halves, rng, single=100 * float(np.mean(singles)),
+    sizes = float(np.mean(counts // 2)), float(np.mean(counts - counts // 2))
+    return _ceiling(name, len(ratings), int(counts.sum()), halves, rng, sizes=sizes, single=100 * float(np.mean(singles)),
                     alpha=krippendorff_alpha(ratings))
 
 
@@ -137,7 +138,7 @@ def krippendorff_alpha(ratings: Floats) -> float:
 
 def _ceiling(
     name: str, items: int, labels: int, halves: Halves, rng: np.random.Generator, units: int | None = None,
-    single: float | None = None, alpha: float | None = None,
+    sizes: tuple[float, float] = (1.0, 1.0), single: float | None = None, alpha: float | None = None,
 ) -> Ceiling:
     units = items if units is None else units
 
@@ -145,17 +146,25 @@ def _ceiling(
         return float(np.mean([_spearman(*halves(chosen, rng)) for _ in range(splits)]))
 
     whole = half(np.arange(units), SPLITS)
-    draws = [_best(half(rng.integers(0, units, units), SPLITS_EACH)) for _ in range(RESAMPLES)]
+    draws = [_best(half(rng.integers(0, units, units), SPLITS_EACH), sizes) for _ in range(RESAMPLES)]
     reach = np.abs(np.array(draws) - np.median(draws))  # the spread alone: a resample repeats items, which moves its middle
     width = float(np.quantile(reach, 0.95))
-    best = _best(whole)
+    best = _best(whole, sizes)
     return Ceiling(name, items, labels, 100 * whole, 100 * best**2, 100 * best, 100 * max(0.0, best - width),
                    100 * min(1.0, best + width), single, alpha)
 
 
-def _best(half: float) -> float:
-    """Return the root of the reliability of all labels, 0 where halves do not agree."""
-    return float(np.sqrt(max(0.0, 2 * half / (1 + half)))) if half > -1 else 0.0
+def _best(half: float, sizes: tuple[float, float]) -> float:
+    """Return the root of the reliability of all labels, 0 where halves do not agree. sizes: the labels a and b of the two.
+
+    With r the reliability of one label, that of k is k r / (1 + (k - 1) r), and half^2 the product of those of a and b.
+    """
+    if half <= 0:
+        return 0.0
+    a, b = sizes
+    square = half**2
+    r = max(np.roots([a * b - square * (a - 1) * (b - 1), -square * (a + b - 2), -square]).real)
+    return float(np.sqrt((a + b) * r / (1 + (a + b - 1) * r)))
 
 
 def _spearman(first: Floats, second: Floats) -> float:

@@ -33,6 +33,8 @@ def measure_ceiling(
     True
     """
     path = Path(path)
+    if item and (votes or len(labels) > 1):
+        raise DataError(f"{path}: --item is of long form, with one column of --labels and without --votes")
     try:
         if votes:
             return ceiling_of_votes(path.name, _votes(path, votes, best, worst), seed)
