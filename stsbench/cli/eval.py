@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from stsbench.cli.options import Command, add_options
+from stsbench.cli.options import Command, Option, add_options
 from stsbench.cli.output.messages import echo
 from stsbench.cli.studies import asked_study, run_study, studies
 from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
@@ -22,11 +22,12 @@ _COMMON = ("model", "protocols", "tasks", "columns", "sample", "data_dir", "pool
            "similarity", "dtype", "device", "output", "form")
 
 
-@click.command("eval", cls=Command, common=_COMMON)
+@click.command("eval", cls=Command, common=_COMMON, also=("benchmark", "evaluate", "measure", "test"))
 @add_options(EncoderOptions, CacheOptions, ProcessOptions, MeasureOptions, *(study.options for study in studies()),
             DataOptions, RecordOptions)
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
-@click.option("--format", "form", type=click.Choice(["table", "latex", "markdown", "csv"]), default="table",
+@click.option("--format", "form", cls=Option, renamed={"--latex": "--format latex"},
+              type=click.Choice(["table", "latex", "markdown", "csv"]), default="table",
               show_default=True, help="How scores are printed.")
 def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     """Measure an encoder under one protocol, several, or all.

@@ -51,10 +51,11 @@ class _Lazy(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in _names() and not args[0].startswith("-") and not ctx.resilient_parsing:
-            from stsbench.cli.slips import COMMANDS, command_meant
+            from stsbench.cli.slips import command_meant
 
-            if here := COMMANDS.get(args[0]):
-                ctx.fail(f"no such command '{args[0]}': {command_meant(args[0], _command(here.split()[0]), args[1:])}")
+            for name in _names():
+                if args[0] in getattr(_command(name), "also", ()):
+                    ctx.fail(f"no such command '{args[0]}': {command_meant(name, _command(name), args[1:])}")
             ctx.fail(f"no such command '{args[0]}'{did_you_mean(args[0], _names())}")
         name = args[0] if args else ""
         ctx.default_map = {name: _defaults_below_torchrun(name, args[1:])}

@@ -44,12 +44,13 @@ def _section(group: type, name: str) -> str:
 class Command(click.Command):
     """A command whose help lists options below the headings of what they are of, rare ones by --help-all alone.
 
-    common: the names of those that --help lists, in this order, without headings; (): all that are not rare.
+    common: the names of those that --help lists, in this order, without headings; (): all that are not rare. also: what
+    people call the command, whom an error tells its name.
     """
 
-    def __init__(self, *args: Any, common: Sequence[str] = (), **named: Any) -> None:
+    def __init__(self, *args: Any, common: Sequence[str] = (), also: Sequence[str] = (), **named: Any) -> None:
         super().__init__(*args, **named)
-        self.common = common
+        self.common, self.also = common, also
         if common or any(getattr(parameter, "rare", False) for parameter in self.params):
             self.params.append(click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False,
                                             callback=_show_all, help="Show all options."))
@@ -116,9 +117,13 @@ def _option(entry: Field[Any], kind: Any, section: str) -> Callable[..., Any]:
 
 
 class Option(click.Option):
-    """An option that knows the flags that it had in earlier versions."""
+    """An option that knows the flags that it had in earlier versions, and has in other programs."""
 
-    renamed: Mapping[str, str] = {}  # old flag -> what is written now
+    def __init__(self, *args: Any, renamed: Mapping[str, str] | None = None, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.renamed = {**self.renamed, **(renamed or {})}
+
+    renamed: Mapping[str, str] = {}  # such a flag -> what is written here
     section = "Options"  # the heading in a command's help
     rare = False  # listed by --help-all alone
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from stsbench.cli.options import Command, Option
+
 RESAMPLES = 5000  # stsbench.comparison.shared's, which --help would have to import
 _BOOTSTRAP = (
     click.option("--resamples", metavar="N", type=click.IntRange(40, 1_000_000), default=RESAMPLES, show_default=True,
@@ -43,12 +45,13 @@ def _bind(command: Callable[..., Any], options: Sequence[Callable[..., Any]]) ->
     return command
 
 
-@click.command("compare")
+@click.command("compare", cls=Command, also=("report", "significance"))
 @two_sides
 @click.option("--margin", metavar="X", type=float, help="Say, too, whether A and B are practically equal within X points "
               "(TOST), or X in the unit of a --metric that is not x 100.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the tables as JSON; - makes stdout pure JSON.")
-@click.option("--report", "report_target", metavar="FILE|-", help="Write paragraphs and tables for a paper: LaTeX to "
+@click.option("--report", "report_target", cls=Option, renamed={"--latex": "--report FILE.tex"}, metavar="FILE|-",
+              help="Write paragraphs and tables for a paper: LaTeX to "
               "FILE.tex, else Markdown; - makes stdout the report alone.")
 def compare_(
     a: str, b: str, protocol: str | None, metric: str | None, resamples: int, seed: int, by_seed: bool | None,

@@ -11,23 +11,10 @@ import click
 from stsbench.cli.options import Option
 from stsbench.registry import did_you_mean
 
-COMMANDS = {  # a command of other programs, or what somebody wants to do -> the command here
-    "benchmark": "eval", "embed": "encode", "evaluate": "eval", "finetune": "train", "knn": "neighbours",
-    "model-card": "export RUN --to model-card", "report": "compare A B --report FILE", "search": "neighbours",
-    "semantic-search": "neighbours", "significance": "compare", "test": "eval", "threshold": "calibrate",
-    "thresholds": "calibrate",
-}
-_OPTIONS = {  # an option of other programs -> options here, of which the first that the command has is meant
-    "effect": ("--difference",), "format": ("--to",), "k": ("--top",), "latex": ("--report FILE.tex", "--format latex"),
-    "m": ("--model",), "n": ("--pairs",), "o": ("--output",), "out": ("--output",), "output-dir": ("--output",),
-    "resume-from-checkpoint": ("--resume",), "runs": ("--run",), "top-k": ("--top",), "topk": ("--top",),
-}
-
 
 def command_meant(name: str, command: click.Command, words: Sequence[str]) -> str:
-    """Return what to write in the place of a command that there is not, and of the words behind it."""
-    of_words = [*_words_alone(command, words), *_unknown_options(command, "", words)]
-    return "; ".join([f"write stsbench {COMMANDS[name]}", *of_words])
+    """Return what to write in the place of a command that is not there, and of the words behind it."""
+    return "; ".join([f"write stsbench {name}", *_words_alone(command, words), *_unknown_options(command, "", words)])
 
 
 def meant(error: click.UsageError, words: Sequence[str]) -> str | None:
@@ -60,14 +47,15 @@ def _parameters(command: click.Command) -> dict[str, click.Parameter]:
 def _spelling(command: click.Command, word: str, flags: set[str]) -> str:
     """Return ": write ..." for an option that the command does not have."""
     name = word.strip("-").replace("_", "-")
-    if f"--{name}" in flags:
-        return f": write --{name}"
     plain = word.replace("_", "-")
     options = sorted((one for one in command.params if isinstance(one, Option)), key=lambda one: one.rare)
     now = [option.renamed[plain] for option in options if plain in option.renamed]
-    now = now or [here for here in _OPTIONS.get(name, ()) if here.split()[0] in flags][:1]
+    # --batch_size where there is --batch-size; --output-dir where there is --output
+    now = now or sorted((flag for flag in flags if f"--{name}-".startswith(f"{flag}-")), key=len)[-1:]
     if now:
         return f": write {' or '.join(now)}"
+    if len(name) == 1 and (fitting := [flag for flag in flags if flag.startswith(f"--{name}")]):
+        return f"; did you mean {' or '.join(sorted(fitting)[:3])}?"
     return did_you_mean(f"--{name}", sorted(name for name in flags if name.startswith("--")), otherwise="; see --help")
 
 

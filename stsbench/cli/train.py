@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stsbench.training.runs.request import TrainOptions
 
 
-@click.command("train", cls=Command)
+@click.command("train", cls=Command, also=("finetune",))
 @click.argument("method", metavar="METHOD|FILE.py:CLASS")
 @add_options(RecipeOptions, RunOptions)
 @click.option("--output", type=click.Path(path_type=Path), help="Run folder; default runs/<time>-<method>-<recipe>.")

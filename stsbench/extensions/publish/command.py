@@ -6,13 +6,17 @@ from pathlib import Path
 
 import click
 
+from stsbench.cli.options import Command, Option
 from stsbench.cli.output.messages import echo
 from stsbench.extensions.publish.export import TARGETS, exported
 
 
-@click.command(short_help="Tools | Write a run in another tool's format (mteb, sentence-transformers).")
+@click.command(
+    cls=Command, also=("model-card",),
+    short_help="Tools | Write a run in another tool's format (mteb, sentence-transformers).",
+)
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--to", "target", required=True, type=click.Choice(TARGETS),
+@click.option("--to", "target", cls=Option, renamed={"--format": "--to"}, required=True, type=click.Choice(TARGETS),
               help="sentence-transformers: a trained model. mteb: result files of mteb. "
                    "model-card: README.md for the Hub. model-index: its metadata. json: the records.")
 @click.option("--output", type=click.Path(path_type=Path), help="A new folder; default: RUN-TARGET beside the run.")

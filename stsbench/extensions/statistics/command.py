@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+from stsbench.cli.options import Command, Option
 from stsbench.cli.output.messages import echo
 from stsbench.cli.runs import RESAMPLES, bootstrap, find_runs, nothing_in_common, two_sides
 
@@ -21,11 +22,13 @@ def _costs(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> l
 
 
 @click.command(
-    "power", short_help="Compare and decide | "
+    "power", cls=Command, also=("sample-size",), short_help="Compare and decide | "
     "Say how large a difference N pairs can show, or how many pairs a difference needs.",
 )
-@click.option("--pairs", metavar="N", type=click.IntRange(min=10), help="How large a difference can N pairs show?")
-@click.option("--difference", metavar="D", type=click.FloatRange(0, 200, min_open=True),
+@click.option("--pairs", metavar="N", cls=Option, renamed={"--n": "--pairs"},
+              type=click.IntRange(min=10), help="How large a difference can N pairs show?")
+@click.option("--difference", metavar="D", cls=Option, renamed={"--effect": "--difference"},
+              type=click.FloatRange(0, 200, min_open=True),
               help="How many pairs does a difference of D points need?")
 @click.option("--run", "runs", metavar="RUN", multiple=True, help="Take the noise of this run; twice: that of the "
               "difference of two runs. Default: that of the leaderboard's rows.")
@@ -128,7 +131,7 @@ def choose_(
 
 
 @click.command(
-    "calibrate", short_help="Compare and decide | "
+    "calibrate", cls=Command, also=("find-threshold", "threshold", "thresholds"), short_help="Compare and decide | "
     "Fit the probability of a match to a run's similarities; thresholds for a wanted precision.",
 )
 @click.argument("run", metavar="RUN")

@@ -82,7 +82,9 @@ def _count(pace: Pace) -> str:
     return f"{pace.texts:,}" + ("" if pace.total is None else f" of about {pace.total:,}")
 
 
-@click.command("encode", cls=Command, short_help="Measure | Encode any number of texts into a folder of vectors.")
+@click.command(
+    "encode", cls=Command, also=("embed",), short_help="Measure | Encode any number of texts into a folder of vectors.",
+)
 @add_options(EncoderOptions)
 @click.option("--input", "source", required=True, metavar="FILE|-", help="UTF-8, one text a line, or a table: "
               ".csv, .tsv, .jsonl, .parquet, a folder that datasets saved; - is standard input.")
@@ -125,7 +127,10 @@ def encode(model: str, source: str, column: str | None, output: Path, **options:
     log(f"{store.folder}: {shape}, {store.dtype}, {sized(store.manifest.bytes())} with texts")
 
 
-@click.command("neighbours", cls=Command, short_help="Measure | Find the lines of a text file nearest to a query.")
+@click.command(
+    "neighbours", cls=Command, also=("knn", "search", "semantic-search"),
+    short_help="Measure | Find the lines of a text file nearest to a query.",
+)
 @add_options(EncoderOptions, CacheOptions)
 @click.option("--corpus", required=True, metavar="FILE|SET|DIR", help="UTF-8, one text per line, blank lines skipped, or "
               "a table (.csv, .tsv, .jsonl, .parquet); a "

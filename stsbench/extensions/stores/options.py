@@ -28,5 +28,5 @@ class NearestOptions(SetOptions):
     )
     query_file: Path | None = option(None, "More queries, one per line.", metavar="FILE")
 
-    top: int = option(3, "Neighbours of each query.", least=1)
+    top: int = option(3, "Neighbours of each query.", least=1, renamed={"k": "top"})
     backend: str = option("exact", "faiss needs faiss-cpu.", choices=("exact", "faiss"))
