@@ -5,6 +5,7 @@ Nothing is said of time before anything was measured of it.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -109,7 +110,8 @@ def data_warnings(data: DataSet) -> list[str]:
 
 
 class EncodingTime:
-    """Called with counts that sum to the number of texts; says once, by `log`, about how long the rest will take.
+    """Called with counts that sum to the number of texts; says by `log` about how long the rest will take, and again when
+    that time is over and texts are left.
 
     Encoders begin with the longest texts, so that a rate in texts a second would mislead: work is counted in characters, and
     `step` gets its share, in as many steps as there are texts. The first report may be of vectors that were cached; what is
@@ -124,8 +126,8 @@ class EncodingTime:
         self._share = np.concatenate([[0.0], np.cumsum(lengths) / max(1, lengths.sum())])  # of the work, after i texts
         self._log, self._step, self._clock = log, step, clock
         self._done = self._reports = self._cached = self._shown = 0
-        self._began = self._before = 0.0
-        self._reported = False
+        self._began = self._before = 0.0  # when the speed began to be measured, and the share of the work until then
+        self._due = math.inf  # when the next line is due
 
     def __call__(self, done: int) -> None:
         self._done += done
@@ -139,17 +141,15 @@ class EncodingTime:
             shown = every if self._done == every else int(every * self._worked())
             self._step(shown - self._shown)
             self._shown = shown
-        if self._reported or self._reports == 1:
-            return
+        now, worked = self._clock(), self._worked()
         if self._reports == 2:
-            self._began, self._before = self._clock(), self._worked()
-        elif (seconds := self._clock() - self._began) >= WATCHED:
-            self._reported = True
-            worked = self._worked()
-            left = seconds / (worked - self._before) * (1 - worked)
+            self._began, self._before, self._due = now, worked, now + WATCHED
+        elif now >= self._due:
+            left = (now - self._began) / (worked - self._before) * (1 - worked)
             if left >= WORTH_SAYING:
                 rest = len(self._share) - 1 - self._done
                 self._log(f"encoding: {in_words(left)} left for {rest:,} texts, by the speed so far")
+            self._began, self._before, self._due = now, worked, now + max(left, WATCHED)
 
     def _worked(self) -> float:
         """Return the share of the work that is done. Which texts were cached is not known: they count as a sample of all."""

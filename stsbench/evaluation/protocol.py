@@ -407,9 +407,12 @@ def _build(kind: type[Protocol], word: str, declaration: str) -> None:
 
 
 def task_meant(word: str) -> str:
-    """Return "; STS-B is a task: ..." where a word in a protocol's place is the name of a task; "" elsewhere."""
+    """Return "; STS-B is a task: ..." where a word in a protocol's place is the name of a task, or "; uniformity is a metric:
+    ..." where it is that of a metric; "" elsewhere."""
     for name, kind in kinds().items():
         tasks = kind({}).tasks()
         if (task := match_name(word, tasks)) in tasks:
             return f"; {task} is a task: --protocol {name} --tasks {task}"
-    return ""
+    metric = match_name(word, {metric for kind in kinds().values() for metric in kind.metrics})
+    protocols = [name for name, kind in kinds().items() if metric in kind.metrics]
+    return f"; {metric} is a metric: --protocol {' or '.join(protocols)}" if protocols else ""

@@ -15,8 +15,9 @@ RNG = np.random.default_rng(0)
 TEXTS = ["x" * int(length) for length in RNG.integers(1, 400, size=6000)]
 
 
-def encoded(texts, *, cached=0, batch=50, second=60_000.0, loading=4.0):
-    """(lines said, seconds that were left when they were) where a second encodes so many characters, longest text first."""
+def encoded(texts, *, cached=0, batch=50, second=60_000.0, loading=4.0, slower=1.0):
+    """(lines said, seconds that were left when they were) where a second encodes so many characters, longest text first, and
+    from a fifth of the texts on fewer by the factor `slower`."""
     now, lines, done_at = [0.0], [], []
     time = EncodingTime(texts, lambda line: lines.append((line, now[0])), done_at.append, clock=lambda: now[0])
     time(cached)
@@ -24,7 +25,7 @@ def encoded(texts, *, cached=0, batch=50, second=60_000.0, loading=4.0):
     computed = sorted(texts[cached:], key=len, reverse=True)
     for start in range(0, len(computed), batch):
         part = computed[start : start + batch]
-        now[0] += sum(map(len, part)) / second
+        now[0] += sum(map(len, part)) / second * (slower if start >= len(computed) / 5 else 1)
         time(len(part))
     assert sum(done_at) == len(texts)
     return [(line, now[0] - at) for line, at in lines]
@@ -34,8 +35,19 @@ def encoded(texts, *, cached=0, batch=50, second=60_000.0, loading=4.0):
 def test_the_estimate_is_right_though_the_longest_texts_come_first(cached):
     # the rate in texts a second of the first three seconds alone would say about twice as much
     [(line, left)] = encoded(TEXTS, cached=cached, second=20_000.0)
+    assert seconds_said(line) == pytest.approx(left, rel=0.06) and left > 30
+
+
+def seconds_said(line):
     hours, minutes, seconds = map(int, re.search(r"about (\d+):(\d+):(\d+) left for [\d,]+ texts", line).groups())
-    assert 3600 * hours + 60 * minutes + seconds == pytest.approx(left, rel=0.06) and left > 30
+    return 3600 * hours + 60 * minutes + seconds
+
+
+def test_an_estimate_that_is_over_is_made_again_by_the_speed_since():
+    [(first, left), *later] = encoded(TEXTS, second=20_000.0, slower=3.0)
+    assert seconds_said(first) < 0.5 * left
+    assert len(later) == 2 and later[0][1] > 30
+    assert seconds_said(later[1][0]) == pytest.approx(later[1][1], rel=0.1)
 
 
 def test_nothing_is_said_of_what_is_soon_done():
