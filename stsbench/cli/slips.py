@@ -25,6 +25,9 @@ def meant(error: click.UsageError, words: Sequence[str]) -> str | None:
         return None
     if not isinstance(error, click.NoSuchOption | click.MissingParameter) and "unexpected extra" not in error.message:
         return None
+    if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Argument):
+        kind = error.param.type
+        return f"name one of {', '.join(map(str, kind.choices))}" if isinstance(kind, click.Choice) else None
     unknown = _unknown_options(command, error.option_name, words) if isinstance(error, click.NoSuchOption) else []
     return "; ".join([*_words_alone(command, words), *unknown]) or None
 
@@ -76,6 +79,8 @@ def _words_alone(command: click.Command, words: Sequence[str]) -> list[str]:
         before = ""
     flags = [f"{flag} takes no value, and {word} stands behind it" for word, flag in alone if flag]
     left = [word for word, flag in alone if not flag][len(arguments) :]
+    if not flags and left and "--run" in parameters:
+        return [f"name runs by their option: {' '.join(f'--run {run}' for run in left)}"]
     if flags or not left or "--model" not in parameters:
         return flags
     lines = [] if "--model" in words else [f"name the model by its option: --model {left.pop(0)}"]
