@@ -185,8 +185,8 @@ class Table:
             for at, column in enumerate(columns):  # cells of words that would be broken take the room that is left
                 more = max(0, min(room, column.longest - widths[at]))
                 widths[at], room = widths[at] + more, room - more
-            for at, column in enumerate(columns):  # and headers of more than two lines what is still left
-                while room > 0 and len(_wrapped(column.name, widths[at])) > 2:
+            for at, column in enumerate(columns):  # and headers of more than two lines, of words of more than one, the rest
+                while room > 0 and len(_wrapped(column.name, widths[at])) > (1 if left[at] else 2):
                     widths[at], room = widths[at] + 1, room - 1
         rule = (" " * _GAP).join("-" * size for size in widths)
         header = [_wrapped(column.name, size) for column, size in zip(columns, widths, strict=True)]

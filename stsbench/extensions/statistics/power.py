@@ -126,7 +126,17 @@ class Power(Tabular):
         reasons: dict[str, list[str]] = {}
         for _, task, reason in self.left_out:
             reasons.setdefault(reason, []).append(task)
-        return lines + [f"left out: {', '.join(dict.fromkeys(names))}: {reason}" for reason, names in reasons.items()]
+        omissions = [f"left out: {', '.join(dict.fromkeys(names))}: {reason}" for reason, names in reasons.items()]
+        return [*lines, *omissions, self._conclusion()]
+
+    def _conclusion(self) -> str:
+        """Return the answer over all tasks in one sentence."""
+        tasks = [task for task in self.tasks if task.task == ALL] or self.tasks
+        values = sorted(filter(None, (value for task in tasks for value in (task.low_answer, task.value, task.high_answer))))
+        span = " to ".join(dict.fromkeys([self._answer_text(values[0]), self._answer_text(values[-1])]))
+        if self.pairs is not None:
+            return f"{self.pairs:,} pairs detect a difference of {span} points in 80 % of experiments."
+        return f"A difference of {self.difference:g} {'point' if self.difference == 1 else 'points'} needs {span} pairs."
 
 
 @takes(renamed={"n": "pairs", "delta": "difference"})
