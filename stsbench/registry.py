@@ -32,10 +32,10 @@ def did_you_mean(name: str, known: Iterable[str], before: str = "", otherwise: s
     before: what stands before the closest ones where they are given, as `data.`; otherwise: the text where none is close.
     """
     names = list(known)
-    lower = {candidate.lower(): candidate for candidate in names}
-    close = [lower[match] for match in difflib.get_close_matches(name.lower(), lower, n=2, cutoff=0.6)]
-    if not close and len(name) > 1:
-        close = [lower[candidate] for candidate in lower if candidate.startswith(name.lower())][:2]
+    lower = {candidate.lower().lstrip("-"): candidate for candidate in names}
+    close = [lower[match] for match in difflib.get_close_matches(name.lower().lstrip("-"), lower, n=2, cutoff=0.7)]
+    if not close and len(_plain(name)) > 1:
+        close = [candidate for candidate in names if _plain(candidate).startswith(_plain(name))][:2]
     if close:
         return f"; did you mean {' or '.join(before + match for match in close)}?"
     return f"; known: {', '.join(names)}" if otherwise is None else otherwise

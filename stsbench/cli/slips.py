@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -30,6 +30,38 @@ def meant(error: click.UsageError, words: Sequence[str]) -> str | None:
         return f"name one of {', '.join(map(str, kind.choices))}" if isinstance(kind, click.Choice) else None
     unknown = _unknown_options(command, error.option_name, words) if isinstance(error, click.NoSuchOption) else []
     return "; ".join([*_words_alone(command, words), *unknown]) or None
+
+
+def refuse_repeated(command: click.Command, words: Sequence[str]) -> None:
+    """Raise UsageError where a line gives an option twice that takes one value: click would keep the last and say nothing."""
+    while isinstance(command, click.Group) and words and words[0] in command.commands:
+        command, words = command.commands[words[0]], words[1:]
+    values: dict[str, list[str]] = {}
+    for flag, value in _valued(command, words):
+        values.setdefault(flag, []).append(value)
+    for flag, several in values.items():
+        if len(several) > 1 and not _parameters(command)[flag].multiple:
+            joined = f": name several with commas, {flag} {','.join(several)}" if _takes_commas(command, flag) else ""
+            raise click.UsageError(f"{flag} is given {'twice' if len(several) == 2 else f'{len(several)} times'}{joined}")
+
+
+def _valued(command: click.Command, words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield each option of a line that takes a value, by its first flag, and the value."""
+    options = _parameters(command)
+    rest = iter(words)
+    for word in rest:
+        if word == "--":
+            return
+        flag, equals, value = word.partition("=")
+        option = options.get(flag)
+        if option is not None and not getattr(option, "is_flag", False):
+            yield option.opts[0], value if equals else next(rest, "")
+
+
+def _takes_commas(command: click.Command, flag: str) -> bool:
+    option = _parameters(command).get(flag)
+    about = f"{option.metavar} {option.help}" if isinstance(option, click.Option) else ""
+    return bool(re.search(r"\w,[A-Za-z]\w*\b(?!=)|with commas", about))
 
 
 def _unknown_options(command: click.Command, first: str, words: Sequence[str]) -> list[str]:
@@ -68,22 +100,25 @@ def _words_alone(command: click.Command, words: Sequence[str]) -> list[str]:
     arguments = [parameter for parameter in command.params if isinstance(parameter, click.Argument)]
     if any(argument.nargs < 0 for argument in arguments):
         return []
-    alone, before = [], ""
+    alone, before, lists, last = [], "", dict[str, list[str]](), ""
     for word in words:
         parameter = parameters.get(before)
         if word.startswith("-"):
-            before = "" if "=" in word else word
+            last = before = "" if "=" in word else word
             continue
-        if not before or (isinstance(parameter, click.Option) and parameter.is_flag):
+        if last and _takes_commas(command, last):
+            lists.setdefault(last, []).append(word)
+        elif not before or (isinstance(parameter, click.Option) and parameter.is_flag):
             alone.append((word, before))
         before = ""
+    commas = [f"name several with commas: {flag} {','.join(several)}" for flag, several in lists.items() if len(several) > 1]
     flags = [f"{flag} takes no value, and {word} stands behind it" for word, flag in alone if flag]
     left = [word for word, flag in alone if not flag][len(arguments) :]
     if not flags and left and "--run" in parameters:
         return [f"name runs by their option: {' '.join(f'--run {run}' for run in left)}"]
     if flags or not left or "--model" not in parameters:
-        return flags
-    lines = [] if "--model" in words else [f"name the model by its option: --model {left.pop(0)}"]
+        return [*flags, *commas]
+    lines = commas if "--model" in words else [*commas, f"name the model by its option: --model {left.pop(0)}"]
     if files := [word for word in left if Path(word).exists()]:
         options = [name for name in ("--input", "--corpus", "--data") if name in parameters]
         if "--protocol" in parameters:
