@@ -225,15 +225,21 @@ class TransferProtocol(Protocol):
         if self.settings["classifier"] == "exact" and unconverged > MISSED * fits:
             raise ScoreError(f"{unconverged} of {fits} fits did not reach their optimum: are the vectors extremely long?")
         developed = distinct(item[rows.get("dev" if scheme == "given" else "train", slice(None))])
+        notes = [f"{unconverged} of {fits} fits stopped before convergence"] if unconverged else []
+        gold = y[probed.rows]
+        accuracy, most = np.mean(probed.predicted == gold), np.bincount(gold).max() / len(gold)
+        if accuracy < most:
+            notes.append(f"the accuracy is below {100 * most:.2f}, the share of the most frequent class: too few items to "
+                         "train on, or too short a training; transfer:exact trains to the optimum")
         return Observations(
             {
-                "rows": order[probed.rows], "predicted": probed.predicted, "gold": y[probed.rows], "fold": probed.fold,
+                "rows": order[probed.rows], "predicted": probed.predicted, "gold": gold, "fold": probed.fold,
                 "grid": probed.grid, "chosen": probed.chosen, "regs": np.array(regs),
                 "counts": np.array([fits, unconverged, developed]),
             },
             {
                 "counts": ["fits", "unconverged", "development items"],
-                "notes": [f"{unconverged} of {fits} fits stopped before convergence"] if unconverged else [],
+                "notes": notes,
             },
         )
 

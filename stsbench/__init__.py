@@ -33,10 +33,10 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
 
 _GROUP = "stsbench.functions"  # entry points: what extensions add
 _MEANT = {  # names that people try -> what to write
-    "benchmark": "evaluate", "encoder": "load_encoder", "find_threshold": "calibrate",
+    "benchmark": "evaluate", "encoder": "load_encoder", "find_threshold": 'evaluate(model, protocol="pairs:FILE")',
     "list_encoders": "`stsbench list encoders`", "list_models": "`stsbench list encoders`", "load_dataset": "load_data",
     "load_model": "load_encoder", "quantize": "measure_variants(..., quantise=)", "sample_size": "power",
-    "search": "neighbours", "semantic_search": "neighbours", "threshold": "calibrate",
+    "search": "neighbours", "semantic_search": "neighbours", "threshold": 'evaluate(model, protocol="pairs:FILE")',
 }
 _PACKAGES = ("leaderboard", "losses", "methods")
 _PUBLIC = {

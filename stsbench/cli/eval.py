@@ -22,11 +22,13 @@ _COMMON = ("model", "protocols", "tasks", "columns", "sample", "data_dir", "pool
            "similarity", "dtype", "device", "output", "form")
 
 
-@click.command("eval", cls=Command, common=_COMMON, also=("benchmark", "evaluate", "measure", "test"))
+@click.command(
+    "eval", cls=Command, common=_COMMON, also=("benchmark", "evaluate", "find-threshold", "measure", "test", "threshold"),
+)
 @add_options(EncoderOptions, CacheOptions, ProcessOptions, MeasureOptions, *(study.options for study in studies()),
             DataOptions, RecordOptions)
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
-@click.option("--format", "form", cls=Option, renamed={"--latex": "--format latex"},
+@click.option("--format", "form", cls=Option, renamed={"--latex": "--format latex", "--csv": "--format csv"},
               type=click.Choice(["table", "latex", "markdown", "csv"]), default="table",
               show_default=True, help="How scores are printed.")
 def evaluate(json_target: str | None, form: str, **options: Any) -> int:

@@ -12,14 +12,16 @@ from stsbench.cli.options import Command, Option
 
 RESAMPLES = 5000  # stsbench.comparison.shared's, which --help would have to import
 _BOOTSTRAP = (
-    click.option("--resamples", metavar="N", type=click.IntRange(40, 1_000_000), default=RESAMPLES, show_default=True,
-                 help="Bootstrap samples of the items."),
+    click.option("--resamples", cls=Option, metavar="N", type=click.IntRange(40, 1_000_000), default=RESAMPLES,
+                 show_default=True, help="Bootstrap samples of the items.",
+                 renamed=dict.fromkeys(("--bootstrap", "--n-boot", "--n-bootstrap"), "--resamples")),
     click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the bootstrap."),
 )
 _TWO_SIDES = (
     click.argument("a"),
     click.argument("b"),
-    click.option("--protocol", metavar="P", help="sts, sts:wmean, transfer:exact, a paper's preset, ..., several with "
+    click.option("--protocol", cls=Option, renamed=dict.fromkeys(("--data", "--model"), "two run folders, of stsbench eval"),
+                 metavar="P", help="sts, sts:wmean, transfer:exact, a paper's preset, ..., several with "
                  "commas; default: each that both runs have, by its first aggregation and metric."),
     click.option("--metric", metavar="M", help="A metric other than each protocol's first, such as pearson or mse."),
     *_BOOTSTRAP,
@@ -50,7 +52,8 @@ def _bind(command: Callable[..., Any], options: Sequence[Callable[..., Any]]) ->
 @click.option("--margin", metavar="X", type=float, help="Say, too, whether A and B are practically equal within X points "
               "(TOST), or X in the unit of a --metric that is not x 100.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the tables as JSON; - makes stdout pure JSON.")
-@click.option("--report", "report_target", cls=Option, renamed={"--latex": "--report FILE.tex"}, metavar="FILE|-",
+@click.option("--report", "report_target", cls=Option, metavar="FILE|-",
+              renamed=dict.fromkeys(("--format", "--latex"), "--report FILE.tex"),
               help="Write paragraphs and tables for a paper: LaTeX to "
               "FILE.tex, else Markdown; - makes stdout the report alone.")
 def compare_(

@@ -33,7 +33,7 @@ def meant(error: click.UsageError, words: Sequence[str]) -> str | None:
 
 
 def refuse_repeated(command: click.Command, words: Sequence[str]) -> None:
-    """Raise UsageError where a line gives an option twice that takes one value: click would keep the last and say nothing."""
+    """Raise UsageError where a line gives an option of one value twice: click would keep the last and say nothing."""
     while isinstance(command, click.Group) and words and words[0] in command.commands:
         command, words = command.commands[words[0]], words[1:]
     values: dict[str, list[str]] = {}

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 @click.argument("method", metavar="METHOD|FILE.py:CLASS")
 @add_options(RecipeOptions, RunOptions)
 @click.option("--output", type=click.Path(path_type=Path), help="Run folder; default runs/<time>-<method>-<recipe>.")
-@click.option("--seed", type=click.IntRange(0), help="Sets seed.")
-@click.option("--seeds", type=click.IntRange(2, 1000), help="Train so many, with seeds counted up from the first, and "
-              "report mean and standard deviation.")
+@click.option("--seed", type=click.IntRange(0), help="Seed of weights, order and dropout. Sets seed.")
+@click.option("--seeds", type=click.IntRange(2, 1000), metavar="N", help="Train N times, with the seed and the N - 1 "
+              "numbers after it, and report mean and standard deviation.")
 @click.option("--subsets", type=click.IntRange(2, 1000), help="Few labels: draw the sampled rows (labelled.share, "
               "data.share) so many times anew, with --seeds M each M runs; report mean and standard deviation.")
 def train(seeds: int | None, subsets: int | None, evaluate: str | None, **options: Any) -> int:

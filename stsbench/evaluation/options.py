@@ -78,7 +78,10 @@ class MeasureOptions(OptionGroup):
         None, "The columns of your own file, by their names, or by positions from 1 where it has no header.",
         metavar="sentence1=NAME,...",
     )
-    resamples: int | None = option(None, "Bootstrap resamples; default 1000, 0: no intervals.", least=0)
+    resamples: int | None = option(
+        None, "Bootstrap resamples; default 1000, 0: no intervals.", least=0,
+        renamed=dict.fromkeys(("bootstrap", "n_boot", "n_bootstrap", "n_resamples"), "resamples"),
+    )
     settings: Mapping[str, Any] = option(  # "retrieval.ties" -> value
         dict, "One of a protocol's settings (`stsbench show protocol NAME` lists them); repeatable.", flag="--set",
         metavar="PROTOCOL.KEY=VALUE",

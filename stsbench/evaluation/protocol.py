@@ -407,8 +407,8 @@ def _build(kind: type[Protocol], word: str, declaration: str) -> None:
 
 
 def task_meant(word: str) -> str:
-    """Return "; STS-B is a task: ..." where a word in a protocol's place is the name of a task, or "; uniformity is a metric:
-    ..." where it is that of a metric; "" elsewhere."""
+    """Return "; STS-B is a task: ..." where a word in a protocol's place is the name of a task, "; uniformity is a metric:
+    ..." where it is that of a metric, "" elsewhere."""
     for name, kind in kinds().items():
         tasks = kind({}).tasks()
         if (task := match_name(word, tasks)) in tasks:

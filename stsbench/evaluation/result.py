@@ -67,7 +67,7 @@ class Result(Scores, InFolder):
     """The scores of one encoder. `print` shows them, a notebook shows them as tables with their intervals."""
 
     meant: ClassVar = {**InFolder.meant, **dict.fromkeys(
-        ("accuracy", "average", "mean", "pearson", "score", "spearman"), "scores, or result['STS-B']"
+        ("accuracy", "average", "mean", "pearson", "score", "spearman"), "scores, or result[TASK]"
     )}
     observed: list[Observations] = field(default_factory=list)  # beside each record, until `write`
 

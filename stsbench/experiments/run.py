@@ -37,7 +37,8 @@ class Run(RowsInFolder):
     `evaluate` and `load_encoder`, a Run stands for its folder.
     """
 
-    meant: ClassVar = {**RowsInFolder.meant, "encode": "encoder().encode", "save": "encoder(), whose folder is best/",
+    meant: ClassVar = {**RowsInFolder.meant, "encode": "encoder().encode",
+                       **dict.fromkeys(("save", "save_pretrained"), "encoder(), whose folder is best/"),
                        "similarity": "encoder().similarity", "model": "encoder()"}
     folder: Path
     summary: dict[str, Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from decimal import Context, Decimal
 from pathlib import Path
@@ -68,7 +69,7 @@ def read_scored_pairs(path: Path, columns: str = "") -> PairSet:
     warnings. Raises DataError naming file and line.
     """
     source, warnings = open_source(path), list[str]()
-    first, second, gold, subsets = list[str](), list[str](), list[float](), list[str]()
+    first, second, gold, subsets, commas = list[str](), list[str](), list[float](), list[str](), False
     for location, row in table_rows(source, SCORED, warnings, read_columns(columns, SCORED)):
         first.append(row["sentence1"])
         second.append(row["sentence2"])
@@ -77,6 +78,8 @@ def read_scored_pairs(path: Path, columns: str = "") -> PairSet:
         if isinstance(score, str) and score.strip().isalpha() and score.strip().lower() not in _NOT_FINITE:
             wrong = f"the score {shorten(score)} is not a number"
             raise DataError(f"{location}: {wrong}: pairs with labels are measured by pairs:FILE")
+        if isinstance(score, str) and re.fullmatch(r"\s*-?\d+,\d+\s*", score):
+            score, commas = score.replace(",", "."), True
         if not math.isfinite(value := parse_score(score, location)):
             raise DataError(
                 f"{location}: the score {shorten(score)} is not a finite number: correct it or leave the row out"
@@ -84,6 +87,8 @@ def read_scored_pairs(path: Path, columns: str = "") -> PairSet:
         gold.append(value)
     if not gold:
         raise DataError(f"{path} holds no pair")
+    if commas:
+        warnings.append(f"{source.name}: its scores have decimal commas, 4,5 for 4.5")
     return named_by_content(PairSet(
         id="", task=source.name, text_version="own", origin=source.origin, warnings=tuple(warnings), first=tuple(first),
         second=tuple(second), gold=np.array(gold), subsets=tuple(subsets),

@@ -131,7 +131,7 @@ def choose_(
 
 
 @click.command(
-    "calibrate", cls=Command, also=("find-threshold", "threshold", "thresholds"), short_help="Compare and decide | "
+    "calibrate", cls=Command, short_help="Compare and decide | "
     "Fit the probability of a match to a run's similarities; thresholds for a wanted precision.",
 )
 @click.argument("run", metavar="RUN")

@@ -32,10 +32,11 @@ class RecipeOptions(OptionGroup):
         None, "Labelled rows (NLI), where a stage uses them. Sets labelled.file.", metavar="FILE",
     )
     max_steps: int | None = option(
-        None, "Sets training.max_steps, of every stage that has more: a shorter run and schedule.", least=1,
+        None, "So many steps at most in each stage: a shorter run and schedule. Sets training.max_steps.", least=1,
     )
     sets: Sequence[str] = option(
-        list, "Any value of the recipe (`stsbench show recipe NAME` shows them); repeatable.", flag="--set",
+        list, "Any value of the recipe (`stsbench show recipe NAME` shows them), such as training.batch_size=64 or "
+        "training.learning_rate=3e-5; repeatable.", flag="--set",
         metavar="KEY.SUB=VALUE", renamed={
             "lr": "set training.learning_rate=VALUE", "learning_rate": "set training.learning_rate=VALUE",
             "batch_size": "set training.batch_size=VALUE", "epochs": "set training.epochs=VALUE",
@@ -46,7 +47,8 @@ class RecipeOptions(OptionGroup):
         },
     )
     dtype: str | None = option(
-        None, "Sets precision.", choices=("float32", "bf16", "fp16"), renamed={"fp16": "dtype=fp16", "bf16": "dtype=bf16"},
+        None, "Precision of the training. Sets precision.", choices=("float32", "bf16", "fp16"),
+        renamed={"fp16": "dtype=fp16", "bf16": "dtype=bf16"},
     )
 
 

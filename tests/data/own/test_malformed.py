@@ -45,6 +45,14 @@ def test_what_the_system_does_not_let_us_read_is_a_data_error(tmp_path, monkeypa
         read_scored_pairs(tmp_path / "folder")
 
 
+def test_decimal_commas_are_read_and_said(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("sentence1;sentence2;score\na;b;4,5\nc;d;-1,25\ne;f;3\n")
+    pairs = read_scored_pairs(path)
+    assert pairs.gold.tolist() == [4.5, -1.25, 3.0]
+    assert pairs.warnings[-1] == "a.csv: its scores have decimal commas, 4,5 for 4.5"
+
+
 def test_equal_labels_are_one_and_no_others():
     for values, label in (
         ((1, 1.0, "1", " 1.0", "1e0", "01"), "1"), ((True, "true"), "true"), ((-0.0, 0, "0"), "0"), ((0.5, "0.50"), "0.5"),
