@@ -87,7 +87,9 @@ def evaluate(cli):
     """`stsbench eval` on the sample, STS-B only, without intervals, into `run`, unless told otherwise."""
 
     def run(model, *more, data=("--sample",), tasks=("--tasks", "STS-B")):
-        return cli("eval", "--model", model, *data, *tasks, "--resamples", "0", "--output", "run", *more)
+        usual = {"--resamples": "0", "--output": "run"}
+        options = [word for option, value in usual.items() if option not in more for word in (option, value)]
+        return cli("eval", "--model", model, *data, *tasks, *options, *more)
 
     return run
 

@@ -101,8 +101,9 @@ class Parity(Tabular):
         return f"<Parity: {'; '.join([self.verdict, *self.causes])}>"
 
     def document(self) -> Document:
-        """Return the verdict, the figures, the causes, and tables of the texts that are farthest apart and of the scores."""
-        return Document([*self.distance_tables(), *([self.score_table()] if self.scores else [])], self.lines())
+        """Return both sides, tables of the farthest texts and of the scores, and the verdict with its causes."""
+        of_a, of_b, *verdict = self.lines()
+        return Document([*self.distance_tables(), *([self.score_table()] if self.scores else [])], [of_a, of_b], verdict)
 
     def to_arrow(self) -> pa.Table:
         """Return a row for each text: its kind, cosine, and the two lengths."""
@@ -133,7 +134,7 @@ class Parity(Tabular):
         near = ""
         if explanation.nearest is not None:
             words, share = explanation.nearest
-            near = f" Nearest, with {share:.0%} of the squared distances: {words}."
+            near = f" Nearest, with {100 * share:.4g} % of the squared distances: {words}."
         return (f"why: nothing that was tried explains it ({len(explanation.tried)} changes of A, and two at a time).{near} "
                 "What is left: other weights, such as another revision's, or what was not tried")
 
@@ -145,14 +146,17 @@ class Parity(Tabular):
         off, kinds = turned(self.a, self.b) > self.level, np.array(self.probe.kinds)
         rows = [(kind, kinds == kind) for kind in dict.fromkeys(self.probe.kinds)]
         worst = self._rows(self.worst())
+        norms = {f"norm in {side}": [row[key] for row in worst] for side, key in (("A", "length_a"), ("B", "length_b"))}
+        same = np.allclose(*norms.values(), rtol=self.level)
         return [
             Table.from_rows("by kind of text", ["kind of text", "texts", "beyond the tolerance", "smallest cosine"], [
                 [kind, int(its.sum()), int(off[its].sum()), _least(self.cosines[its])] for kind, its in rows
             ]),
-            Table.from_rows("the texts that are farthest apart", ["text", "kind", "cosine", "length in A", "length in B"], [
-                [repr(text) if len(text := row["text"]) <= 60 else f"{text[:57]!r}...", row["kind"],
-                 "not finite" if row["cosine"] is None else _cosine(row["cosine"]),
-                 f"{row['length_a']:.4g}", f"{row['length_b']:.4g}"] for row in worst
+            Table("the texts that are farthest apart", [
+                Column("text", [repr(text) if len(text := row["text"]) <= 30 else f"{text[:27]!r}..." for row in worst]),
+                Column("kind", [row["kind"] for row in worst]),
+                Column("cosine", ["not finite" if row["cosine"] is None else _cosine(row["cosine"]) for row in worst]),
+                *(Column(name, [f"{norm:.4g}" for norm in its]) for name, its in norms.items() if not same),
             ]),
         ]
 
