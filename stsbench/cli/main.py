@@ -57,14 +57,14 @@ class _Lazy(click.Group):
                 if args[0] in getattr(_command(name), "also", ()):
                     ctx.fail(f"no such command '{args[0]}': {command_meant(name, _command(name), args[1:])}")
             ctx.fail(f"no such command '{args[0]}'{did_you_mean(args[0], _names())}")
-        first = args[0] if args else ""
-        ctx.default_map = {first: _defaults_below_torchrun(first, args[1:])}
-        name, command, rest = super().resolve_command(ctx, args)
+        name = args[0] if args else ""
+        ctx.default_map = {name: _defaults_below_torchrun(name, args[1:])}
+        resolved, command, rest = super().resolve_command(ctx, args)
         if command is not None and not ctx.resilient_parsing:
             from stsbench.cli.slips import refuse_repeated
 
             refuse_repeated(command, rest)
-        return name, command, rest
+        return resolved, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         lines = {name: _COMMANDS[name][1] if name in _COMMANDS else _command(name).short_help or "" for name in _names()}

@@ -159,7 +159,8 @@ class Comparison(Tabular):
         for letter, paths, run, seeds in zip("AB", self.folders, self.runs, self.seeds, strict=True):
             if folders:
                 several = f"mean of {counted(seeds, 'run')}: " if seeds > 1 else ""
-                lines.append(f"{letter}: {several}{', '.join(map(str, paths))} ({encoder_in_words(run)})")
+                where = run.provenance.get("source") or ", ".join(map(str, paths))  # of another tool: its file
+                lines.append(f"{letter}: {several}{where} ({encoder_in_words(run)})")
             else:
                 lines.append(f"{letter}: {encoder_in_words(run)}{f', {seeds} seeds' if seeds > 1 else ''}")
         return [*lines, *([SAME] if self.same else [])]

@@ -19,8 +19,10 @@ from stsbench.evaluation import columns
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import Record, ScoreRow, check_json, parsed, record_name, validated
 from stsbench.files import atomic_write, leftover
+from stsbench.registry import names, resolve
 
 RUN = "run.parquet"
+READERS = "stsbench.run_readers"  # entry points: functions of a path that return the runs made of another tool's results
 RUN_FORM, SHARED_FORM = b"run 1", b"observations 1"
 _TEXTS = ("encoder", "protocol", "data", "observations", "counts", "provenance")  # JSON
 _RECORD = ("name", "created", *_TEXTS, "scores")
@@ -298,8 +300,13 @@ def run_folders(side: Any) -> list[Path]:
         elif (name / RUN).is_file():
             runs.append(name)
         else:
-            runs += runs_below(name, "*") or [name]
+            runs += runs_below(name, "*") or _of_other_tools(name) or [name]
     return list(dict.fromkeys(runs))
+
+
+def _of_other_tools(path: Path) -> list[Path]:
+    """Return the runs that an extension makes of a file or folder; [] where none knows it."""
+    return next(filter(None, (resolve(READERS, name)(path) for name in names(READERS))), [])
 
 
 def _trained(folder: Path) -> str:

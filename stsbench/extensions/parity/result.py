@@ -147,7 +147,7 @@ class Parity(Tabular):
         rows = [(kind, kinds == kind) for kind in dict.fromkeys(self.probe.kinds)]
         worst = self._rows(self.worst())
         norms = {f"norm in {side}": [row[key] for row in worst] for side, key in (("A", "length_a"), ("B", "length_b"))}
-        same = np.allclose(*norms.values(), rtol=self.level)
+        same = np.allclose(norms["norm in A"], norms["norm in B"], rtol=self.level)
         return [
             Table.from_rows("by kind of text", ["kind of text", "texts", "beyond the tolerance", "smallest cosine"], [
                 [kind, int(its.sum()), int(off[its].sum()), _least(self.cosines[its])] for kind, its in rows

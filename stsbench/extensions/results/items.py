@@ -1,0 +1,96 @@
+"""Scores of one model's items under one task, whatever tool gave them, as a run that everything here reads."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.errors import DataError
+from stsbench.evaluation.columns import observations_digest
+from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.provenance import provenance
+from stsbench.evaluation.records import DataIdentity, EncoderIdentity, Observed, ProtocolIdentity, Record, now
+from stsbench.evaluation.run_file import Item
+from stsbench.evaluation.schema import ITEM
+from stsbench.extensions.results.protocol import CORRELATIONS, NAME, ItemScoresProtocol
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ItemScores:
+    """What a tool says of a model's items under one task.
+
+    ids: a name for each item, none twice; values: metric -> a number for each. gold: what predictions are correlated with,
+    where the metrics are correlations; cluster: which items are dependent, such as questions about one text. score: what the
+    numbers are, where the metric's name does not say it.
+    """
+
+    model: str
+    task: str
+    ids: Sequence[str]
+    values: Mapping[str, Sequence[float]]
+    gold: Sequence[float] | None = None
+    cluster: Sequence[str] | None = None
+    score: str = "score"
+
+    def arrays(self, source: str) -> tuple[list[str], dict[str, NDArray[Any]]]:
+        """Return the items' names in order, and the arrays in that order. Raises DataError naming the source and an item."""
+        order = sorted(range(len(self.ids)), key=self.ids.__getitem__)
+        names = [self.ids[at] for at in order]
+        if twice := [name for name, following in pairwise(names) if name == following]:
+            raise DataError(f"{source}: {self.task} has the item {twice[0]!r} twice for {self.model}")
+        if len(names) < 2:
+            raise DataError(f"{source}: {self.task} has {len(names)} item of {self.model}: nothing can be said of its noise")
+        arrays: dict[str, NDArray[Any]] = {"values": np.array([list(its) for its in self.values.values()], float)[:, order]}
+        if self.gold is not None:
+            arrays["gold"] = np.array(self.gold, float)[order]
+        for row in (arrays["values"], arrays.get("gold", np.zeros(0))):
+            if not np.isfinite(row).all():
+                at = names[int(np.argwhere(~np.isfinite(row))[0][-1])]
+                raise DataError(f"{source}: {self.task}: the score of {at!r} is not a finite number")
+        if self.cluster is not None:
+            arrays[ITEM] = np.unique([self.cluster[at] for at in order], return_inverse=True)[1].astype(np.int64)
+        return names, arrays
+
+
+def items_of_run(items: Sequence[ItemScores], source: str) -> list[Item]:
+    """Return a record for each task of one model, with what a run file holds beside it. Raises DataError for items that
+    cannot be scored."""
+    made = []
+    for its in items:
+        names, arrays = its.arrays(source)
+        metrics = list(CORRELATIONS) if its.gold is not None else list(its.values)
+        made.append((its, names, Observations(arrays, {"metrics": metrics})))
+    digest = hashlib.sha256()
+    for its, names, observations in made:
+        for text in (its.model, its.task, *names, observations_digest(observations)):
+            digest.update(text.encode() + b"\0")
+    spec = {"name": items[0].model, "kind": "results", "weights": digest.hexdigest()}
+    encoder = EncoderIdentity(spec=spec, fingerprint=digest.hexdigest(), dimension=1)
+    about = {**provenance(), "source": source}
+    return [_item(*one, encoder, about, source) for one in made]
+
+
+def _item(
+    its: ItemScores, names: Sequence[str], observations: Observations, encoder: EncoderIdentity, about: Mapping[str, Any],
+    source: str,
+) -> Item:
+    digest = hashlib.sha256()
+    shared = [array.tobytes() for key, array in observations.arrays.items() if key != "values"]
+    for part in (its.task.encode(), *(name.encode() for name in names), *shared):
+        digest.update(part + b"\0")
+    protocol = ItemScoresProtocol({"score": its.score})
+    data = DataIdentity(id=f"own:{digest.hexdigest()[:16]}", task=its.task, text_version="own", digest=digest.hexdigest(),
+                        n=len(names), subsets={}, known=True, origin=source)
+    return Record(
+        created=now(), encoder=encoder, observations=Observed(sha256=observations_digest(observations)), data=data,
+        protocol=ProtocolIdentity(name=NAME, label=NAME, version=protocol.version, settings=protocol.settings),
+        counts={}, scores=protocol.score(observations, data.id, its.task), provenance=dict(about),
+    ), observations

@@ -1,0 +1,138 @@
+"""The protocol of scores that another tool gave each item: their means, or how well predictions correlate with labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.encoders.cache.embed import Embed
+from stsbench.errors import ScoreError
+from stsbench.evaluation.protocol import Drawn, Influences, Observations, Protocol, item_numbers
+from stsbench.evaluation.records import ScoreRow
+from stsbench.evaluation.schema import (
+    CORRELATION,
+    REPEATED,
+    Array,
+    Metric,
+    Names,
+    Settings,
+    SettingsModel,
+    Text,
+    Whole,
+    setting,
+)
+from stsbench.metrics.bootstrap import (
+    BootstrapCorrelation,
+    block_rows,
+    distinct,
+    fisher_interval,
+    resample_blocks,
+    share_interval,
+)
+from stsbench.metrics.correlation import correlation
+from stsbench.metrics.shared_sentences import FewItems, Influence
+
+CORRELATIONS = ("spearman", "pearson")
+FEW = 50  # items, below which a test of a difference is made Student's
+MEAN = "mean"  # of numbers in a unit of their own; shares have the names that their tool gives them
+NAME = "item-scores"
+
+
+class ItemSettings(Settings):
+    score: Text = setting("score", "what the numbers are, as the column or the tool calls them", "our choice")
+    resamples: Whole = setting(1000, "bootstrap resamples", "our choice")
+    seed: Whole = setting(0, "of the bootstrap", "our choice")
+
+
+class ItemScoresProtocol(Protocol):
+    """Scores of another tool, an item each: `stsbench import` and `stsbench compare FILE FILE` read them."""
+
+    Settings: ClassVar[SettingsModel] = ItemSettings
+    name: ClassVar[str] = NAME
+    version: ClassVar[int] = 1
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        **dict.fromkeys(CORRELATIONS, CORRELATION), MEAN: Metric(scale=1, digits=4), "*": Metric(),
+    }
+    arrays: ClassVar[Mapping[str, Array]] = {
+        "values": Array("float", "kn"), "gold": Array("float", optional=True, shared=True), **REPEATED,
+    }
+    names: ClassVar[Mapping[str, Names]] = {"metrics": Names()}
+    title: ClassVar[str] = "Item scores"
+    position: ClassVar[int] = 90
+    in_all: ClassVar[tuple[str, ...]] = ()
+    cosmetic: ClassVar[frozenset[str]] = frozenset({"resamples", "seed"})
+
+    def tasks(self) -> dict[str, str]:
+        return {}
+
+    def observe(self, embed: Embed, data: Any) -> Observations:
+        raise ScoreError("the scores are another tool's: stsbench import FILE reads them")
+
+    def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
+        """Return a row for each metric: means have Student's interval over the items, a share of hits Wilson's, and
+        correlations Fisher's of the bootstrap."""
+        values = observations.arrays["values"]
+        item = item_numbers(observations, values.shape[1])
+        drawn = self.draws(observations, data_id, self.settings["resamples"], self.settings["seed"])
+        rows = []
+        for number, (metric, value) in enumerate(self._values(observations).items()):
+            if metric in CORRELATIONS:
+                draws = drawn.get((None, None, metric), np.zeros(0)) / 100
+                bounds: tuple[float | None, float | None] = fisher_interval(draws, value, distinct(item)) or (None, None)
+            else:
+                bounds = mean_interval(values[number], item)
+            scale = self.metric(metric).scale
+            low, high = (None if bound is None else scale * bound for bound in bounds)
+            rows.append(ScoreRow(protocol=self.label, task=task, metric=metric, value=scale * value, low=low, high=high,
+                                 n=distinct(item)))
+        return rows
+
+    def _values(self, observations: Observations) -> dict[str, float]:
+        """Return metric -> score, unit 1."""
+        values, gold = observations.arrays["values"], observations.arrays.get("gold")
+        metrics, items = observations.names["metrics"], distinct(item_numbers(observations, values.shape[1]))
+        if gold is not None:
+            return {metric: correlation(values[0], gold, metric, items) for metric in metrics}
+        return dict(zip(metrics, values.mean(axis=1).tolist(), strict=True))
+
+    def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
+        """Redraw items; those of one cluster together."""
+        values, gold = observations.arrays["values"], observations.arrays.get("gold")
+        metrics, n = observations.names["metrics"], values.shape[1]
+        if not resamples:
+            return {}
+        score = {metric: BootstrapCorrelation(values, gold, metric) for metric in metrics if gold is not None}
+        parts: dict[str, list[NDArray[np.float64]]] = {metric: [] for metric in metrics}
+        item = item_numbers(observations, n)
+        for counts in resample_blocks(n, resamples, (seed, *data_id.encode()), block_rows(n), item):
+            for number, metric in enumerate(metrics):
+                parts[metric].append(score[metric](counts)[0] if score else counts @ values[number] / counts.sum(axis=1))
+        return {(None, None, metric): self.metric(metric).scale * np.concatenate(its) for metric, its in parts.items()}
+
+    def influences(self, observations: Observations) -> Influences:
+        """Return what makes the test of a difference Student's where items, or clusters of them, are few."""
+        values = observations.arrays["values"]
+        many = distinct(item_numbers(observations, values.shape[1]))
+        if many >= FEW:
+            return {}
+        graph, none = FewItems(many), np.zeros(values.shape[1])
+        return {(None, None, metric): Influence(self.metric(metric).scale * value, none, graph)
+                for metric, value in self._values(observations).items()}
+
+
+def mean_interval(values: NDArray[np.float64], item: NDArray[np.int64]) -> tuple[float | None, float | None]:
+    """Return the 95 % interval of the mean of (n,) values, whose rows of one item are dependent: Wilson's of independent
+    values of 0 and 1, else Student's by the items' sums of deviations; (None, None) for one item or equal values."""
+    from scipy.special import stdtrit
+
+    if np.isin(values, (0.0, 1.0)).all() and distinct(item) == len(item):
+        return share_interval(values == 1.0, item)
+    sums = np.bincount(np.unique(item, return_inverse=True)[1], values - values.mean())
+    many = len(sums)
+    if many < 2 or np.ptp(values) == 0:
+        return None, None
+    reach = float(stdtrit(many - 1, 0.975) * np.sqrt(many / (many - 1) * np.sum(sums**2)) / len(values))
+    return float(values.mean()) - reach, float(values.mean()) + reach

@@ -1,0 +1,267 @@
+"""Results of other tools: every form gives the numbers that scipy, pytrec_eval and a run of ours give."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import pytrec_eval
+from clirun import cli, place  # noqa: F401 - fixtures
+from scipy.stats import pearsonr, spearmanr, ttest_rel
+
+from stsbench import choose, compare, evaluate, load_records, power
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.rescore import rescored
+from stsbench.evaluation.run_file import read_observations
+from stsbench.extensions.results.api import import_results
+from stsbench.extensions.results.protocol import ItemScoresProtocol, mean_interval
+from stsbench.metrics.paired import paired_difference
+from stsbench.metrics.shared_sentences import stretched_pair
+from stsbench.protocols.triplets import TripletsProtocol
+
+RNG = np.random.default_rng(7)
+N = 200
+IDS = [f"q{number}" for number in range(N)]
+HARD = RNG.normal(size=N)
+SMALL, LARGE = (0.6 * HARD + RNG.normal(size=N) * noise for noise in (0.8, 0.7))
+FRAME = pd.DataFrame({"id": IDS, "small": SMALL, "large": LARGE})
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+
+
+def difference(a, b, **asked):
+    row = compare(a, b, **asked).tables[0].rows[0]
+    return row, row.difference
+
+
+def long_form(name):
+    FRAME.melt(id_vars="id", var_name="model", value_name="score").to_csv(name, sep="\t", index=False)
+    return f"{name}:small", f"{name}:large"
+
+
+def file_each(name):
+    for model in ("small", "large"):
+        one = FRAME[["id", model]].sample(frac=1, random_state=len(model)).rename(columns={model: "score"})
+        one.to_json(f"{model}{name}", orient="records", lines=True, double_precision=15)
+    return f"small{name}", f"large{name}"
+
+
+def wide(name):
+    FRAME.to_parquet(name, index=False)
+    return f"{name}:small", f"{name}:large"
+
+
+def row_each_model(name):
+    FRAME.set_index("id").T.reset_index(names="model").to_csv(name, index=False)
+    return f"{name}:small", f"{name}:large"
+
+
+@pytest.mark.parametrize(("write", "name"), [
+    (file_each, ".jsonl"), (wide, "wide.parquet"), (long_form, "long.tsv"), (row_each_model, "models.csv"),
+])
+def test_a_table_of_means_agrees_with_students_test(write, name):
+    row, tested = difference(*write(name))
+    expected = ttest_rel(SMALL, LARGE)
+    assert (row.a, row.b, row.n) == pytest.approx((SMALL.mean(), LARGE.mean(), N), abs=1e-12)
+    assert tested.p == pytest.approx(expected.pvalue, abs=0.02)
+    width = np.diff([*expected.confidence_interval()])[0]
+    assert (tested.low, tested.high) == pytest.approx([*expected.confidence_interval()], abs=0.05 * width)
+
+
+def test_predictions_are_correlated_with_the_labels():
+    for model, values in (("small", SMALL), ("large", LARGE)):
+        pd.DataFrame({"id": IDS, "gold": HARD, "prediction": values}).to_csv(f"{model}.csv", index=False)
+    for metric, oracle in (("spearman", spearmanr), ("pearson", pearsonr)):
+        row, tested = difference("small.csv", "large.csv", metric=metric)
+        assert row.a == pytest.approx(100 * oracle(SMALL, HARD)[0], abs=1e-9)
+        assert row.b == pytest.approx(100 * oracle(LARGE, HARD)[0], abs=1e-9) and tested.low < row.a - row.b < tested.high
+    assert "large" in str(choose(["small.csv", "large.csv"]))
+    assert power(100, runs=["small.csv", "large.csv"]).tasks[0].n == N
+
+
+def test_the_numbers_are_those_of_a_run_of_ours():
+    """The hits of triplets, drawn by their protocol and by this one: the same draws, interval and p."""
+    rows = [{"anchor": f"{a} x", "positive": f"{a} {b}", "negative": f"{c} x" if a % 3 else f"{a} x y"}
+            for a, b, c in RNG.integers(0, 50, size=(90, 3)).tolist()]
+    pd.DataFrame(rows).to_json("t.jsonl", orient="records", lines=True)
+    stored = {}
+    for model in ("lexical:token-set", "lexical:tfidf"):
+        evaluate(model, protocol="triplets:t.jsonl", output=f"run-{len(stored)}", resamples=0)
+        [stored[model]] = load_records(f"run-{len(stored)}")
+    triplets, ours = [], []
+    for path, record in stored.values():
+        observations = read_observations(path.parents[0], record)
+        hits = (observations.arrays["positive"] > observations.arrays["negative"]).astype(float)
+        arrays = {"values": hits[None], **{key: observations.arrays[key] for key in ("item",) if key in observations.arrays}}
+        triplets.append((record.scores[0], observations))
+        ours.append(Observations(arrays, {"metrics": ["accuracy"]}))
+    protocol, key, data_id = ItemScoresProtocol({}), (None, None, "accuracy"), record.data.id
+    expected = [TripletsProtocol({}).draws(observations, data_id, 500, 3)[key] for _, observations in triplets]
+    drawn = [protocol.draws(observations, data_id, 500, 3)[key] for observations in ours]
+    values = [row.value for row, _ in triplets]
+    scored = [protocol.score(observations, data_id, "t")[0] for observations in ours]
+    assert [row.value for row in scored] == pytest.approx(values, abs=1e-12)
+    one, other = paired_difference(*values, *expected), paired_difference(*(row.value for row in scored), *drawn)
+    assert one.p == other.p and (one.low, one.high) == pytest.approx((other.low, other.high), abs=1e-12)
+
+
+def test_clusters_are_drawn_whole_and_few_of_them_make_it_students():
+    cluster = np.repeat(np.arange(12), 5)
+    shift = RNG.normal(size=12)[cluster]
+    for model, noise in (("a", 0.3), ("b", 0.5)):
+        values = shift * (model == "a") + noise * RNG.normal(size=60)
+        pd.DataFrame({"id": range(60), "cluster": cluster, "score": values}).to_csv(f"{model}.csv", index=False)
+    row, tested = difference("a.csv", "b.csv")
+    frames = [pd.read_csv(f"{model}.csv").groupby("cluster").score.mean() for model in "ab"]
+    expected = ttest_rel(*frames)
+    assert row.n == 12 and tested.p == pytest.approx(expected.pvalue, abs=0.03)
+    low, high = expected.confidence_interval()
+    assert tested.high - tested.low == pytest.approx(high - low, rel=0.1)
+
+
+@pytest.mark.parametrize(("items", "rows"), [(6, 1), (10, 8)])
+def test_two_equal_models_differ_as_often_as_promised(items, rows):
+    """Of 400 experiments: the plain bootstrap says so of 14 % of 6 items."""
+    rng, protocol, key = np.random.default_rng(items), ItemScoresProtocol({}), (None, None, "mean")
+    item, wrong = np.repeat(np.arange(items), rows), 0
+    for number in range(400):
+        sides = []
+        for _ in "ab":
+            values = rng.normal(size=items)[item] + (rows > 1) * rng.normal(size=len(item))
+            arrays = {"values": values[None], **({"item": item} if rows > 1 else {})}
+            sides.append(Observations(arrays, {"metrics": ["mean"]}))
+        drawn = [protocol.draws(side, "own:x", 399, number)[key] for side in sides]
+        of_a, of_b = (protocol.influences(side)[key] for side in sides)
+        wrong += paired_difference(of_a.score, of_b.score, *stretched_pair(*drawn, of_a, of_b)).p < 0.05
+    assert wrong / 400 <= 0.08
+
+
+def test_means_of_few_values_have_students_interval():
+    values = RNG.normal(size=9)
+    low, high = mean_interval(values, np.arange(9))
+    expected = ttest_rel(values, np.zeros(9)).confidence_interval()
+    assert (low, high) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert mean_interval(np.ones(5) / 2, np.arange(5)) == (None, None)
+
+
+def write_samples(folder, hits):
+    folder.mkdir()
+    lines = [json.dumps({"doc_id": number, "doc_hash": f"{number:064}", "filter": "none", "metrics": ["acc", "acc_norm"],
+                         "acc": float(hit), "acc_norm": 1.0 - hit}) for number, hit in enumerate(hits)]
+    (folder / "samples_arc_easy_2026-01-02T03-04-05.678901.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+def write_log(path, hits):
+    """As inspect_ai writes it: letters, two epochs, and the archive's members packed by Zstandard."""
+    samples = [{"id": f"s{number}", "epoch": epoch, "scores": {"match": {"value": "CI"[1 - hit]}, "judge": {"value": 0.5}}}
+               for number, hit in enumerate(hits) for epoch in (1, 2)]
+    about = {"task": "sums", "model": "test/model"}
+    if path.suffix == ".json":
+        path.write_text(json.dumps({"eval": about, "status": "success", "samples": samples}))
+    else:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("header.json", json.dumps({"eval": about}))
+            for sample in samples:
+                archive.writestr(f"samples/{sample['id']}_epoch_{sample['epoch']}.json", json.dumps(sample))
+    return path
+
+
+@pytest.mark.parametrize("form", ["samples", "log.json", "log.eval"])
+def test_logs_of_harnesses(form):
+    hits = [RNG.integers(0, 2, size=80).tolist(), RNG.binomial(1, 0.7, size=80).tolist()]
+    write = write_samples if form == "samples" else write_log
+    sides = [write(Path(f"{side}-{form}"), its) for side, its in zip("ab", hits, strict=True)]
+    row, tested = difference(*sides)
+    assert (row.a, row.b, row.n) == pytest.approx((100 * np.mean(hits[0]), 100 * np.mean(hits[1]), 80))
+    assert tested.p == pytest.approx(ttest_rel(*hits).pvalue, abs=0.03)
+    [(path, record)] = load_records(import_results(sides[0])[0])
+    assert rescored(path, record)[1] == record.scores and record.data.task == ("arc_easy" if form == "samples" else "sums")
+    assert [row.metric for row in record.scores] == (["acc", "acc_norm"] if form == "samples" else ["match", "judge"])
+
+
+def test_members_packed_by_zstandard_are_unpacked(tmp_path):
+    import pyarrow as pa
+
+    path = write_log(tmp_path / "a.eval", [1, 0, 1, 1])
+    expected = read_observations(import_results(path, "plain")[0], load_records("plain")[0][1]).arrays["values"]
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    packed = tmp_path / "b.eval"
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, pa.compress(content, codec="zstd", asbytes=True))
+        for member in archive.filelist:
+            member.compress_type, member.file_size = 93, len(members[member.filename])
+    found = read_observations(import_results(packed, "packed")[0], load_records("packed")[0][1]).arrays["values"]
+    assert np.array_equal(found, expected)
+
+
+def test_rankings_agree_with_trec_eval():
+    documents = [f"d{number}" for number in range(30)]
+    gains = RNG.choice([0, 0, 0, 0, 1, 2], size=(40, 30)).tolist()
+    relevance = {f"q{query}": dict(zip(documents, its, strict=True)) | {"d3": 1} for query, its in enumerate(gains)}
+    runs = [{query: {name: float(score) for name, score in zip(documents, np.round(RNG.normal(size=30), 1), strict=True)}
+             for query in relevance} for _ in "ab"]
+    Path("qrels.trec").write_text("".join(f"{query} 0 {name} {gain}\n" for query, its in relevance.items()
+                                          for name, gain in its.items()))
+    Path("a.json").write_text(json.dumps(runs[0]))
+    Path("b.trec").write_text("".join(f"{query} Q0 {name} 1 {score} mine\n" for query, its in runs[1].items()
+                                      for name, score in its.items()))
+    table = pd.DataFrame([(query, name, score) for query, its in runs[1].items() for name, score in its.items()],
+                         columns=["q_id", "doc_id", "score"])
+    table.to_parquet("b.parquet")
+    measures = {"ndcg@10": "ndcg_cut_10", "map": "map", "mrr": "recip_rank", "recall@10": "recall_10",
+                "precision@10": "P_10"}
+    for name, run in (("a.json", runs[0]), ("b.trec", runs[1]), ("b.parquet", runs[1])):
+        oracle = pytrec_eval.RelevanceEvaluator(relevance, {"ndcg_cut.10", "map", "recip_rank", "recall.10", "P.10"})
+        expected = oracle.evaluate(run)
+        [folder] = import_results(name, f"run-{name}", gold="qrels.trec")
+        scores = {row.metric: row.value for row in load_records(folder)[0][1].scores}
+        means = {metric: 100 * np.mean([its[theirs] for its in expected.values()]) for metric, theirs in measures.items()}
+        assert {metric: scores[metric] for metric in measures} == pytest.approx(means, abs=1e-5)
+    row, _ = difference("run-a.json", "run-b.trec", metric="ndcg@10")
+    assert row.n == 40
+
+
+def test_results_of_mteb_are_an_item_a_task():
+    scores = RNG.random((2, 7))
+    for side, its in zip("ab", scores, strict=True):
+        folder = Path(side)
+        folder.mkdir()
+        (folder / "model_meta.json").write_text(json.dumps({"name": f"org/{side}"}))
+        for number, score in enumerate(its):
+            (folder / f"Task{number}.json").write_text(json.dumps({
+                "task_name": f"Task{number}", "scores": {"test": [{"main_score": score, "hf_subset": "default"}]}}))
+    row, tested = difference("a", "b")
+    expected = ttest_rel(*scores)
+    assert row.n == 7 and row.a == pytest.approx(100 * scores[0].mean())
+    assert tested.p == pytest.approx(expected.pvalue, abs=0.1)
+
+
+def test_predictions_of_mteb():
+    Path("labels.csv").write_text("score\n" + "".join(f"{value}\n" for value in HARD))
+    Path("Toy_predictions.json").write_text(json.dumps({
+        "mteb_model_meta": {"model_name": "org/a"}, "default": {"test": {"cosine_scores": SMALL.tolist()}}}))
+    [run] = import_results("Toy_predictions.json", "run", gold="labels.csv")
+    [(_, record)] = load_records(run)
+    assert record.scores[0].value == pytest.approx(100 * spearmanr(SMALL, HARD)[0], abs=1e-9)
+
+
+def test_the_same_file_is_read_once_and_output_is_never_replaced(cli):
+    wide("w.parquet")
+    assert import_results("w.parquet") == import_results("w.parquet")
+    code, out, _ = cli("import", "w.parquet", "--output", "runs")
+    assert code == 0 and out.splitlines() == ["run: runs/small", "run: runs/large"]
+    assert "mean" in cli("compare", "runs/small", "runs/large")[1]
+    with pytest.raises(StsbenchError, match="holds a run already"):
+        import_results("w.parquet", "runs")
