@@ -53,6 +53,52 @@ def parity_(
     return 0 if result.equal else DIFFERING
 
 
+@click.group("canary", short_help="Compare and decide | Keep a few vectors, and say later whether a model still gives them.")
+def canary() -> None:
+    """Keep a model's vectors of a few texts in a small file, and say later whether model, server or export still gives them.
+
+    The other one need not be there any more.
+    """
+
+
+@canary.command("make", cls=Command)
+@click.argument("model")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--with", "settings", multiple=True, metavar="OPTION=VALUE", help="An option of MODEL, as `stsbench eval "
+              "--help` names it, without the dashes; repeatable.")
+@click.option("--texts", type=click.Path(path_type=Path), help="UTF-8, one text a line; default: those of the package.")
+def make(model: str, file: Path, settings: Sequence[str], texts: Path | None) -> None:
+    """Write the vectors of MODEL to FILE, an .npz archive."""
+    from stsbench.cli.output.messages import echo
+    from stsbench.extensions.parity.canary import make_canary
+
+    echo(f"canary: {make_canary(model, file, texts=texts, options=_settings('--with', settings))}")
+
+
+@canary.command("check", cls=Command)
+@click.argument("model")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--with", "settings", multiple=True, metavar="OPTION=VALUE", help="As of `canary make`.")
+@click.option("--tolerance", type=click.Choice(["float32", "float16", "bfloat16"]), default="float32", show_default=True,
+              help="Whose rounding still is equal.")
+@click.option("--why/--no-why", default=True, show_default=True, help="Look for what the canary's model did otherwise.")
+@click.option("--json", "json_target", metavar="FILE|-", help="Write the result as JSON; - makes stdout pure JSON.")
+def check(
+    model: str, file: Path, settings: Sequence[str], tolerance: str, why: bool, json_target: str | None,
+) -> int:
+    """Say whether MODEL, as it is now (A), gives the vectors in FILE (B).
+
+    Exit codes: 0 equal, 3 different, 1 not comparable, 2 wrong usage.
+    """
+    from stsbench.cli.output.messages import log
+    from stsbench.cli.output.report import print_result
+    from stsbench.extensions.parity.canary import check_canary
+
+    result = check_canary(model, file, options=_settings("--with", settings), tolerance=tolerance, why=why, log=log)
+    print_result(result, json_target=json_target)
+    return 0 if result.equal else DIFFERING
+
+
 def _settings(option: str, words: Sequence[str]) -> dict[str, str]:
     pairs = [word.partition("=") for word in words]
     if wrong := [word for word, (name, equals, _) in zip(words, pairs, strict=True) if not (name and equals)]:

@@ -60,7 +60,7 @@ def read_inspect_log(path: Path) -> list[ItemScores]:
             for metric, grade in graded.items():
                 number = _GRADES.get(grade, grade) if isinstance(grade, str) else grade
                 if not isinstance(number, _NUMBER):
-                    raise DataError(f"{path}: sample {sample['id']} has the {metric} {grade!r}, which is no number")
+                    raise DataError(f"{path}: sample {sample['id']} has the {metric} {grade!r}, which is not a number")
                 values.setdefault(str(sample["id"]), {}).setdefault(metric, []).append(float(number))
     if not values:
         raise DataError(f"{path} holds no scored sample: its status is {log.get('status', 'unknown')}")

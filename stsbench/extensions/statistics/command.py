@@ -171,3 +171,35 @@ def calibrate_(
     if picture is not None:
         for path in save(made.plot(), picture):
             echo(f"picture: {path}", err=True)
+
+
+@click.command("gate", cls=Command, short_help="Compare and decide | Fail where a run is worse than a baseline: for CI.")
+@click.argument("run")
+@click.option("--baseline", required=True, metavar="RUN", help="The run that it must not be worse than.")
+@click.option("--margin", type=click.FloatRange(0, min_open=True), default=0.5, show_default=True, metavar="X",
+              help="A loss that is shown to be smaller, in points, passes.")
+@click.option("--protocol", metavar="P", help="sts, transfer:exact, ..., several with commas; default: all that both have.")
+@click.option("--metric", metavar="M", help="A metric other than each protocol's first.")
+@bootstrap
+@click.option("--summary", type=click.Path(path_type=Path), metavar="FILE", help="Append the table as Markdown, as to "
+              "$GITHUB_STEP_SUMMARY.")
+@click.option("--json", "json_target", metavar="FILE|-", help="Write the checks as JSON; - makes stdout pure JSON.")
+def gate_(
+    run: str, baseline: str, margin: float, protocol: str | None, metric: str | None, resamples: int, seed: int,
+    summary: Path | None, json_target: str | None,
+) -> int:
+    """Fail where RUN is worse than its baseline, and not shown to be so by less than the margin.
+
+    Looked at are the averages of the protocols that both runs have, or their tasks where there is no average. Noise alone
+    fails in at most 2.5 %. Exit codes: 0 passed, 3 failed, 1 where nothing can be compared, 2 wrong usage.
+    """
+    from stsbench.cli.output.report import print_result
+    from stsbench.extensions.statistics.gate import gate
+
+    runs, names = find_runs(run, baseline, protocol)
+    made = gate(*runs, margin=margin, protocol=names, metric=metric, resamples=resamples, seed=seed)
+    print_result(made, json_target=json_target)
+    if summary is not None:
+        with summary.open("a", encoding="utf-8") as stream:
+            stream.write(made.document().markdown() + "\n")
+    return 0 if made.passed else 3

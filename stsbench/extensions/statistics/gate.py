@@ -1,0 +1,115 @@
+"""A gate for continuous integration: whether a run is worse than a baseline by more than a margin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from stsbench.comparison.compare import compare
+from stsbench.comparison.comparison import Comparison
+from stsbench.comparison.differences import Compared, ComparisonTable
+from stsbench.comparison.shared import RESAMPLES
+from stsbench.display.table import Column, Document, Estimate, Table
+from stsbench.display.tabular import Tabular, arrow_table
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.tables import encoder_in_words
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Check:
+    """A score that is looked at: a protocol's average, or a task where it has none. worse: it is shown to be worse than the
+    baseline's, and not shown to be so by less than the margin."""
+
+    table: ComparisonTable
+    row: Compared
+
+    @property
+    def worse(self) -> bool:
+        gap = self.row.difference.value * (-1 if self.table.metric.lower else 1)
+        return self.row.verdict == "different" and gap < 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.table.records[0].protocol.label} {self.row.name}"
+
+
+@dataclass(frozen=True, repr=False)
+class Gate(Tabular):
+    """What `gate` returns. passed: no check is worse; checks: every score that was tested; untested: the names of others."""
+
+    checks: tuple[Check, ...]
+    untested: tuple[str, ...]
+    margin: float
+    comparison: Comparison
+
+    @property
+    def passed(self) -> bool:
+        return not any(check.worse for check in self.checks)
+
+    def __repr__(self) -> str:
+        return f"<Gate: {self._conclusion()}>"
+
+    def document(self) -> Document:
+        """Return a table of the checks, and below it whether they pass."""
+        rows = [check.row for check in self.checks]
+        gaps = [row.difference for row in rows]
+        table = Table("run against baseline", [
+            Column("score", [check.name for check in self.checks]), Column("n", [row.n for row in rows]),
+            Column("baseline", [row.b for row in rows]), Column("run", [row.a for row in rows]),
+            Column("run - baseline", [Estimate(gap.value, gap.low, gap.high) for gap in gaps], signed=True),
+            Column("verdict", ["worse" if check.worse else check.row.verdict for check in self.checks]),
+        ])
+        a, b = map(encoder_in_words, self.comparison.runs)
+        return Document([table], [f"run: {a}", f"baseline: {b}"], [*self._cautions(), self._conclusion()])
+
+    def to_arrow(self) -> pa.Table:
+        """Return a row for each check."""
+        return arrow_table([
+            {"protocol": check.table.setting.protocol, "task": check.row.name, "n": check.row.n, "run": check.row.a,
+             "baseline": check.row.b, "difference": check.row.difference.value, "low": check.row.difference.low,
+             "high": check.row.difference.high, "verdict": check.row.verdict, "worse": check.worse} for check in self.checks
+        ])
+
+    def _cautions(self) -> list[str]:
+        """Return which checks could hardly see a loss as large as the margin, and what has no test."""
+        lines = [f"Not tested, as no score of single items is stored: {', '.join(self.untested)}."] if self.untested else []
+        blind = [f"{check.name} {check.row.detectable:.2f}" for check in self.checks
+                 if check.row.detectable is not None and check.row.detectable > self.margin]
+        return [*lines, f"Seen in 80 % of cases is a loss of so many points: {', '.join(blind)}."] if blind else lines
+
+    def _conclusion(self) -> str:
+        worse = [f"{check.name} by {-gap.value:.2f} points (95 % interval {-gap.high:.2f} to {-gap.low:.2f})"
+                 for check in self.checks if check.worse and (gap := check.row.difference).high is not None
+                 and gap.low is not None]
+        if worse:
+            return f"failed: the run is worse than its baseline in {'; '.join(worse)}, not within {self.margin:g}."
+        return f"passed: nothing shows that the run is worse than its baseline by {self.margin:g} points or more."
+
+
+def gate(
+    run: Any, baseline: Any, *, margin: float = 0.5, protocol: str | Sequence[str] | None = None, metric: str | None = None,
+    resamples: int = RESAMPLES, seed: int = 0,
+) -> Gate:
+    """Return whether a run passes beside its baseline: it fails where a score is shown to be worse (5 % level, corrected
+    over the tasks of a protocol without an average) and not to be so by less than `margin` points (`metrics.equivalence`).
+
+    run, baseline: as `compare` takes them; protocol, metric, resamples, seed: as of `compare`. Raises StsbenchError where
+    nothing can be compared or tested.
+
+    >>> from stsbench import evaluate
+    >>> from stsbench.extensions.statistics.gate import gate
+    >>> runs = [evaluate(model, sample=True, tasks="STS-B", resamples=0) for model in ("lexical:token-set", "lexical:tfidf")]
+    >>> gate(*runs, resamples=200).passed, gate(*reversed(runs), resamples=200).passed
+    (True, True)
+    """
+    comparison = compare(run, baseline, protocols=protocol, metric=metric, resamples=resamples, seed=seed, margin=margin)
+    checks = [Check(table, row) for table in comparison.tables if not table.aside and table.metric.better != "neither"
+              for row in ([table.average] if table.average else table.rows)]
+    tested = tuple(check for check in checks if check.row.verdict)
+    if not tested:
+        raise StsbenchError("; ".join(["gate: no score of the two runs can be tested", *comparison.omissions()]))
+    return Gate(tested, tuple(check.name for check in checks if not check.row.verdict), margin, comparison)
