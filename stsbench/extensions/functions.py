@@ -7,12 +7,14 @@ from stsbench.extensions.parity.parity import parity as parity
 from stsbench.extensions.plots.draw import plot as plot
 from stsbench.extensions.prompt_study.prompts import measure_prompts as measure_prompts
 from stsbench.extensions.publish.export import export as export
+from stsbench.extensions.sentence_transformers_loss.evaluator import Evaluator as Evaluator
 from stsbench.extensions.sentence_transformers_loss.loss import (
     as_sentence_transformers_loss as as_sentence_transformers_loss,
 )
 from stsbench.extensions.smaller_copies.variants import measure_variants as measure_variants
 from stsbench.extensions.statistics.calibrate import calibrate as calibrate
 from stsbench.extensions.statistics.choose import choose as choose
+from stsbench.extensions.statistics.gate import gate as gate
 from stsbench.extensions.statistics.power import power as power
 from stsbench.extensions.statistics.seeds_needed import seeds_needed as seeds_needed
 from stsbench.extensions.stores.build import encode as encode

@@ -18,7 +18,7 @@ from stsbench.evaluation.provenance import provenance
 from stsbench.evaluation.records import DataIdentity, EncoderIdentity, Observed, ProtocolIdentity, Record, now
 from stsbench.evaluation.run_file import Item
 from stsbench.evaluation.schema import ITEM
-from stsbench.extensions.results.protocol import CORRELATIONS, NAME, ItemScoresProtocol
+from stsbench.extensions.results.protocol import CORRELATIONS, NAME, SENTENCES, ItemScoresProtocol
 
 Floats = NDArray[np.float64]
 
@@ -28,8 +28,9 @@ class ItemScores:
     """What a tool says of a model's items under one task.
 
     ids: a name for each item, none twice; values: metric -> a number for each. gold: what predictions are correlated with,
-    where the metrics are correlations; cluster: which items are dependent, such as questions about one text. score: what the
-    numbers are, where the metric's name does not say it.
+    where the metrics are correlations; cluster: which items are dependent, such as questions about one text; sentences: both
+    texts of each item, where those that share one are dependent. score: what the numbers are, where the metric's name does
+    not say it.
     """
 
     model: str
@@ -38,6 +39,7 @@ class ItemScores:
     values: Mapping[str, Sequence[float]]
     gold: Sequence[float] | None = None
     cluster: Sequence[str] | None = None
+    sentences: tuple[Sequence[str], Sequence[str]] | None = None
     score: str = "score"
 
     def arrays(self, source: str) -> tuple[list[str], dict[str, NDArray[Any]]]:
@@ -57,6 +59,9 @@ class ItemScores:
                 raise DataError(f"{source}: {self.task}: the score of {at!r} is not a finite number")
         if self.cluster is not None:
             arrays[ITEM] = np.unique([self.cluster[at] for at in order], return_inverse=True)[1].astype(np.int64)
+        if self.sentences is not None:
+            texts = np.array([[side[at] for at in order] for side in self.sentences])
+            arrays |= dict(zip(SENTENCES, np.unique(texts, return_inverse=True)[1].reshape(2, -1), strict=True))
         return names, arrays
 
 

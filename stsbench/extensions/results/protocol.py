@@ -29,14 +29,23 @@ from stsbench.metrics.bootstrap import (
     block_rows,
     distinct,
     fisher_interval,
+    interval,
     resample_blocks,
     share_interval,
 )
 from stsbench.metrics.correlation import correlation
-from stsbench.metrics.shared_sentences import FewItems, Influence
+from stsbench.metrics.shared_sentences import (
+    INFLUENCE,
+    Dependence,
+    FewItems,
+    Influence,
+    SharedSentences,
+    stretched,
+)
 
 CORRELATIONS = ("spearman", "pearson")
 FEW = 50  # items, below which a test of a difference is made Student's
+SENTENCES = ("first", "second")  # the arrays of each item's two texts, by number
 MEAN = "mean"  # of numbers in a unit of their own; shares have the names that their tool gives them
 NAME = "item-scores"
 
@@ -58,6 +67,7 @@ class ItemScoresProtocol(Protocol):
     }
     arrays: ClassVar[Mapping[str, Array]] = {
         "values": Array("float", "kn"), "gold": Array("float", optional=True, shared=True), **REPEATED,
+        **dict.fromkeys(SENTENCES, Array("int", optional=True, shared=True)),
     }
     names: ClassVar[Mapping[str, Names]] = {"metrics": Names()}
     title: ClassVar[str] = "Item scores"
@@ -77,14 +87,18 @@ class ItemScoresProtocol(Protocol):
         values = observations.arrays["values"]
         item = item_numbers(observations, values.shape[1])
         drawn = self.draws(observations, data_id, self.settings["resamples"], self.settings["seed"])
+        influences = self.influences(observations)
         rows = []
         for number, (metric, value) in enumerate(self._values(observations).items()):
+            key, scale = (None, None, metric), self.metric(metric).scale
+            draws, stretch = drawn.get(key, np.zeros(0)) / scale, influences[key].stretch if key in influences else 1.0
+            bounds: tuple[float | None, float | None]
             if metric in CORRELATIONS:
-                draws = drawn.get((None, None, metric), np.zeros(0)) / 100
-                bounds: tuple[float | None, float | None] = fisher_interval(draws, value, distinct(item)) or (None, None)
+                bounds = fisher_interval(draws, value, distinct(item), stretch=stretch) or (None, None)
+            elif "first" in observations.arrays:
+                bounds = interval(stretched(draws, value, stretch)) or (None, None)
             else:
                 bounds = mean_interval(values[number], item)
-            scale = self.metric(metric).scale
             low, high = (None if bound is None else scale * bound for bound in bounds)
             rows.append(ScoreRow(protocol=self.label, task=task, metric=metric, value=scale * value, low=low, high=high,
                                  n=distinct(item)))
@@ -113,14 +127,24 @@ class ItemScoresProtocol(Protocol):
         return {(None, None, metric): self.metric(metric).scale * np.concatenate(its) for metric, its in parts.items()}
 
     def influences(self, observations: Observations) -> Influences:
-        """Return what makes the test of a difference Student's where items, or clusters of them, are few."""
-        values = observations.arrays["values"]
-        many = distinct(item_numbers(observations, values.shape[1]))
-        if many >= FEW:
+        """Return what makes the test of a difference Student's where items, or clusters of them, are few, and wider where
+        they share sentences."""
+        values, arrays = observations.arrays["values"], observations.arrays
+        graph: Dependence | None = None
+        if "first" in arrays:
+            shared = SharedSentences(arrays["first"], arrays["second"])
+            graph = shared if shared.dependent else None
+        if graph is None and (many := distinct(item_numbers(observations, values.shape[1]))) < FEW:
+            graph = FewItems(many)
+        if graph is None:
             return {}
-        graph, none = FewItems(many), np.zeros(values.shape[1])
-        return {(None, None, metric): Influence(self.metric(metric).scale * value, none, graph)
-                for metric, value in self._values(observations).items()}
+        made: Influences = {}
+        for number, (metric, value) in enumerate(self._values(observations).items()):
+            scale = self.metric(metric).scale
+            of_items = values[number] - value if metric not in CORRELATIONS else (
+                INFLUENCE[metric](values[0], arrays["gold"])[1])
+            made[None, None, metric] = Influence(scale * value, scale * of_items, graph)
+        return made
 
 
 def mean_interval(values: NDArray[np.float64], item: NDArray[np.int64]) -> tuple[float | None, float | None]:

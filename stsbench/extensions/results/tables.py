@@ -14,7 +14,8 @@ from stsbench.extensions.results.protocol import MEAN
 
 _ROLES = {  # what a column holds -> what it may be called
     "id": ("id", "item", "item_id", "doc_id", "sample_id", "query_id", "qid"), "model": ("model",), "task": ("task",),
-    "cluster": ("cluster",), "gold": ("gold",), "score": ("prediction", "score"),
+    "cluster": ("cluster",), "gold": ("gold",), "score": ("prediction", "score"), "sentence1": ("sentence1",),
+    "sentence2": ("sentence2",),
 }
 
 
@@ -52,6 +53,8 @@ def _items(model: str, task: str, rows: Sequence[dict[str, Any]], score: str, ro
         model, task, [str(row[roles["id"]]) for row in rows], {MEAN: [row[score] for row in rows]},
         gold=[row[roles["gold"]] for row in rows] if "gold" in roles else None,
         cluster=[str(row[roles["cluster"]]) for row in rows] if "cluster" in roles else None,
+        sentences=([str(row[roles["sentence1"]]) for row in rows], [str(row[roles["sentence2"]]) for row in rows])
+        if {"sentence1", "sentence2"} <= roles.keys() else None,
         score=score if "score" in roles else "score",
     )
 

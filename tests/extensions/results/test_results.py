@@ -128,6 +128,31 @@ def test_clusters_are_drawn_whole_and_few_of_them_make_it_students():
     assert tested.high - tested.low == pytest.approx(high - low, rel=0.1)
 
 
+def test_pairs_that_share_a_sentence_are_tested_as_sts_tests_them():
+    """The same similarities as a run of ours: the same interval of the score, and of the difference the same width."""
+    rng = np.random.default_rng(3)
+    texts = [" ".join(rng.choice(["boat", "lake", "otter", "bank", "river", "harbour", "man"], 6)) for _ in range(90)]
+    firsts, seconds = rng.integers(0, 15, 120), rng.integers(15, 90, 120)
+    rows = pd.DataFrame({"sentence1": [texts[at] for at in firsts], "sentence2": [texts[at] for at in seconds],
+                         "score": 2 * rng.normal(size=15)[firsts] + rng.normal(size=120)})
+    rows.to_csv("rows.csv", index=False)
+    for model in ("lexical:char-ngrams", "lexical:token-set"):
+        name = model.partition(":")[2]
+        evaluate(model, protocol="sts:rows.csv", output=name)
+        [(_, record)] = load_records(name)
+        similarity = read_observations(name, record).arrays["similarity"]
+        foreign = rows.rename(columns={"score": "gold"}).assign(id=range(120), prediction=similarity)
+        foreign.to_csv(f"{name}.csv", index=False)
+    ours = compare("char-ngrams", "token-set", metric="pearson").tables[0].rows[0]
+    row, tested = difference("char-ngrams.csv", "token-set.csv", metric="pearson")
+    assert (row.a, row.b) == pytest.approx((ours.a, ours.b), abs=1e-9)
+    assert tested.high - tested.low == pytest.approx(ours.difference.high - ours.difference.low, rel=0.08)
+    plain = pd.read_csv("char-ngrams.csv").drop(columns=["sentence1", "sentence2"])
+    plain.to_csv("independent.csv", index=False)
+    stored = [load_records(import_results(name)[0])[0][1].scores[1] for name in ("char-ngrams.csv", "independent.csv")]
+    assert stored[0].high - stored[0].low > stored[1].high - stored[1].low
+
+
 @pytest.mark.parametrize(("items", "rows"), [(6, 1), (10, 8)])
 def test_two_equal_models_differ_as_often_as_promised(items, rows):
     """Of 400 experiments: the plain bootstrap says so of 14 % of 6 items."""
