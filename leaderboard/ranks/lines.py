@@ -94,7 +94,7 @@ def _filled(run: EntryRun) -> list[tuple[ScoreLine, Parts]]:
     for measured in run.records:
         drawn = measured.protocol.drawn(measured.observed(), measured.set_id, RESAMPLES, SEED)
         influences = measured.protocol.influences(measured.observed())
-        drawn = {key: influences[key].stretched(draws) if key in influences else draws for key, draws in drawn.items()}
+        drawn = {key: influences[key].joint(draws, SEED) if key in influences else draws for key, draws in drawn.items()}
         known = proven(measured.record)
         for row in measured.record.scores:
             main = measured.record.scores[0].metric  # it comes first
@@ -180,20 +180,20 @@ def _add_average(line: ScoreLine, parts: Parts) -> None:
     for row in protocol.summarise(records):
         if (row.task, row.metric, row.aggregation) == (AVERAGE, line.setting.metric, line.setting.aggregation):
             memo, key = _average_memo(protocol, parts)
-            drawn = memo[key].get((None, row.aggregation, row.metric))
+            drawn, joint = memo[key].get((None, row.aggregation, row.metric), (None, None))
             if drawn_with(protocol) == (RESAMPLES, SEED):
                 low, high = (interval(drawn) if drawn is not None else None) or (None, None)
                 line.cells[AVERAGE] = Cell(row.value, low, high, n=row.n)
             else:  # the ranks' draws are not the record's
                 observed = {task: (measured.observed(), measured.set_id) for task, measured in parts.items()}
                 line.cells[AVERAGE] = _cell(*averages_within([row], protocol, observed))
-            if drawn is not None:
-                line.draws[AVERAGE] = drawn
+            if joint is not None:
+                line.draws[AVERAGE] = joint
 
 
 def _average_memo(protocol: Protocol, parts: Parts) -> tuple[dict[Any, Any], tuple[object, ...]]:
-    """Return where the average's draws are kept, once for all settings that are scored from the same records, and under
-    what."""
+    """Return where the average's draws are kept, for its interval and for joint tests, once for all settings that are scored
+    from the same records, and under what."""
     memo = parts[protocol.averaged[0]].observed().memo
     return memo, ("average", repr(protocol.settings), tuple(measured.path for measured in parts.values()))
 
@@ -213,8 +213,8 @@ def _draw_averages(averaged: Sequence[tuple[Protocol, Parts]]) -> None:
         for (protocol_of_run, parts), draws, tasks in zip(members.values(), drawn, observed, strict=True):
             memo, key = _average_memo(protocol_of_run, parts)
             influences = protocol.average_influences(tasks)
-            memo[key] = {row: influences[row].stretched(of_row) if row in influences else of_row
-                         for row, of_row in draws.items()}
+            memo[key] = {row: (influences[row].stretched(of_row), influences[row].joint(of_row, SEED))
+                         if row in influences else (of_row, of_row) for row, of_row in draws.items()}
 
 
 def column_metric(line: ScoreLine, column: str) -> Metric:

@@ -188,7 +188,7 @@ def draws(sides: Sides, row: ScoreRow, resamples: int, seed: int, *, difference:
     drawn = [lambda many, start, run=run: protocol.draws(run, set_id, many, start) for run in observed]
     runs, key = list(map(len, sides)), row_key(row)
     means = _means(drawn, runs, key, resamples, seed)
-    return means and _stretched(means, [protocol.influences(run) for run in observed], runs, key, difference)
+    return means and _stretched(means, [protocol.influences(run) for run in observed], runs, key, difference, seed)
 
 
 def undrawn_in_words(setting: Setting, item: Measured, row: ScoreRow) -> str:
@@ -215,11 +215,11 @@ def average_draws(
     drawn = [lambda many, start, run=run: protocol.average_draws(run, many, start) for run in runs]
     counts, key = list(map(len, sides)), (None, row.aggregation, row.metric)
     means = _means(drawn, counts, key, resamples, seed)
-    return means and _stretched(means, [protocol.average_influences(run) for run in runs], counts, key, difference)
+    return means and _stretched(means, [protocol.average_influences(run) for run in runs], counts, key, difference, seed)
 
 
 def _stretched(
-    means: list[Floats], influences: Sequence[Influences], sizes: Sequence[int], key: RowKey, difference: bool
+    means: list[Floats], influences: Sequence[Influences], sizes: Sequence[int], key: RowKey, difference: bool, seed: int
 ) -> list[Floats] | None:
     """Return the draws of each side, stretched where items are dependent; None where these can tell nothing. influences: of
     each run, those of a side behind one another."""
@@ -232,7 +232,7 @@ def _stretched(
         (of_a, of_b), (a, b) = means, of_sides
         means = [*stretched_pair(of_a, of_b, a, b)]
     else:
-        means = [one.stretched(drawn) for one, drawn in zip(of_sides, means, strict=True)]
+        means = [one.joint(drawn, seed) for one, drawn in zip(of_sides, means, strict=True)]
     return None if any(np.isnan(drawn).all() for drawn in means) else means
 
 

@@ -112,6 +112,7 @@ class SharedSentences:
         self._linked = self._quadratic(np.ones(n)) - self._squares_of_items(np.ones(n))
         self.dependent = self._linked > 0
         self._corrections: dict[bytes, Floats] = {}
+        self._multipliers: tuple[tuple[int, int], NDArray[np.float32]] | None = None
 
     def centred(self, values: Floats) -> Floats:
         """Return (n,) values less their mean within each stratum: how pairs divide among strata is not by chance."""
@@ -163,6 +164,36 @@ class SharedSentences:
         if trace <= 1e-9 * truth or square <= 0:
             return inf, 0.0
         return truth / float(trace), float(trace**2 / square)
+
+    def multipliers(self, resamples: int, seed: int) -> NDArray[np.float32]:
+        """Return (resamples, n) normal numbers, those of two rows as dependent as `variance` takes the rows to be: value +
+        multipliers @ values / n are draws of any encoder's score, and the same ones give any other's.
+
+        Their covariance is that of the links without its negative eigenvalues (a multiplier bootstrap: Davezies,
+        D'Haultfoeuille & Guyonvarch 2021, Empirical process results for exchangeable arrays). The last ones are kept.
+        """
+        if self._multipliers is None or self._multipliers[0] != (resamples, seed):
+            self._multipliers = (resamples, seed), self._drawn_multipliers(resamples, seed)
+        return self._multipliers[1]
+
+    def _drawn_multipliers(self, resamples: int, seed: int) -> NDArray[np.float32]:
+        from scipy.sparse.csgraph import connected_components
+
+        links = (self._incidence.T @ self._incidence - self._twice.T @ self._twice).tocsr()
+        links.eliminate_zeros()
+        count, component = connected_components(links, directed=False)
+        sizes = np.bincount(component, minlength=count)
+        linked = np.bincount(component[links.nonzero()[0]], minlength=count)
+        rng, out = np.random.default_rng([seed, self.n]), np.empty((resamples, self.n), np.float32)
+        alike = (linked == sizes**2)[component]  # all pairs of the component share one sentence: one number is of them all
+        out[:, alike] = rng.standard_normal((resamples, count), np.float32)[:, component[alike]]
+        for number in np.flatnonzero(linked < sizes**2):
+            rows = np.flatnonzero(component == number)
+            values, vectors = np.linalg.eigh(links[rows][:, rows].toarray())
+            kept = values > 1e-9
+            root = (vectors[:, kept] * np.sqrt(values[kept])).astype(np.float32)
+            out[:, rows] = rng.standard_normal((resamples, int(kept.sum())), np.float32) @ root.T
+        return out
 
     def stretch(self, values: Floats, weight: Floats | None = None) -> float:
         """Return by how much the deviations of a bootstrap over independent items are to be stretched, 1 or more; infinite
@@ -246,6 +277,17 @@ class Influence:
     def stretched(self, draws: Floats) -> Floats:
         """Return (b,) draws of the score, their deviations from it stretched; NaN where nothing can be said."""
         return stretched(draws, self.score, self.stretch)
+
+    def joint(self, draws: Floats, seed: int) -> Floats:
+        """Return (b,) draws of the score that vary as `stretched` ones do, and together with those of other encoders on the
+        same pairs as sentences and items make them: for tests of many differences at once."""
+        if not isinstance(self.graph, SharedSentences) or not np.isfinite(self.stretch):
+            return self.stretched(draws)
+        values = self.graph.centred(self.values)
+        deviations = self.graph.multipliers(len(draws), seed) @ values.astype(np.float32)
+        spread = float(np.std(deviations))
+        error = np.sqrt(self.graph.item_variance(values)) * self.stretch
+        return self.score + deviations.astype(np.float64) * (error / spread if spread else 0.0)
 
 
 def mean_influence(influences: Sequence[Influence]) -> Influence:

@@ -124,3 +124,31 @@ def test_a_mean_of_parts_has_the_influence_of_its_parts():
     change = 1 + 1e-5 * np.eye(30)[4]
     moved = 0.25 * weighted_correlation(x[:10], y[:10], change[:10], "pearson") + 0.75 * parts[1].score
     assert mean.values[4] / 30 == pytest.approx((moved - mean.score) / 1e-5, abs=1e-4)
+
+
+def test_multipliers_vary_together_as_rows_that_share_a_sentence_do():
+    first, second, *_ = pairs(4, n=24, sentences=12)
+    graph = SharedSentences(first, second)
+    links, _, _ = matrices(first, second)
+    values, vectors = np.linalg.eigh(links)
+    expected = (vectors * np.maximum(values, 0)) @ vectors.T
+    drawn = graph.multipliers(60_000, 3).astype(float)
+    assert np.abs(np.cov(drawn.T) - expected).max() < 0.06
+    assert graph.multipliers(60_000, 3) is graph.multipliers(60_000, 3)
+
+
+def test_joint_draws_are_as_uncertain_as_a_score_and_nearly_as_each_difference():
+    """Of two encoders whose errors belong to the sentences: stretched one by one, their difference is not."""
+    rng = np.random.default_rng(5)
+    first, second = np.repeat(np.arange(30), 10), np.arange(30, 330)
+    graph = SharedSentences(first, second)
+    effects = rng.normal(size=(2, 30))[:, first]
+    common = rng.normal(size=300)
+    a, b = (Influence(50.0, 10 * (common + 0.5 * effect + 0.5 * rng.normal(size=300)), graph) for effect in effects)
+    joint = [one.joint(np.zeros(4000), 1) for one in (a, b)]
+    for one, draws in zip((a, b), joint, strict=True):
+        own = np.sqrt(graph.item_variance(graph.centred(one.values))) * one.stretch
+        assert draws.std() == pytest.approx(own, rel=1e-5) and draws.mean() == pytest.approx(50, abs=0.1)
+    gap = graph.centred(a.values - b.values)
+    expected = np.sqrt(graph.item_variance(gap)) * graph.stretch(gap)
+    assert (joint[0] - joint[1]).std() == pytest.approx(expected, rel=0.1)
