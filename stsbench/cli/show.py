@@ -65,7 +65,8 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
             forms = f"; also {', '.join(f'{name}:{word}' for word in kind.variants)}" if kind.variants else ""
             tasks = [task for task in kind({}).tasks() if task not in kind.on_request]
             named = f"; with --tasks also {', '.join(sorted(kind.on_request))}" if kind.on_request else ""
-            rows.append((name, f"tasks: {', '.join(tasks) or 'your own file'}{named}{forms}"))
+            without = "your own file" if kind.path_setting else kind.about
+            rows.append((name, f"tasks: {', '.join(tasks) or without}{named}{forms}"))
         _columns([*rows, *((name, facts["paper"]) for name, facts in presets().items())])
     elif what == "encoders":
         from stsbench.encoders.forward.pooling import MEAN_PADDED, POOLERS

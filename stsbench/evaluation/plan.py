@@ -216,8 +216,9 @@ def _parts(name: str, settings: Settings, left_out: dict[str, str]) -> Iterator[
             yield Planned(name, protocol, within, paper.get("left_out", ""), "tasks" in part)
     else:
         protocol = find_protocol(name, settings)
-        if not protocol.tasks() and protocol.path_setting:
-            raise StsbenchError(f"{name} measures data of your own: {name}:{protocol.path_setting.upper()}")
+        if not protocol.tasks():
+            data = f" data of your own: {name}:{protocol.path_setting.upper()}" if protocol.path_setting else " no model"
+            raise StsbenchError(f"{name} measures{data}")
         yield Planned(name, protocol, protocol.tasks())
 
 

@@ -71,6 +71,7 @@ class ItemScoresProtocol(Protocol):
     }
     names: ClassVar[Mapping[str, Names]] = {"metrics": Names()}
     title: ClassVar[str] = "Item scores"
+    about: ClassVar[str] = "those of scores that another tool wrote (stsbench import)"
     position: ClassVar[int] = 90
     in_all: ClassVar[tuple[str, ...]] = ()
     cosmetic: ClassVar[frozenset[str]] = frozenset({"resamples", "seed"})
