@@ -35,10 +35,11 @@ from stsbench.evaluation.records import (
 from stsbench.evaluation.result import Result
 from stsbench.evaluation.schema import ITEM
 from stsbench.metrics.bootstrap import distinct, interval
-from stsbench.registry import calling, where
+from stsbench.registry import calling, names, resolve, where
 
 RESAMPLES, SEED = 1000, 0  # for intervals whose record does not say, and for the board
 RowKey = tuple[str | None, str | None, str]  # subset, aggregation, metric
+_REMARKS = "stsbench.data_remarks"  # entry points: functions of a protocol's name, a user's file and its scores
 LONG = 10  # seconds after which a task's time is said, and how much is left: a sign of life
 
 
@@ -174,9 +175,18 @@ def _measure_task(
         created=now(), encoder=who, protocol=how, data=what_on,
         observations=Observed(sha256=observations_digest(observations)),
         counts=counts, scores=scores,
-        provenance=provenance(seconds=round(seconds, 3), **extra_provenance, **recorded_prompts(fitted)),
+        provenance=provenance(seconds=round(seconds, 3), **extra_provenance, **recorded_prompts(fitted),
+                              **_remarks(protocol, scores)),
     ))
     return observations
+
+
+def _remarks(protocol: Protocol, scores: Sequence[ScoreRow]) -> dict[str, list[str]]:
+    """Return for a record's provenance what extensions know of a user's own file."""
+    if protocol.user_path is None:
+        return {}
+    lines = [line for name in names(_REMARKS) for line in resolve(_REMARKS, name)(protocol.name, protocol.user_path, scores)]
+    return {"remarks": lines} if lines else {}
 
 
 def _fitted(embed: Embed, protocol: Protocol, data: DataSet, targets: Targets | None) -> Embed:

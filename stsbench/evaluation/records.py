@@ -266,6 +266,7 @@ class _Provenance(_Stated):
     recipe: str | None = None
     stage: str | None = None
     trained_on: list[str] = []
+    remarks: list[str] = []  # what extensions know of the data, a sentence each
     training_overlap: list[_Overlap] = []
     prompts: dict[str, str] = {}  # "text", or a role -> what the set's texts of it were read behind
     routes: dict[str, str] = {}  # the same -> the way through the model, where it has several

@@ -142,6 +142,7 @@ def remarks(result: Scores) -> list[str]:
     lines += [line for label in dict.fromkeys(row.protocol for row in result.rows if not is_sample(result))
               if (line := small_parts_in_words(part_sizes([row for row in result.rows if row.protocol == label])))]
     lines += list(dict.fromkeys(filter(None, map(repeated_in_record, result.records))))
+    lines += dict.fromkeys(str(line) for record in result.records for line in record.provenance.get("remarks", ()))
     lines += [f"{label}, texts read behind: {how}" for label, how in task_prompts(result.records).items()]
     return lines + _few(result)
 

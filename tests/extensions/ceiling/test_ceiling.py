@@ -2,6 +2,7 @@
 
 import csv
 from itertools import combinations, permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,9 +10,11 @@ from clirun import cli, place
 from realdata import real_data
 from scipy.stats import spearmanr
 
+from stsbench.evaluation.records import ScoreRow
 from stsbench.extensions.ceiling import agreement
 from stsbench.extensions.ceiling.agreement import ceiling_of_ratings, ceiling_of_votes, krippendorff_alpha
 from stsbench.extensions.ceiling.labels import measure_ceiling
+from stsbench.extensions.ceiling.remark import remarks
 
 __all__ = ["cli", "place"]
 
@@ -99,3 +102,22 @@ def test_usts_has_the_figures_that_were_measured_elsewhere(name, figures):
         assert sum(1 for _ in csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)) == 2001
     found = measure_ceiling(file)
     assert (found.one, found.half, found.reliability, found.best) == pytest.approx(figures, abs=0.3)
+
+
+def test_a_run_on_raw_labels_says_how_high_a_perfect_model_would_score(place, cli):
+    rng = np.random.default_rng(4)
+    words = ["boat", "lake", "otter", "bank", "river", "harbour"]
+    with Path("raw.csv").open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["sentence1", "sentence2", "score", "labels"])
+        for _ in range(80):
+            first, second = (rng.choice(words, 4) for _ in "ab")
+            labels = [len({*first} & {*second}) + int(rng.integers(0, 3)) for _ in range(4)]
+            writer.writerow([" ".join(first), " ".join(second), float(np.mean(labels)), labels])
+    expected = measure_ceiling("raw.csv")
+    code, out, _ = cli("eval", "--model", "lexical:token-set", "--protocol", "sts:raw.csv", "--output", "run")
+    assert code == 0 and f"raw.csv: a perfect model is expected to score {expected.best:.1f} ({expected.low:.1f} to" in out
+    assert "is above it" not in out
+    row = ScoreRow(protocol="sts", task="raw.csv", metric="spearman", value=99.9, n=80)
+    assert "99.90 is above it" in remarks("sts", Path("raw.csv"), [row])[0]
+    assert remarks("pairs", Path("raw.csv"), [row]) == remarks("sts", Path("none.csv"), [row]) == []
