@@ -180,13 +180,15 @@ def _class(number: int | None, name_of: Callable[[int], str]) -> str | None:
 @contextmanager
 def in_users_words(files: Mapping[str, str]) -> Iterator[None]:
     """Let an error in the block name rows in memory as the user did, "data, row 3: ...", and not by the file that they
-    became. files: name -> that file."""
+    became, and options of what is measured as arguments. files: name -> that file."""
     try:
         yield
     except StsbenchError as error:
         message = str(error)
         for name, file in files.items():
             message = re.sub(rf"{re.escape(file)}:(?=\d)", f"{name}, row ", message).replace(file, name)
+        message = re.sub(r"--(protocol|tasks|columns) ((?:[^\s,;()]|,(?=\S))+)", r'\1="\2"', message)
+        message = re.sub(r'" (tasks|columns)="', r'", \1="', message)
         if message == str(error):
             raise
         raise type(error)(message) from error
