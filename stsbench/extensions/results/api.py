@@ -13,7 +13,14 @@ from stsbench.data.sets.readers import parse_score
 from stsbench.errors import DataError, StsbenchError
 from stsbench.evaluation.run_file import RUN, Item, write_run
 from stsbench.extensions.results.items import ItemScores, items_of_run
-from stsbench.extensions.results.logs import read_inspect_log, read_mteb_predictions, read_mteb_results, read_samples
+from stsbench.extensions.results.logs import (
+    is_sample,
+    read_inspect_log,
+    read_mteb_predictions,
+    read_mteb_results,
+    read_samples,
+)
+from stsbench.extensions.results.protocol import ItemScoresProtocol
 from stsbench.extensions.results.rankings import is_ranking, read_ranking, read_relevance, score_ranking
 from stsbench.extensions.results.tables import read_table
 from stsbench.files import cache_root, sha256_file
@@ -100,7 +107,7 @@ def _read(path: Path, columns: str, gold: str | Path | None) -> list[ItemScores]
         return _mteb_predictions(path, value, gold)
     if value is not None and {"task_name", "scores"} <= value.keys():
         return read_mteb_results([path], path.parent)
-    if path.suffix == ".jsonl" and "doc_hash" in path.open(encoding="utf-8").readline():
+    if path.suffix == ".jsonl" and is_sample(path):
         return read_samples(path)
     if path.suffix in _TABLES and not _is_ranx(path):
         return read_table(path, columns)
@@ -135,10 +142,17 @@ def _results_in(folder: Path) -> list[Path]:
     for pattern in ("samples_*.jsonl", "*.eval", "*.json"):
         files = sorted({*folder.glob(pattern), *folder.glob(f"*/{pattern}")})
         if pattern == "*.json":
-            files = [file for file in files if {"task_name", "scores"} <= (_json_object(file) or {}).keys()]
+            files = [file for file in files if _is_mteb_result(file)]
         if files:
             return files
     return []
+
+
+def _is_mteb_result(path: Path) -> bool:
+    try:
+        return {"task_name", "scores"} <= (_json_object(path) or {}).keys()
+    except DataError:  # another file of the folder
+        return False
 
 
 def _json_object(path: Path) -> dict[str, Any] | None:
@@ -155,5 +169,6 @@ def _is_ranx(path: Path) -> bool:
 def _key(path: Path, columns: str, gold: str | Path | None) -> str:
     """Return what names the results in the cache: their content and how they are read."""
     files = [path] if path.is_file() else _results_in(path)
-    parts = [path.name, columns, *map(sha256_file, files), *([sha256_file(Path(gold))] if gold is not None else [])]
+    judgements = [sha256_file(Path(gold))] if gold is not None else []
+    parts = [str(ItemScoresProtocol.version), path.name, columns, *map(sha256_file, files), *judgements]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

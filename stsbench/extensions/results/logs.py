@@ -19,6 +19,12 @@ _SAMPLES = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[\d.:-]+\.jsonl")
 _NUMBER = (int, float)
 
 
+def is_sample(path: Path) -> bool:
+    """Return whether a file's first line is a sample of lm-evaluation-harness."""
+    with path.open(encoding="utf-8", errors="replace") as stream:
+        return all(f'"{key}"' in line for line in [stream.readline()] for key in ("doc_id", "filtered_resps", "resps"))
+
+
 def read_samples(path: Path) -> list[ItemScores]:
     """Return the items of `samples_TASK_TIME.jsonl` of lm-evaluation-harness, one set of them for each filter.
 

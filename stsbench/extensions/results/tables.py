@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stsbench.data.own.table import column_names, named_columns
+from stsbench.data.own.table import column_names, is_number, named_columns
 from stsbench.data.sets.readers import parse_score
 from stsbench.errors import DataError
 from stsbench.extensions.results.items import ItemScores
@@ -23,8 +23,9 @@ def read_table(path: Path, columns: str) -> list[ItemScores]:
     """Return the scores of a table. columns: `id=q,score=f1,cluster=text`, the columns that are not called so.
 
     With an id and one score a row is an item of the model that the file is called by, or that its column `model` names; with
-    several columns of numbers each is a model's. With `model` and no id a row is a model, and every other column an item.
-    With `gold` the score is a prediction, which is correlated with it. Raises DataError, one line.
+    several columns of numbers each is a model's, and columns without any number, such as texts, are left out. With `model`
+    and no id a row is a model, and every other column an item. With `gold` the score is a prediction, which is correlated
+    with it. Raises DataError, one line.
     """
     header = column_names(path)
     roles = _roles(path, header, columns)
@@ -34,9 +35,9 @@ def read_table(path: Path, columns: str) -> list[ItemScores]:
     if "id" not in roles:
         raise DataError(f"{path}: no column id (there are {', '.join(map(repr, header))}): two files are compared item by "
                         f"item; stsbench import {path} --columns id=...,score=... names them")
-    numbers = [roles["score"]] if "score" in roles else others
+    numbers = [roles["score"]] if "score" in roles else _numeric(path, others)
     if not numbers:
-        raise DataError(f"{path}: no column of scores beside {', '.join(map(repr, header))}")
+        raise DataError(f"{path}: no column of scores (there are {', '.join(map(repr, header))})")
     rows = [row for _, row in _rows(path, [*dict.fromkeys([*roles.values(), *numbers])], numbers, roles)]
     made = []
     for name in numbers:
@@ -46,6 +47,12 @@ def read_table(path: Path, columns: str) -> list[ItemScores]:
             groups.setdefault((model, str(row[roles["task"]]) if "task" in roles else "items"), []).append(row)
         made += [_items(model, task, its, name, roles) for (model, task), its in groups.items()]
     return made
+
+
+def _numeric(path: Path, names: Sequence[str]) -> list[str]:
+    """Return the columns that hold a number anywhere: one that holds something else, too, is an error where it is read."""
+    rows = [row for _, row in named_columns(path, names)] if names else []
+    return [name for name in names if any(not isinstance(row[name], str) or is_number(row[name]) for row in rows)]
 
 
 def _items(model: str, task: str, rows: Sequence[dict[str, Any]], score: str, roles: dict[str, str]) -> ItemScores:
