@@ -180,8 +180,10 @@ def test_means_of_few_values_have_students_interval():
 
 def write_samples(folder, hits):
     folder.mkdir()
-    lines = [json.dumps({"doc_id": number, "resps": [], "filtered_resps": [], "doc_hash": f"{number:064}",
-                         "filter": "none", "metrics": ["acc", "acc_norm"], "acc": float(hit), "acc_norm": 1.0 - hit}) for number, hit in enumerate(hits)]
+    lines = [json.dumps({
+        "doc_id": number, "resps": [], "filtered_resps": [], "doc_hash": f"{number:064}", "filter": "none",
+        "metrics": ["acc", "acc_norm"], "acc": float(hit), "acc_norm": 1.0 - hit,
+    }) for number, hit in enumerate(hits)]
     (folder / "samples_arc_easy_2026-01-02T03-04-05.678901.jsonl").write_text("\n".join(lines))
     return folder
 
