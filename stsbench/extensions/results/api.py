@@ -66,7 +66,7 @@ def import_results(
     return list(made)
 
 
-def runs_of(word: Path) -> list[Path]:
+def imported_runs(word: Path) -> list[Path]:
     """Return the runs of results in a run's place, [] where they are of no tool: FILE, or FILE:MODEL for one of several."""
     path, model = word, ""
     if not word.exists():
