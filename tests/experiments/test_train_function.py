@@ -26,7 +26,7 @@ from stsbench.training.runs import seed_runs
 from stsbench.training.runs.request import TrainRequest, resolve
 
 __all__ = ["cache", "one_thread", "place"]
-QUICK = {"training.batch_size": 10, "selection.every": 2, "training.learning_rate": 1e-3}
+QUICK = {"training.batch_size": 10, "selection.every": 2, "training.learning_rate": 1e-3, "backbone.max_length": 16}
 SETS = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
 PAIRS = [("a cat runs .", "the cat runs .", 4.5), ("a dog eats food", "the man plays a guitar", 0.5),
          ("a man sleeps", "the woman sleeps", 3.0), ("the red park", "a blue park", 2.0), ("a big dog", "small food", 0.0)]

@@ -40,12 +40,14 @@ __all__ = ["one_thread"]
 ALL = sorted({*METHODS, "plain-sbert"})
 METHOD_OF = {name: method for name, (method, _) in RUNS.items()}
 METHOD_OF |= {method: method for method in ALL if method not in METHOD_OF.values()}  # installed beside those here
-LONGER = {"training.max_steps": 4, "training.epochs": 9, "checkpoint_every": 3}
+LONGER = {"training.max_steps": 3, "training.epochs": 9, "checkpoint_every": 2}
 DROPOUT = {"backbone.dropout": 0.1}
 # Their terms are those of their own tests, and they have no state that another run of the method has not.
 VARIANTS = {"simcse-given", "rankcse-given", "distil-ranks", "distil-rows", "diffaug", "diffaug-adapter", "sbert-triplet",
             "promptbert-ranked", "angle-triplets", "ct-in-batch", "tsdae-untied", "pcl", "diffcse"}
 NAMES = [name for name in METHOD_OF if name not in VARIANTS]
+# Their other variant has more state: what is learned beside the backbone, and the loss of chunks, have tests of their own.
+RESUMED = [name for name in NAMES if name not in ("simcse-chunked", "distil-linear", "promptbert-words")]
 # What a training of two processes has beside the gradients of test_terms.py: stages, labelled rows, chunks, teachers, a
 # queue, groups of rows, counters, several passes a step.
 TOGETHER = ["simcse-semi", "simcse-chunked", "simcse-wrapped", "esimcse", "diffcse-rtd", "diffaug-lora", "sbert", "ct",
@@ -153,7 +155,7 @@ class Breaking(Meddling):
                 raise Stopped
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", RESUMED)
 def test_broken_off_in_every_stage_and_resumed_in_a_program_that_meddles_is_the_same_run(place, whole, tmp_path, name):
     """At first between two lines of the log, in later stages at their last step: it is done again from the checkpoint on."""
     recipe, run = recipe_of(place, name, **LONGER, **DROPOUT), tmp_path / "run"
@@ -165,7 +167,7 @@ def test_broken_off_in_every_stage_and_resumed_in_a_program_that_meddles_is_the_
         assert list(run.glob("checkpoints/0-*-00000001"))
         for number in range(1, len(load_plan(recipe).stages)):
             with pytest.raises(Stopped):
-                train(recipe, run, place, resume=True, callback=Breaking(meddling.encoder, 6 if number == 1 else 4))
+                train(recipe, run, place, resume=True, callback=Breaking(meddling.encoder, 4 if number == 1 else 3))
         train(recipe, run, place, resume=True, callback=meddling)
     assert weights_of(run) == weights_of(whole(name))
     assert log_of(run) == log_of(whole(name))

@@ -41,7 +41,7 @@ def here(tmp_path, monkeypatch):
 def training(**more):
     """A group of one training of two steps."""
     return {"method": "simcse", "backbone": "tiny", "data": "text.txt", "max_steps": 2,
-            "set": {"selection.every": 1, "training.batch_size": 10}, **more}
+            "set": {"backbone.max_length": 16, "selection.every": 1, "training.batch_size": 10}, **more}
 
 
 def write(plan, name="plan.yaml"):

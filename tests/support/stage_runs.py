@@ -39,7 +39,7 @@ def place(tmp_path_factory):
 def recipe_of(place, *, stages=None, **settings):
     """12 steps in stage first, 6 in stage second; a dev score every 4, a checkpoint every 3."""
     values = {
-        "name": "toy", "method": "toy", "backbone": {"model": str(place / "tiny"), "dropout": 0.1},
+        "name": "toy", "method": "toy", "backbone": {"model": str(place / "tiny"), "dropout": 0.1, "max_length": 16},
         "training": {"batch_size": 10, "learning_rate": 1e-3}, "selection": {"every": 4}, "checkpoint_every": 3,
         "stages": {
             "first": {"data": {"file": str(place / "first.txt")}, "training": {"epochs": 2.0}},

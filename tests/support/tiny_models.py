@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import (
@@ -21,6 +25,8 @@ from transformers import (
     RobertaModel,
 )
 from written_once import written_once
+
+from stsbench.training.recipes import sample
 
 WORDS = [
     "a", "the", "man", "woman", "cat", "dog", "plays", "eats", "runs", "sleeps", "guitar", "food", "park", "red",
@@ -93,6 +99,16 @@ def build(
     model.save_pretrained(folder)
     tok.save_pretrained(folder)
     return folder
+
+
+def build_for_sample(folder: Path, **shape: Any) -> Path:
+    """A model for training that knows the sample's usual words: of letters alone a sentence would be several times as
+    long."""
+    texts = "".join(path.read_text("utf-8") for path in sample.TEXTS.parent.rglob("*") if path.is_file())
+    usual = Counter(re.findall(r"[a-z]{3,}", texts.lower())).most_common(800)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(globals(), "WORDS", [*WORDS, *(word for word, _ in usual)])
+        return build.__wrapped__(folder, pooler=False, positions=132, **shape)
 
 
 @written_once

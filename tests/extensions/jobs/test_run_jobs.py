@@ -56,7 +56,7 @@ def test_a_training_that_is_killed_goes_on_as_often_as_it_gets_on(here, start, m
     """Three kills, each after another checkpoint, where two in a row would end it."""
     monkeypatch.setattr(schedule, "TRIES", 2)
     jobs = jobs_of(write({"train": {"a": training(max_steps=16, set={
-        "selection.every": 1, "training.batch_size": 10, "training.epochs": 4})}}))
+        "selection.every": 1, "training.batch_size": 10, "training.epochs": 4, "backbone.max_length": 16})}}))
     (job,) = jobs.values()
     seen = set()
 

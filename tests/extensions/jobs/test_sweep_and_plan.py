@@ -17,7 +17,7 @@ from stsbench.extensions.jobs.trials import figure
 
 __all__ = ["cli", "here", "start"]
 GRID = {"training.learning_rate": [1e-5, 1e-2]}
-SETTINGS = {"selection.every": 1, "training.batch_size": 10}
+SETTINGS = {"backbone.max_length": 16, "selection.every": 1, "training.batch_size": 10}
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ def test_what_the_user_set_stays():
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return tiny_models.build(tmp_path_factory.mktemp("model") / "tiny", pooler=False, positions=132)
+    return tiny_models.build_for_sample(tmp_path_factory.mktemp("model") / "tiny")
 
 
 def form(method):
