@@ -46,8 +46,6 @@ DROPOUT = {"backbone.dropout": 0.1}
 VARIANTS = {"simcse-given", "rankcse-given", "distil-ranks", "distil-rows", "diffaug", "diffaug-adapter", "sbert-triplet",
             "promptbert-ranked", "angle-triplets", "ct-in-batch", "tsdae-untied", "pcl", "diffcse"}
 NAMES = [name for name in METHOD_OF if name not in VARIANTS]
-# Their other variant has more state: what is learned beside the backbone, and the loss of chunks, have tests of their own.
-RESUMED = [name for name in NAMES if name not in ("simcse-chunked", "distil-linear", "promptbert-words")]
 # What a training of two processes has beside the gradients of test_terms.py: stages, labelled rows, chunks, teachers, a
 # queue, groups of rows, counters, several passes a step.
 TOGETHER = ["simcse-semi", "simcse-chunked", "simcse-wrapped", "esimcse", "diffcse-rtd", "diffaug-lora", "sbert", "ct",
@@ -155,7 +153,7 @@ class Breaking(Meddling):
                 raise Stopped
 
 
-@pytest.mark.parametrize("name", RESUMED)
+@pytest.mark.parametrize("name", NAMES)
 def test_broken_off_in_every_stage_and_resumed_in_a_program_that_meddles_is_the_same_run(place, whole, tmp_path, name):
     """At first between two lines of the log, in later stages at their last step: it is done again from the checkpoint on."""
     recipe, run = recipe_of(place, name, **LONGER, **DROPOUT), tmp_path / "run"

@@ -70,7 +70,7 @@ def disturbed(encoder):
     stop = threading.Event()
 
     def draw():
-        while not stop.wait(0.005):
+        while not stop.wait(0.0005):
             torch.manual_seed(3)
             torch.rand(3)
 
