@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from stsbench.comparison.comparability import Measured
-from stsbench.comparison.shared import draws
+from stsbench.comparison.shared import narrowed
 from stsbench.evaluation.measure import row_key
 from stsbench.files import atomic_write
 from stsbench.leaderboard.records.entries import LoadedEntry, read_entries
@@ -40,11 +40,10 @@ def measured_rows(entries: Sequence[LoadedEntry]) -> dict[str, list[tuple[str, M
 def paired_noise(rows: Sequence[tuple[str, Measured]], metric: str) -> tuple[np.ndarray, np.ndarray]:
     """(p,) unit errors and ratios of all pairs of rows, as `FieldNoise` has them."""
     row = next(row for row in rows[0][1].whole() if (row.metric, row.aggregation) == (metric, "all"))
-    drawn = np.array(draws([[record] for _, record in rows], row, RESAMPLES, SEED))
     # As of pairs that share no sentence: such are planned, and these sets share more or fewer.
-    influences = [record.protocol.influences(record.observed()).get(row_key(row)) for _, record in rows]
-    stretch = np.array([item.stretch if item else 1.0 for item in influences])
-    covariance = np.cov(drawn) / np.outer(stretch, stretch)
+    protocol = narrowed(rows[0][1].protocol, row)
+    covariance = np.cov([protocol.draws(record.observed(), record.set_id, RESAMPLES, SEED)[row_key(row)]
+                         for _, record in rows])
     independent = covariance.diagonal()[:, None] + covariance.diagonal()
     above = np.triu_indices(len(rows), 1)
     variance = (independent - 2 * covariance)[above]

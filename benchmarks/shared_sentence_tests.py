@@ -36,8 +36,8 @@ def graphs() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     pairs = np.unique(texts, return_inverse=True)[1].reshape(2, -1)
     task = np.repeat(np.arange(len(sets)), [len(data.first) for data in sets.values()])
     made = {name: (pairs[:, task == number], np.zeros((task == number).sum(), int)) for number, name in enumerate(sets)}
-    own = np.stack([np.repeat(np.arange(10), 5), np.arange(10, 60)])
-    return {**made, "average": (pairs, task), "own, 10 x 5": (own, np.zeros(50, int))}
+    file = np.stack([np.repeat(np.arange(10), 5), np.arange(10, 60)])
+    return {**made, "average": (pairs, task), "a file, 10 x 5": (file, np.zeros(50, int))}
 
 
 def normal(rng: np.random.Generator, pair: np.ndarray, item: np.ndarray, share: float) -> np.ndarray:

@@ -7,7 +7,7 @@ from stsbench.extensions.parity.parity import parity as parity
 from stsbench.extensions.plots.draw import plot as plot
 from stsbench.extensions.prompt_study.prompts import measure_prompts as measure_prompts
 from stsbench.extensions.publish.export import export as export
-from stsbench.extensions.sentence_transformers_loss.evaluator import Evaluator as Evaluator
+from stsbench.extensions.results.evaluator import Evaluator as Evaluator
 from stsbench.extensions.sentence_transformers_loss.loss import (
     as_sentence_transformers_loss as as_sentence_transformers_loss,
 )

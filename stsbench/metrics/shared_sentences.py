@@ -185,8 +185,8 @@ class SharedSentences:
         sizes = np.bincount(component, minlength=count)
         linked = np.bincount(component[links.nonzero()[0]], minlength=count)
         rng, out = np.random.default_rng([seed, self.n]), np.empty((resamples, self.n), np.float32)
-        alike = (linked == sizes**2)[component]  # all pairs of the component share one sentence: one number is of them all
-        out[:, alike] = rng.standard_normal((resamples, count), np.float32)[:, component[alike]]
+        single = (linked == sizes**2)[component]  # all pairs of the component share one sentence: one number is of them all
+        out[:, single] = rng.standard_normal((resamples, count), np.float32)[:, component[single]]
         for number in np.flatnonzero(linked < sizes**2):
             rows = np.flatnonzero(component == number)
             values, vectors = np.linalg.eigh(links[rows][:, rows].toarray())

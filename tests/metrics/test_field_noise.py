@@ -41,19 +41,23 @@ def test_the_noise_of_a_known_pair(script, monkeypatch) -> None:
     class Row:
         metric, aggregation, subset, n = "pearson", "all", None, 400
 
-    class Independent:
-        def influences(self, observations):
-            return {}
+    drawn = np.random.default_rng(0).normal(size=(2, 500)) * [[1.0], [2.0]]
+
+    class Drawing:
+        def draws(self, observations, set_id, resamples, seed):
+            return {(None, "all", "pearson"): drawn[observations]}
 
     class Record:
-        protocol, observed = Independent(), dict
+        protocol, set_id = Drawing(), "stsb/test"
+
+        def __init__(self, number):
+            self.observed = lambda: number
 
         def whole(self):
             return [Row]
 
-    drawn = np.random.default_rng(0).normal(size=(2, 500)) * [[1.0], [2.0]]
-    monkeypatch.setattr(script, "draws", lambda sides, row, resamples, seed: list(drawn))
-    unit, ratio = script.paired_noise([("a", Record()), ("b", Record())], "pearson")
+    monkeypatch.setattr(script, "narrowed", lambda protocol, row: protocol)
+    unit, ratio = script.paired_noise([("a", Record(0)), ("b", Record(1))], "pearson")
     error = np.std(drawn[0] - drawn[1], ddof=1)
     assert unit == pytest.approx([20 * error])
     assert ratio == pytest.approx([error / np.sqrt(np.var(drawn, axis=1, ddof=1).mean())])

@@ -125,7 +125,7 @@ def values(encoders, tmp_path, monkeypatch):
     ("nli-bert-base", {"data.file": "stsb/train"}, "data.file has no effect: sbert trains on labelled rows alone"),
     ("stsb-bert-base", {"labelled.file": "x.tsv"}, "labelled has no effect"),
     ("stsb-bert-base", {"data.file": "stsb/dev"}, "data.file stsb/dev: of the catalog's sets stsb/train and sick-r/train"),
-    ("stsb-bert-base", {"data.file": "stsb/trian"}, r"stsb/trian are not here: .*; did you mean stsb/train or"),
+    ("stsb-bert-base", {"data.file": "stsb/trian"}, r"stsb/trian are not here: .*; did you mean stsb/train"),
     ("stsb-bert-base", {"options.scale": [1, 5]}, "^stsb-train: its scores go from 0 to 5, and sbert is told that they go"),
     ("stsb-bert-base", {"data.file": "sick-r/train"}, "^sick-r-train: its scores go from 1 to 5, and sbert is told"),
 ])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from stsbench.comparison.differences import Compared
 from stsbench.data.fetch.sources import load_data
 from stsbench.data.own.sets import read_scored_pairs
 from stsbench.data.sets.sets import PairSet
+from stsbench.display.table import csv_table
 from stsbench.errors import UsageError
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.own_data import data_protocols, split_off_data
@@ -150,9 +150,7 @@ def _headline(run: Path, other: Path) -> Compared:
 
 def _append(path: Path, row: dict[str, float]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = not path.is_file()
-    with path.open("a", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
-        if fresh:
-            writer.writerow(row)
-        writer.writerow(row.values())
+    header, line = csv_table([*row], [row]).splitlines(keepends=True)
+    lines = [line] if path.is_file() else [header, line]
+    with path.open("a", encoding="utf-8") as stream:
+        stream.writelines(lines)

@@ -21,8 +21,8 @@ from tiny_models import build, sentences
 
 from stsbench import Evaluator
 from stsbench.errors import UsageError
-from stsbench.extensions.sentence_transformers_loss import evaluator as evaluator_module
-from stsbench.extensions.sentence_transformers_loss.evaluator import StopWhenLevel
+from stsbench.extensions.results import evaluator as evaluator_module
+from stsbench.extensions.results.evaluator import StopWhenLevel
 
 TEXTS = sentences(120)
 ROWS = [(first, second, float(len(set(first.split()) & set(second.split()))))
