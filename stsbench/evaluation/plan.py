@@ -193,7 +193,9 @@ def pick_tasks(known: Mapping[str, str], chosen: Sequence[str] | None, owner: st
         if name not in known and task in known and other != task:  # STSB is STS-B here, and STS-B-zh in mteb
             raise StsbenchError(f"the task '{name}' of {owner} may be {task} or, as in mteb, {other}: write one of these")
         if task not in known and not of_mteb:
-            raise StsbenchError(f"unknown task '{name}' of {owner}{did_you_mean(name, known)}")
+            every = name.lower() == owner.split()[-1].lower()
+            hint = "; without tasks all are measured" if every else did_you_mean(name, known)
+            raise StsbenchError(f"unknown task '{name}' of {owner}{hint}")
         asked.add(task if task in known else of_mteb[0])
     return {name: id for name, id in known.items() if name in asked}
 
