@@ -21,7 +21,7 @@ _TWO_SIDES = (
     click.argument("a"),
     click.argument("b"),
     click.option("--protocol", cls=Option, renamed=dict.fromkeys(("--data", "--model"), "two run folders, of stsbench eval"),
-                 metavar="P", help="sts, sts:wmean, transfer:exact, a paper's preset, ..., several with "
+                 metavar="P,...", help="sts, sts:wmean, transfer:exact, a paper's preset, ..., several with "
                  "commas; default: each that both runs have, by its first aggregation and metric."),
     click.option("--metric", metavar="M", help="A metric other than each protocol's first, such as pearson or mse."),
     *_BOOTSTRAP,

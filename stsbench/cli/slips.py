@@ -60,8 +60,8 @@ def _valued(command: click.Command, words: Sequence[str]) -> Iterator[tuple[str,
 
 def _takes_commas(command: click.Command, flag: str) -> bool:
     option = _parameters(command).get(flag)
-    about = f"{option.metavar} {option.help}" if isinstance(option, click.Option) else ""
-    return bool(re.search(r"\w,[A-Za-z]\w*\b(?!=)|with commas", about))
+    metavar = getattr(option, "metavar", None) or ""
+    return "," in metavar and "=" not in metavar
 
 
 def _unknown_options(command: click.Command, first: str, words: Sequence[str]) -> list[str]:

@@ -63,12 +63,12 @@ class MeasureOptions(OptionGroup):
     protocols: Names = option(
         (DEFAULT_PROTOCOL,), "sts, regression, transfer, retrieval, geometry, mteb, a variant such as sts:wmean or "
         "transfer:exact, data of your own (sts:FILE, pairs:FILE, triplets:FILE, transfer:FILE, retrieval:FOLDER), a paper's "
-        "name, several with commas, or all.", flag="--protocol",
+        "name, several with commas, or all.", flag="--protocol", metavar="NAME,...",
         renamed={**dict.fromkeys(("data", "file", "dataset"), _OWN),
                  **dict.fromkeys(("queries", "corpus", "qrels"), "protocol=retrieval:FOLDER")},
     )
     tasks: Names | None = option(
-        None, "STS12,STS13,... Default: every task of the protocol.", renamed={"task": "tasks"},
+        None, "STS12,STS13,... Default: every task of the protocol.", metavar="TASK,...", renamed={"task": "tasks"},
     )
     similarity: str | None = option(
         None, "cosine (default), dot, euclidean or manhattan.",
