@@ -148,9 +148,10 @@ def recorded_cost(record: Record) -> Cost | None:
 
 
 def bytes_a_vector(record: Record) -> float | None:
-    """Return what a vector takes, by the record's width and precision; None of encoders that may give sparse vectors."""
+    """Return what a vector takes, by the record's width and precision; None of encoders that may give sparse vectors, or of
+    which only scores are known."""
     spec, width = record.encoder.spec, record.encoder.dimension
-    if spec.get("kind") in ("lexical", "callable"):
+    if not width or spec.get("kind") in ("lexical", "callable"):
         return None
     options = spec.get("options") or {}
     precision = options.get("precision") or (options.get("dtype") if spec.get("kind") == "vectors" else None) or "float32"

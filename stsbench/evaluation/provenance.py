@@ -106,6 +106,8 @@ def encoder_facts(records: Sequence[Record]) -> str:
     model it was. What an older record's spec lacks is named as not recorded.
     """
     spec, options = records[0].encoder.spec, records[0].encoder.spec.get("options") or {}
+    if not records[0].encoder.dimension:
+        return f"scores that another tool wrote ({records[0].data.origin}), of sha256 {records[0].encoder.fingerprint[:12]}"
     reads = spec.get("kind") in _READ_BY_MODEL or spec.get("pooler") is not None
     parts = [f"pooler {spec['pooler']}"] if spec.get("pooler") is not None else []
     if spec.get("template") is not None:

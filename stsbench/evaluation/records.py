@@ -134,11 +134,11 @@ class DataIdentity(_Part):
 
 
 class EncoderIdentity(_Part):
-    """Which encoder: its full spec, its fingerprint, and the width of its vectors."""
+    """Which encoder: its full spec, its fingerprint, and the width of its vectors; 0 where only its scores are known."""
 
     spec: dict[str, Any]
     fingerprint: str = Sha256
-    dimension: int = Field(ge=1, lt=2**24)
+    dimension: int = Field(ge=0, lt=2**24)
 
 
 class ProtocolIdentity(_Part):

@@ -245,20 +245,6 @@ class Dependence(Protocol):
         """Return a factor, 1 or more, of (n,) influence values."""
 
 
-class FewItems:
-    """Independent items, of which a bootstrap of a mean is too narrow: its deviations become Student's."""
-
-    def __init__(self, items: int) -> None:
-        self._items = items
-
-    def stretch(self, values: Floats, weight: Floats | None = None) -> float:
-        """Return sqrt(m / (m - 1)) times the ratio of Student's quantile to the normal one, for m items."""
-        from scipy.special import ndtri, stdtrit
-
-        many = self._items
-        return float(np.sqrt(many / (many - 1)) * stdtrit(many - 1, 0.975) / ndtri(0.975)) if many > 1 else inf
-
-
 @dataclass(frozen=True, eq=False)
 class Influence:
     """A score and how it reacts to each of its n pairs. values: (n,) influence values, in the score's unit; weight: (n,)

@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.own.table import is_number, named_columns
+from stsbench.data.own.table import column_names, is_number, named_columns
 from stsbench.errors import DataError
+from stsbench.evaluation.records import ScoreRow
 from stsbench.extensions.ceiling.agreement import Ceiling, Floats, ceiling_of_ratings, ceiling_of_votes
+
+LABELS = "labels"  # the usual column, whose cells hold several
 
 
 def measure_ceiling(
-    path: str | Path, labels: Sequence[str] = ("labels",), *, item: str | None = None, votes: Sequence[str] = (),
+    path: str | Path, labels: Sequence[str] = (LABELS,), *, item: str | None = None, votes: Sequence[str] = (),
     best: str = "best", worst: str = "worst", seed: int = 0,
 ) -> Ceiling:
     """Return what a perfect model is expected to score against the mean of raw labels in a table.
@@ -41,6 +44,22 @@ def measure_ceiling(
         return ceiling_of_ratings(path.name, _long(path, labels[0], item) if item else _wide(path, labels), seed)
     except ValueError as error:
         raise DataError(f"{path}: {error}") from error
+
+
+def remarks(protocol: str, path: Path, scores: Sequence[ScoreRow]) -> list[str]:
+    """Return a sentence where a file of scored pairs has a column of raw labels, and whether a score is above what they
+    allow; [] elsewhere."""
+    try:
+        if protocol != "sts" or not path.is_file() or LABELS not in column_names(path):
+            return []
+        ceiling = measure_ceiling(path)
+    except DataError:
+        return []
+    above = [row for row in scores if row.metric == "spearman" and row.subset is None and row.value > ceiling.high][:1]
+    doubt = "".join(f"; {row.value:.2f} is above it: were these labels trained on?" for row in above)
+    expected = f"{ceiling.best:.1f} ({ceiling.low:.1f} to {ceiling.high:.1f})"
+    return [f"{path.name}: a perfect model is expected to score {expected} against these labels, by how far their "
+            f"annotators agree{doubt}"]
 
 
 def _wide(path: Path, names: Sequence[str]) -> Floats:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from pathlib import Path
@@ -20,10 +19,9 @@ from stsbench.extensions.results.logs import (
     read_mteb_results,
     read_samples,
 )
-from stsbench.extensions.results.protocol import ItemScoresProtocol
 from stsbench.extensions.results.rankings import is_ranking, read_ranking, read_relevance, score_ranking
 from stsbench.extensions.results.tables import read_table
-from stsbench.files import cache_root, sha256_file
+from stsbench.files import temporary
 from stsbench.parsing import read_json
 
 _TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -37,8 +35,8 @@ def import_results(
     source: a table with a row an item, `samples_*.jsonl` of lm-evaluation-harness or a folder of them, a log of inspect_ai,
     a folder of mteb's result files, its predictions, or a run of TREC or ranx. columns: of a table, what they hold where
     their names do not say it, as `id=q,score=f1,cluster=text`. gold: relevance judgements of a ranking, or a table with
-    the labels of predictions. output: the folder of the run, of several models of one each; None: the user cache. Returns
-    the run folders. Raises StsbenchError, one line.
+    the labels of predictions. output: the folder of the run, of several models of one each; None: a temporary one, until
+    the process ends. Returns the run folders. Raises StsbenchError, one line.
 
     >>> from pathlib import Path
     >>> from stsbench.extensions.results.api import import_results
@@ -50,7 +48,7 @@ def import_results(
     path = Path(source)
     items = _read(path, columns, gold)
     models = list(dict.fromkeys(its.model for its in items))
-    folder = Path(output) if output is not None else cache_root() / "results" / _key(path, columns, gold)
+    folder = Path(output) if output is not None else temporary("results")
     made: dict[Path, list[Item]] = {}
     for model in models:
         run = folder / (re.sub(r"[^\w.-]+", "-", model) or "model") if len(models) > 1 or output is None else folder
@@ -60,9 +58,8 @@ def import_results(
             raise StsbenchError(f"{run} holds a run already: name another folder")
         made[run] = items_of_run([its for its in items if its.model == model], path.name)
     for run, stored in made.items():
-        if not (run / RUN).is_file():
-            run.mkdir(parents=True, exist_ok=True)
-            write_run(run / RUN, stored)
+        run.mkdir(parents=True, exist_ok=True)
+        write_run(run / RUN, stored)
     return list(made)
 
 
@@ -139,13 +136,11 @@ def _mteb_predictions(path: Path, value: dict[str, Any], gold: str | Path | None
 
 def _results_in(folder: Path) -> list[Path]:
     """Return the files of a tool's results in a folder: samples, else logs, else mteb's result files; [] for none."""
-    for pattern in ("samples_*.jsonl", "*.eval", "*.json"):
-        files = sorted({*folder.glob(pattern), *folder.glob(f"*/{pattern}")})
-        if pattern == "*.json":
-            files = [file for file in files if _is_mteb_result(file)]
-        if files:
+    for pattern in ("samples_*.jsonl", "*.eval"):
+        if files := sorted({*folder.glob(pattern), *folder.glob(f"*/{pattern}")}):
             return files
-    return []
+    models = {about.parent for about in (*folder.glob("model_meta.json"), *folder.glob("*/model_meta.json"))}
+    return sorted(file for model in models for file in model.glob("*.json") if _is_mteb_result(file))
 
 
 def _is_mteb_result(path: Path) -> bool:
@@ -165,10 +160,3 @@ def _is_ranx(path: Path) -> bool:
 
     return path.suffix == ".parquet" and {"q_id", "doc_id", "score"} <= set(parquet.read_schema(path).names)
 
-
-def _key(path: Path, columns: str, gold: str | Path | None) -> str:
-    """Return what names the results in the cache: their content and how they are read."""
-    files = [path] if path.is_file() else _results_in(path)
-    judgements = [sha256_file(Path(gold))] if gold is not None else []
-    parts = [str(ItemScoresProtocol.version), path.name, columns, *map(sha256_file, files), *judgements]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

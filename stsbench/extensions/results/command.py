@@ -13,8 +13,8 @@ from stsbench.cli.output.messages import echo
 @click.command("import", cls=Command, short_help="Compare and decide | Read another tool's scores of single items as runs.")
 @click.argument("results", metavar="FILE|FOLDER")
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="Run folder, of several models of one each.")
-@click.option("--columns", default="", metavar="id=NAME,...", help="Of a table: id, score, gold (what the score predicts), "
-              "cluster (items that belong together), task, model.")
+@click.option("--columns", default="", metavar="id=NAME,...", help="Of a table: id, score (the higher the "
+              "better), gold (what the score predicts), cluster (items that belong together), task, model.")
 @click.option("--gold", type=click.Path(path_type=Path), help="Relevance judgements of a ranking, or a table with the "
               "column score for predictions.")
 def import_(results: str, output: Path, columns: str, gold: Path | None) -> None:

@@ -19,6 +19,7 @@ from stsbench.display.table import csv_table
 from stsbench.errors import UsageError
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.own_data import data_protocols, split_off_data
+from stsbench.evaluation.plan import declared_metric
 from stsbench.evaluation.rescore import score_again
 from stsbench.evaluation.result import Result
 from stsbench.evaluation.run_file import RUN, write_run
@@ -59,7 +60,7 @@ class Evaluator(BaseEvaluator):
             data = load_data("stsb/dev", **sets)
             assert isinstance(data, PairSet)
             self.measured["sts"] = list(zip(data.first, data.second, data.gold.tolist(), strict=True))
-        self.level = 0  # calls since a model was significantly better than those before it
+        self.stagnation = 0  # calls since a model was significantly better than the best before it
         self._start: Any = None  # the run of the first call
         self._best: Any = None  # that of the last one that was significantly better
 
@@ -78,8 +79,8 @@ class Evaluator(BaseEvaluator):
         else:
             gain, better = (_headline(run, other) for other in (self._start, self._best))
             metrics |= {f"{primary}_gain": gain.difference.value, f"{primary}_gain_p": gain.difference.p or np.nan}
-            self.level = 0 if (better.difference.low or -1) > 0 else self.level + 1
-            self._best = run if self.level == 0 else self._best
+            self.stagnation = 0 if (better.difference.low or -1) > 0 else self.stagnation + 1
+            self._best = run if self.stagnation == 0 else self._best
         self.primary_metric = primary
         named: dict[str, float] = self.prefix_name_to_metrics(metrics, self.name)
         _LOG.info("%s", self._line(metrics, primary, epoch, steps))
@@ -101,7 +102,7 @@ class Evaluator(BaseEvaluator):
         predictions = np.asarray(model.predict(texts, show_progress_bar=False), float).reshape(len(texts), -1)[:, -1]
         names = [f"{number:09}" for number in range(len(texts))]
         scores = ItemScores("cross-encoder", "pairs", names, {"prediction": predictions.tolist()}, gold=pairs.gold.tolist(),
-                            cluster=[str(number) for number in pairs.items], sentences=(pairs.first, pairs.second))
+                            sentences=(pairs.first, pairs.second))
         folder = temporary("run")
         folder.mkdir()
         write_run(folder / RUN, items_of_run([scores], "predictions"))
@@ -116,16 +117,16 @@ class Evaluator(BaseEvaluator):
         return text
 
 
-class StopWhenLevel(TrainerCallback):
+class SignificantEarlyStopping(TrainerCallback):
     """Stops a training where the last `patience` evaluations of `evaluator` were not significantly better than the best."""
 
     def __init__(self, evaluator: Evaluator, patience: int = 3) -> None:
         if patience < 1:
-            raise UsageError(f"StopWhenLevel: patience={patience}: must be 1 or more")
+            raise UsageError(f"SignificantEarlyStopping: patience={patience}: must be 1 or more")
         self.evaluator, self.patience = evaluator, patience
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **named: Any) -> Any:
-        if self.evaluator.level >= self.patience:
+        if self.evaluator.stagnation >= self.patience:
             control.should_training_stop = True
         return control
 
@@ -133,6 +134,9 @@ class StopWhenLevel(TrainerCallback):
 def _scores(result: Result) -> dict[str, float]:
     """Return the first metric of each task with its interval; of a single task under the metric's name."""
     rows = [row for (_, subset), row in firsts(result.rows).items() if not subset]
+    labels = {record.protocol.label for record in result.records}
+    if len(labels) > 1 or not all(declared_metric(row).better == "higher" for row in rows):
+        raise UsageError("Evaluator: name one protocol, whose first metric is the better the higher it is")
     metrics = {}
     for row in rows:
         key = row.metric if len(rows) == 1 else row.task

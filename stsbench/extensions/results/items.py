@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +15,6 @@ from numpy.typing import NDArray
 from stsbench.errors import DataError
 from stsbench.evaluation.columns import observations_digest
 from stsbench.evaluation.protocol import Observations
-from stsbench.evaluation.provenance import provenance
 from stsbench.evaluation.records import DataIdentity, EncoderIdentity, Observed, ProtocolIdentity, Record, now
 from stsbench.evaluation.run_file import Item
 from stsbench.evaluation.schema import ITEM
@@ -27,10 +27,10 @@ Floats = NDArray[np.float64]
 class ItemScores:
     """What a tool says of a model's items under one task.
 
-    ids: a name for each item, none twice; values: metric -> a number for each. gold: what predictions are correlated with,
-    where the metrics are correlations; cluster: which items are dependent, such as questions about one text; sentences: both
-    texts of each item, where those that share one are dependent. score: what the numbers are, where the metric's name does
-    not say it.
+    ids: a name for each item, none twice; values: metric -> a number for each, the higher the better. gold: what predictions
+    are correlated with, where the metrics are correlations; cluster: which items are dependent, such as questions about one
+    text; or sentences: both texts of each item, where those that share one are dependent. score: what the numbers are, where
+    the metric's name does not say it.
     """
 
     model: str
@@ -61,7 +61,9 @@ class ItemScores:
             arrays[ITEM] = np.unique([self.cluster[at] for at in order], return_inverse=True)[1].astype(np.int64)
         if self.sentences is not None:
             texts = np.array([[side[at] for at in order] for side in self.sentences])
-            arrays |= dict(zip(SENTENCES, np.unique(texts, return_inverse=True)[1].reshape(2, -1), strict=True))
+            numbers = np.unique(texts, return_inverse=True)[1].reshape(2, -1)
+            arrays |= dict(zip(SENTENCES, numbers, strict=True))
+            arrays[ITEM] = np.unique(np.sort(numbers, axis=0), axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
         return names, arrays
 
 
@@ -78,8 +80,8 @@ def items_of_run(items: Sequence[ItemScores], source: str) -> list[Item]:
         for text in (its.model, its.task, *names, observations_digest(observations)):
             digest.update(text.encode() + b"\0")
     spec = {"name": items[0].model, "kind": "results", "weights": digest.hexdigest()}
-    encoder = EncoderIdentity(spec=spec, fingerprint=digest.hexdigest(), dimension=1)
-    about = {**provenance(), "source": source}
+    encoder = EncoderIdentity(spec=spec, fingerprint=digest.hexdigest(), dimension=0)
+    about = {"source": source, "versions": {"stsbench": version("stsbench")}}
     return [_item(*one, encoder, about, source) for one in made]
 
 

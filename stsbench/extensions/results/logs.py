@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stsbench.data.sets.lines import numbered_lines
 from stsbench.errors import DataError
 from stsbench.extensions.results.items import ItemScores
 from stsbench.parsing import parse_json
 
 _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}  # inspect_ai's letters: correct, incorrect, partial, no answer
 _ZSTANDARD = 93  # zip's number of a method that Python 3.11 does not unpack
+_LOWER = {"bits_per_byte", "brier_score", "byte_perplexity", "perplexity", "ter", "word_perplexity"}  # the lower, the better
 _SAMPLES = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[\d.:-]+\.jsonl")
 _NUMBER = (int, float)
 
@@ -32,13 +34,16 @@ def read_samples(path: Path) -> list[ItemScores]:
     """
     task = match[1] if (match := _SAMPLES.fullmatch(path.name)) else path.stem
     filters: dict[str, dict[str, dict[str, float]]] = {}
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+    for number, line in numbered_lines(path):
         sample = _parsed(line, f"{path}:{number}")
-        metrics = {name: float(sample[name]) for name in sample.get("metrics", ()) if isinstance(sample.get(name), _NUMBER)}
+        metrics = {name: float(sample[name]) for name in sample.get("metrics", ())
+                   if isinstance(sample.get(name), _NUMBER) and name not in _LOWER}
         if not metrics:
-            raise DataError(f"{path}:{number}: no metric of this sample is a number")
+            raise DataError(f"{path}:{number}: no metric of this sample is a number, the higher the better")
         item = f"{sample['doc_id']} {str(sample.get('doc_hash', ''))[:12]}"
-        filters.setdefault(str(sample.get("filter", "none")), {})[item] = metrics
+        if item in (its := filters.setdefault(str(sample.get("filter", "none")), {})):
+            raise DataError(f"{path}:{number}: the document {sample['doc_id']} stands in it twice")
+        its[item] = metrics
     return [_of_items(path.parent.name, task if len(filters) == 1 else f"{task}, {name}", items, str(path))
             for name, items in filters.items()]
 
@@ -76,16 +81,17 @@ def read_inspect_log(path: Path) -> list[ItemScores]:
 
 
 def read_mteb_results(paths: Sequence[Path], folder: Path) -> list[ItemScores]:
-    """Return one set of items: the main score of each task, split and subset in the result files of a model."""
+    """Return one set of items: of each task in the result files of a model, at the data's revision, the mean of its main
+    scores over splits and subsets, as mteb averages them."""
     items: dict[str, dict[str, float]] = {}
     for path in paths:
         result = _parsed(path.read_text("utf-8"), str(path))
-        for split, rows in result["scores"].items():
-            for row in rows:
-                item = f"{result['task_name']} {split} {row.get('hf_subset', 'default')}"
-                if item in items:
-                    raise DataError(f"{path}: {item} stands in another file of {folder}, too: name one revision's folder")
-                items[item] = {"main score": float(row["main_score"])}
+        scores = [float(row["main_score"]) for rows in result["scores"].values() for row in rows]
+        item = f"{result['task_name']} {result.get('dataset_revision', '')}"
+        if item in items or not scores:
+            raise DataError(f"{path}: {item} stands in another file of {folder}, too, or has no score: name one revision's "
+                            "folder")
+        items[item] = {"main score": sum(scores) / len(scores)}
     about = paths[0].with_name("model_meta.json")
     model = _parsed(about.read_text("utf-8"), str(about)).get("name") if about.is_file() else None
     return [_of_items(str(model or folder.name), "mteb tasks", items, str(folder))]

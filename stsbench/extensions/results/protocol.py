@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,7 +38,6 @@ from stsbench.metrics.correlation import correlation
 from stsbench.metrics.shared_sentences import (
     INFLUENCE,
     Dependence,
-    FewItems,
     Influence,
     SharedSentences,
     stretched,
@@ -48,6 +48,20 @@ FEW = 50  # items, below which a test of a difference is made Student's
 SENTENCES = ("first", "second")  # the arrays of each item's two texts, by number
 MEAN = "mean"  # of numbers in a unit of their own; shares have the names that their tool gives them
 NAME = "item-scores"
+
+
+class FewItems:
+    """Independent items, of which a bootstrap of a mean is too narrow: its deviations become Student's."""
+
+    def __init__(self, items: int) -> None:
+        self._items = items
+
+    def stretch(self, values: NDArray[np.float64], weight: NDArray[np.float64] | None = None) -> float:
+        """Return sqrt(m / (m - 1)) times the ratio of Student's quantile to the normal one, for m items."""
+        from scipy.special import ndtri, stdtrit
+
+        many = self._items
+        return float(np.sqrt(many / (many - 1)) * stdtrit(many - 1, 0.975) / ndtri(0.975)) if many > 1 else inf
 
 
 class ItemSettings(Settings):

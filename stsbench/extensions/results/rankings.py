@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from stsbench.data.own.table import named_columns
+from stsbench.data.sets.lines import numbered_lines
 from stsbench.data.sets.readers import parse_score
 from stsbench.errors import DataError
 from stsbench.extensions.results.items import ItemScores
@@ -40,7 +41,7 @@ def read_relevance(path: Path) -> Ranking:
     """Return query -> document -> relevance: of TREC's four columns, of JSON, or of a table with BEIR's header."""
     if path.suffix == ".json":
         return _of_json(path)
-    first = path.read_text("utf-8").split("\n", 1)[0].split()
+    first = [] if path.suffix == ".parquet" else next(iter(numbered_lines(path)), (0, ""))[1].split()
     if path.suffix in (".tsv", ".csv", ".parquet") and not (len(first) == 4 and first[3].lstrip("-").isdigit()):
         return _of_table(path, _HEADERS[0])
     ranking: dict[str, dict[str, float]] = {}
@@ -101,7 +102,7 @@ def _of_table(path: Path, header: tuple[str, ...]) -> Ranking:
 
 def _fields(path: Path, count: int, form: str) -> list[tuple[str, list[str]]]:
     rows = []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+    for number, line in numbered_lines(path):
         fields = line.split()
         if fields and len(fields) != count:
             raise DataError(f"{path}:{number}: {len(fields)} columns instead of {count}: {form}")

@@ -52,7 +52,7 @@ def read_table(path: Path, columns: str) -> list[ItemScores]:
 def _numeric(path: Path, names: Sequence[str]) -> list[str]:
     """Return the columns that hold a number anywhere: one that holds something else, too, is an error where it is read."""
     rows = [row for _, row in named_columns(path, names)] if names else []
-    return [name for name in names if any(not isinstance(row[name], str) or is_number(row[name]) for row in rows)]
+    return [name for name in names if any(is_number(str(row[name])) for row in rows)]
 
 
 def _items(model: str, task: str, rows: Sequence[dict[str, Any]], score: str, roles: dict[str, str]) -> ItemScores:
@@ -61,7 +61,7 @@ def _items(model: str, task: str, rows: Sequence[dict[str, Any]], score: str, ro
         gold=[row[roles["gold"]] for row in rows] if "gold" in roles else None,
         cluster=[str(row[roles["cluster"]]) for row in rows] if "cluster" in roles else None,
         sentences=([str(row[roles["sentence1"]]) for row in rows], [str(row[roles["sentence2"]]) for row in rows])
-        if {"sentence1", "sentence2"} <= roles.keys() else None,
+        if {"sentence1", "sentence2"} <= roles.keys() and "cluster" not in roles else None,
         score=score if "score" in roles else "score",
     )
 

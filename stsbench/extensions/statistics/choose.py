@@ -236,7 +236,7 @@ def _choice(
     read = [{name: kind.read(record, cost) if ok or not kind.timed else None for name, kind in AXES.items()}
             for record, cost, ok in zip(records, costs, able, strict=True)]
     by = axis or _default(read, notes)
-    if not any(spent[by.name] for spent in read):
+    if axis is not None and not any(spent[by.name] for spent in read):
         raise StsbenchError(f"no run holds {by.name}: measure with `stsbench eval --cost`, or choose --by another cost")
     notes.remarks += _of_costs(names, costs, able)
     order = sorted(range(len(names)), key=lambda i: (metric.sign * values[i], names[i]))

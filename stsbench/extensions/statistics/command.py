@@ -178,7 +178,7 @@ def calibrate_(
 @click.option("--baseline", required=True, metavar="RUN", help="The run that it must not be worse than.")
 @click.option("--margin", type=click.FloatRange(0, min_open=True), default=0.5, show_default=True, metavar="X",
               help="A loss that is shown to be smaller, in points, passes.")
-@click.option("--protocol", metavar="P", help="sts, transfer:exact, ..., several with commas; default: all that both have.")
+@click.option("--protocol", metavar="P,...", help="sts, transfer:exact, ...; default: all that both have.")
 @click.option("--metric", metavar="M", help="A metric other than each protocol's first.")
 @bootstrap
 @click.option("--summary", type=click.Path(path_type=Path), metavar="FILE", help="Append the table as Markdown, as to "
@@ -191,7 +191,7 @@ def gate_(
     """Fail where RUN is worse than its baseline, and not shown to be so by less than the margin.
 
     Looked at are the averages of the protocols that both runs have, or their tasks where there is no average. Noise alone
-    fails in at most 2.5 %. Exit codes: 0 passed, 3 failed, 1 where nothing can be compared, 2 wrong usage.
+    fails in at most 2.5 % for each protocol. Exit codes: 0 passed, 3 failed, 1 where nothing can be compared, 2 wrong usage.
     """
     from stsbench.cli.output.report import print_result
     from stsbench.extensions.statistics.gate import gate

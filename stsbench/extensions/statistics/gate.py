@@ -28,9 +28,15 @@ class Check:
     row: Compared
 
     @property
+    def loss(self) -> tuple[float, ...]:
+        """Return by how much the run is worse, and the interval's ends where there is one."""
+        gap, sign = self.row.difference, 1 if self.table.metric.lower else -1
+        bounds = [] if gap.low is None or gap.high is None else sorted((sign * gap.low, sign * gap.high))
+        return sign * gap.value, *bounds
+
+    @property
     def worse(self) -> bool:
-        gap = self.row.difference.value * (-1 if self.table.metric.lower else 1)
-        return self.row.verdict == "different" and gap < 0
+        return self.row.verdict == "different" and self.loss[0] > 0
 
     @property
     def name(self) -> str:
@@ -75,16 +81,16 @@ class Gate(Tabular):
         ])
 
     def _cautions(self) -> list[str]:
-        """Return which checks could hardly see a loss as large as the margin, and what has no test."""
-        lines = [f"Not tested, as no score of single items is stored: {', '.join(self.untested)}."] if self.untested else []
+        """Return what was not compared or has no test, and which checks could hardly see a loss as large as the margin."""
+        lines = self.comparison.omissions()
+        lines += [f"Not tested, as no score of single items is stored: {', '.join(self.untested)}."] if self.untested else []
         blind = [f"{check.name} {check.row.detectable:.2f}" for check in self.checks
                  if check.row.detectable is not None and check.row.detectable > self.margin]
         return [*lines, f"Seen in 80 % of cases is a loss of so many points: {', '.join(blind)}."] if blind else lines
 
     def _conclusion(self) -> str:
-        worse = [f"{check.name} by {-gap.value:.2f} points (95 % interval {-gap.high:.2f} to {-gap.low:.2f})"
-                 for check in self.checks if check.worse and (gap := check.row.difference).high is not None
-                 and gap.low is not None]
+        worse = [f"{check.name} by {loss:.2f} points (95 % interval {' to '.join(f'{end:.2f}' for end in ends)})"
+                 for check in self.checks if check.worse for loss, *ends in [check.loss]]
         if worse:
             return f"failed: the run is worse than its baseline in {'; '.join(worse)}, not within {self.margin:g}."
         return f"passed: nothing shows that the run is worse than its baseline by {self.margin:g} points or more."

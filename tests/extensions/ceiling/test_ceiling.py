@@ -13,8 +13,7 @@ from scipy.stats import spearmanr
 from stsbench.evaluation.records import ScoreRow
 from stsbench.extensions.ceiling import agreement
 from stsbench.extensions.ceiling.agreement import ceiling_of_ratings, ceiling_of_votes, krippendorff_alpha
-from stsbench.extensions.ceiling.labels import measure_ceiling
-from stsbench.extensions.ceiling.remark import remarks
+from stsbench.extensions.ceiling.labels import measure_ceiling, remarks
 
 __all__ = ["cli", "place"]
 

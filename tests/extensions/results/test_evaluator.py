@@ -22,7 +22,7 @@ from tiny_models import build, sentences
 from stsbench import Evaluator
 from stsbench.errors import UsageError
 from stsbench.extensions.results import evaluator as evaluator_module
-from stsbench.extensions.results.evaluator import StopWhenLevel
+from stsbench.extensions.results.evaluator import SignificantEarlyStopping
 
 TEXTS = sentences(120)
 ROWS = [(first, second, float(len(set(first.split()) & set(second.split()))))
@@ -93,11 +93,11 @@ def test_the_best_checkpoint_and_a_file_of_all_calls(folder, tmp_path):
 
 def test_a_training_stops_where_nothing_is_better(folder, tmp_path):
     evaluator = Evaluator(sts=ROWS, resamples=100)
-    _, state = trained(folder, tmp_path / "a", evaluator, [StopWhenLevel(evaluator, patience=2)], learning_rate=0.0,
-                       max_steps=20)
-    assert state.global_step == 4 and evaluator.level == 2
+    stopping = SignificantEarlyStopping(evaluator, patience=2)
+    _, state = trained(folder, tmp_path / "a", evaluator, [stopping], learning_rate=0.0, max_steps=20)
+    assert state.global_step == 4 and evaluator.stagnation == 2
     with pytest.raises(UsageError):
-        StopWhenLevel(evaluator, patience=0)
+        SignificantEarlyStopping(evaluator, patience=0)
 
 
 def test_a_cross_encoder(folder, tmp_path):
@@ -115,3 +115,10 @@ def test_a_cross_encoder(folder, tmp_path):
     assert logged[-1]["eval_dev_spearman"] == pytest.approx(expected, abs=1e-6)
     with pytest.raises(UsageError):
         Evaluator(protocol="transfer", sample=True)(model)
+
+
+def test_what_a_trainer_cannot_choose_by_is_refused(folder):
+    model = SentenceTransformer(folder, device="cpu")
+    for protocol in ("geometry", "retrieval,geometry"):
+        with pytest.raises(UsageError, match="name one protocol"):
+            Evaluator(protocol=protocol, sample=True, resamples=0)(model)

@@ -229,8 +229,8 @@ def test_members_packed_by_zstandard_are_unpacked(tmp_path):
             archive.writestr(name, pa.compress(content, codec="zstd", asbytes=True))
         for member in archive.filelist:
             member.compress_type, member.file_size = 93, len(members[member.filename])
-    found = read_observations(import_results(packed, "packed")[0], load_records("packed")[0][1]).arrays["values"]
-    assert np.array_equal(found, expected)
+    unpacked = read_observations(import_results(packed, "packed")[0], load_records("packed")[0][1]).arrays["values"]
+    assert np.array_equal(unpacked, expected)
 
 
 def test_rankings_agree_with_trec_eval():
@@ -267,8 +267,9 @@ def test_results_of_mteb_are_an_item_a_task():
         folder.mkdir()
         (folder / "model_meta.json").write_text(json.dumps({"name": f"org/{side}"}))
         for number, score in enumerate(its):
-            (folder / f"Task{number}.json").write_text(json.dumps({
-                "task_name": f"Task{number}", "scores": {"test": [{"main_score": score, "hf_subset": "default"}]}}))
+            subsets = [{"main_score": score - 0.1, "hf_subset": "de"}, {"main_score": score + 0.1, "hf_subset": "en"}]
+            result = {"task_name": f"Task{number}", "dataset_revision": "1", "scores": {"test": subsets}}
+            (folder / f"Task{number}.json").write_text(json.dumps(result))
     row, tested = difference("a", "b")
     expected = ttest_rel(*scores)
     assert row.n == 7 and row.a == pytest.approx(100 * scores[0].mean())
@@ -284,11 +285,32 @@ def test_predictions_of_mteb():
     assert record.scores[0].value == pytest.approx(100 * spearmanr(SMALL, HARD)[0], abs=1e-9)
 
 
-def test_the_same_file_is_read_once_and_output_is_never_replaced(cli):
+def test_output_is_never_replaced(cli):
     wide("w.parquet")
-    assert import_results("w.parquet") == import_results("w.parquet")
     code, out, _ = cli("import", "w.parquet", "--output", "runs")
     assert code == 0 and out.splitlines() == ["run: runs/small", "run: runs/large"]
     assert "mean" in cli("compare", "runs/small", "runs/large")[1]
     with pytest.raises(StsbenchError, match="holds a run already"):
         import_results("w.parquet", "runs")
+
+
+def test_nothing_is_said_of_vectors_that_nobody_saw(cli):
+    a, b = file_each(".jsonl")
+    chosen = str(choose([a, b]))
+    assert "bytes a vector" not in chosen and "which is the cheapest is not known" in chosen
+    report = cli("compare", a, b, "--report", "-")[1]
+    assert "scores that another tool wrote (small.jsonl)" in report and "dimensions" not in report and "torch" not in report
+
+
+def test_metrics_of_which_the_lower_is_better_are_left_out(tmp_path):
+    folder = write_samples(tmp_path / "model", [1, 0, 1])
+    [file] = folder.iterdir()
+    more = {"metrics": ["acc", "brier_score"], "brier_score": 0.2}
+    lines = [json.loads(line) | more for line in file.read_text().split("\n")]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    [(_, record)] = load_records(import_results(folder)[0])
+    assert [row.metric for row in record.scores] == ["acc"]
+    file.write_text(file.read_text() + "\n" + json.dumps(lines[0]))
+    with pytest.raises(StsbenchError, match="document 0 stands in it twice"):
+        import_results(folder)
+
