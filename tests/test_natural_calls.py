@@ -25,6 +25,7 @@ CALLS = {  # expression -> what it is equal to
     "a['STS-B'] == a.scores['STS-B'] == a['stsb'] == a.rows[0].value": True,
     "compare(a, b, resamples=100)['STS-B'].difference == compare(a, b, resamples=100).tables[0].rows[0].difference": True,
     "round(float(load_encoder(model).similarity('a cat', 'a cat')[0, 0]), 4)": 1.0,
+    "round(float(load_encoder(model).similarity('a cat', 'a dog')[0, 0]), 4)": 0.5,
     "load_encoder('minilm').max_seq_length": 256,
     "{'encode', 'similarity', 'dimension'} <= set(dir(e)) and 'of_call' not in dir(e)": True,
     "{'sts:mean', 'simcse'} <= {*stsbench.list_protocols(), *stsbench.list_methods()}": True,

@@ -243,15 +243,21 @@ class Interface(Suggesting):
 
         Both (n, d): arrays, tensors, lists of them or scipy CSR; a single vector (d,) is a set of one. Texts are encoded.
         """
-        return all_similarities(self._embedded(embeddings1), self._embedded(embeddings2), self.similarity_fn_name)
+        first, second = self._embedded(embeddings1, embeddings2)
+        return all_similarities(first, second, self.similarity_fn_name)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Tensor:
         """Return float32 (n,): vector i of the first with vector i of the second, as `similarity`."""
-        return pair_similarities(self._embedded(embeddings1), self._embedded(embeddings2), self.similarity_fn_name)
+        first, second = self._embedded(embeddings1, embeddings2)
+        return pair_similarities(first, second, self.similarity_fn_name)
 
-    def _embedded(self, texts: Any) -> Any:
-        are_texts = isinstance(texts, str) or (isinstance(texts, list | tuple) and texts and isinstance(texts[0], str))
-        return self.encode(texts) if are_texts else texts
+    def _embedded(self, *sides: Any) -> list[Any]:
+        """Return vectors in the place of texts, which are encoded in one call: a vocabulary may widen from call to call."""
+        texts: list[list[str]] = [[side] if isinstance(side, str) else [*side] for side in sides if _are_texts(side)]
+        vectors: Any = self.encode([text for its in texts for text in its]) if texts else []
+        ends = np.cumsum([len(its) for its in texts])
+        parts = iter(vectors[end - len(its) : end] for its, end in zip(texts, ends, strict=True))
+        return [next(parts) if _are_texts(side) else side for side in sides]
 
     @property
     def mteb_model_meta(self) -> Any:
@@ -262,6 +268,10 @@ class Interface(Suggesting):
     def model_card_data(self) -> _NoCard:
         """Return where sentence-transformers' evaluators leave what they found; it is not kept."""
         return _NoCard()
+
+
+def _are_texts(side: Any) -> bool:
+    return isinstance(side, str) or (isinstance(side, list | tuple) and bool(side) and isinstance(side[0], str))
 
 
 def _served(encoder: Interface) -> Any:

@@ -98,7 +98,7 @@ class NeighboursOptions(EncoderOptions, CacheOptions, NearestOptions):
     """All that `neighbours` takes besides the model, the corpus and the queries."""
 
 
-@takes(NeighboursOptions, without=["model"])
+@takes(NeighboursOptions, without=["model"], renamed={"query": "queries"})
 def neighbours(
     model: Any, corpus: str | Path | VectorStore | Iterable[str], queries: str | Iterable[str] = (), *,
     query_file: str | Path | None = None, top: int = 3, backend: str = "exact", column: int | str | None = None,
