@@ -8,7 +8,9 @@ import gc
 import hashlib
 import os
 import re
+import shutil
 import sys
+import tempfile
 from functools import cache, wraps
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,9 +47,18 @@ def starts(path: Path) -> int:
 
 
 def pytest_configure(config):
-    """Each process of pytest-xdist takes the next file of the order below; its own order is by the number of tests."""
+    """Each process of pytest-xdist takes the next file of the order below; its own order is by the number of tests.
+
+    What a process writes among the temporary files goes with it, but for the folders of tests that failed.
+    """
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="stsbench-tests-")
+
+
+def pytest_unconfigure():
+    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
 
 
 @pytest.hookimpl(wrapper=True)
