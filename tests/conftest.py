@@ -4,6 +4,7 @@ files of trainings and browsers first, and hypothesis' examples the same every t
 
 from __future__ import annotations
 
+import atexit
 import gc
 import hashlib
 import os
@@ -49,16 +50,14 @@ def starts(path: Path) -> int:
 def pytest_configure(config):
     """Each process of pytest-xdist takes the next file of the order below; its own order is by the number of tests.
 
-    What a process writes among the temporary files goes with it, but for the folders of tests that failed.
+    What a run writes among the temporary files goes with it, but for the folders of tests that failed.
     """
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
-    os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="stsbench-tests-")
-
-
-def pytest_unconfigure():
-    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
+    if not hasattr(config, "workerinput"):  # the others have it from this process
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+        os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="stsbench-tests-")
+        atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
 
 
 @pytest.hookimpl(wrapper=True)

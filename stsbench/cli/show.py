@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -17,6 +18,8 @@ from stsbench.registry import match_name, names, resolve
 from stsbench.wording import break_lines, counted, printable
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from stsbench.settings import Described
     from stsbench.training.recipes.recipe import Recipe
 
@@ -186,14 +189,33 @@ def _print_markdown(text: str) -> None:
     class Whole(TableElement):
         def __rich_console__(self, *about: Any) -> Iterator[Any]:
             for table in super().__rich_console__(*about):
-                for column in table.columns if isinstance(table, RichTable) else ():
-                    column.overflow = "fold"  # a name that is too long goes on below: by default its end is left out
+                if isinstance(table, RichTable):
+                    _fit_words(table, about[1].max_width)
                 yield table
 
     class Page(Markdown):
         elements: ClassVar = {**Markdown.elements, "table_open": Whole}
 
+    # A formula is read as LaTeX, in its own lines, of which none is broken.
+    text = re.sub(r"(?ms)^\$\$(.*?)\$\$$", lambda match: f"```\n{match[1].strip()}\n```", text)
     Console(width=width, highlight=False).print(Page(printable(text)))
+
+
+def _fit_words(table: Table, width: int) -> None:
+    """Give each column of a table the room of its longest word, and an equal share of what is left to those that need more.
+
+    A name that is too long all the same goes on below: by default its end is left out.
+    """
+    cells = [[str(cell) for cell in (column.header, *column.cells)] for column in table.columns]
+    words = [max(len(word) for cell in column for word in cell.split() or [""]) for column in cells]
+    longer = [max(map(len, column)) - word for column, word in zip(cells, words, strict=True)]
+    left = width - sum(words) - 2 * len(words)  # a blank on either side
+    for number, i in enumerate(sorted(range(len(words)), key=longer.__getitem__)):
+        column = table.columns[i]
+        column.overflow = "fold"
+        if left >= 0:
+            share = min(longer[i], left // (len(words) - number))
+            column.width, left = words[i] + share, left - share
 
 
 def _show_protocol(name: str) -> None:

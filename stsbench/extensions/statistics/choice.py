@@ -261,7 +261,8 @@ class Choice(Tabular):
                 cells = ["" if spent is None else axis.shown(spent.value) for spent in costs]
                 header = axis.unit if axis.unit.startswith(name) else f"{name}, {axis.unit}"
                 columns.append(Column(header, cells, detail=0 if axis is self.by else 1))
-        columns.append(Column("front", ["yes" if on else "no" for on in self.front]))
+        on_front = [("yes" if on else "no") if self._spent(i) is not None else "" for i, on in enumerate(self.front)]
+        columns.append(Column("front", on_front))
         return Document([Table(self.title, columns)], below=self.sentences())
 
     def sentences(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -133,16 +134,30 @@ def describe_keys(section: str) -> list[Described]:
 def checked(raw: Mapping[str, Any], where: str) -> Recipe:
     """Return `raw` as a Recipe, the method's options checked and complete too. Raises StsbenchError beginning with
     `where`."""
-    for key in raw.keys() - Recipe.model_fields.keys():  # temperature=0.1, without the section that has it
-        sections = {name: model_in(field.annotation) for name, field in Recipe.model_fields.items()}
-        owners = {**sections, "options": options_class(str(raw.get("method")))}
-        full = [f"{name}.{key}" for name in ("options", "training", *owners)
-                if key in getattr(owners[name], "model_fields", ())]
-        if full:
-            raise StsbenchError(f"{where}: unknown key '{key}'; did you mean {full[0]}?")
+    for key in raw.keys() - Recipe.model_fields.keys():
+        if full := _leaf_meant(key, str(raw.get("method"))):
+            raise StsbenchError(f"{where}: unknown key '{key}'; did you mean {full}?")
     recipe = validate(Recipe, raw, where)
     options = validate(options_class(recipe.method), recipe.options, where, "options.")
     return recipe.model_copy(update={"options": options.model_dump(mode="json")})
+
+
+def _leaf_meant(key: str, method: str) -> str | None:
+    """Return the key that is meant by one typed without its section or misspelt, as options.temperature by temprature; None
+    where it is nearer to a section's name, or to nothing."""
+    models = {name: model_in(field.annotation) for name, field in Recipe.model_fields.items()}
+    owners = {"training": models["training"], **models, "options": options_class(method)}
+    owners = {"options": owners.pop("options"), **owners}  # a leaf of two sections is that of the first
+    leaves: dict[str, str] = {}
+    for name, owner in owners.items():
+        for leaf in getattr(owner, "model_fields", ()):
+            leaves.setdefault(leaf, f"{name}.{leaf}")
+    initials = {"".join(word[0] for word in leaf.split("_")): leaf for leaf in reversed(leaves)}  # lr
+    if key in initials:
+        return leaves[initials[key]]
+    if key not in leaves and did_you_mean(key, Recipe.model_fields, otherwise=""):
+        return None
+    return next((leaves[match] for match in difflib.get_close_matches(key, leaves, n=1, cutoff=0.7)), None)
 
 
 def changes(recipe: Recipe) -> tuple[str, list[str]] | None:
