@@ -58,7 +58,7 @@ def score(similarity: np.ndarray, label: np.ndarray, task: np.ndarray, weight: n
 
 def rates(pair: np.ndarray, task: np.ndarray, share: float, rounds: int) -> np.ndarray:
     """Return level before and after, coverage before and after, in per cent."""
-    rng, graph = np.random.default_rng(round(100 * share)), SharedSentences(*pair, task)
+    rng, graph = np.random.default_rng(round(100 * share)), SharedSentences(*pair, stratum=task)
     low, high = pair.min(axis=0), pair.max(axis=0)
     item = np.unique(low.astype(np.int64) * (high.max() + 1) + high, return_inverse=True)[1]
     weight = len(task) / (task.max() + 1) / np.bincount(task)[task]

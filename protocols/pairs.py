@@ -8,6 +8,7 @@ interval of each.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -16,20 +17,35 @@ from pydantic import BeforeValidator
 
 from stsbench.data.own.sets import LABELLED, read_labelled_pairs
 from stsbench.data.own.table import Form
+from stsbench.data.sets.sentences import SENTENCES, sentence_arrays, sentence_graph
 from stsbench.data.sets.sets import DataSet, PairSet, numbered
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol, item_numbers, other_subsets
+from stsbench.evaluation.protocol import Drawn, Influences, Observations, Protocol, item_numbers, other_subsets
 from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.schema import REPEATED, SHARE, Array, Metric, Names, Settings, SettingsModel, Text, Whole, setting
+from stsbench.evaluation.schema import (
+    REPEATED,
+    SHARE,
+    SHARED,
+    Array,
+    Metric,
+    Names,
+    Settings,
+    SettingsModel,
+    Text,
+    Whole,
+    setting,
+)
 from stsbench.metrics.bootstrap import block_rows, distinct, interval, resample_blocks
 from stsbench.metrics.matching import (
     CRITERIA,
     MatchingDraws,
     matching_draws,
+    matching_influences,
     matching_scores,
     threshold_interval,
 )
+from stsbench.metrics.shared_sentences import Influence, stretched
 
 _THRESHOLD = Metric("neither", 1, 4, shows_interval=True)
 # A label is text, and --set reads 1 as a number.
@@ -69,9 +85,10 @@ class PairsProtocol(Protocol):
     }
     arrays: ClassVar[Mapping[str, Array]] = {
         "similarity": Array("float", rounded=True, per_item=True), "label": Array("int", shared=True),
-        "subset": Array("int", shared=True), **REPEATED,
+        "subset": Array("int", shared=True), **REPEATED, **{name: SHARED[name] for name in SENTENCES[:2]},
     }
     names: ClassVar[Mapping[str, Names]] = {"subsets": Names(shared=True)}
+    resampling: ClassVar[str] = "pairs that share a sentence count as dependent"
     title: ClassVar[str] = "Pairs"
     about: ClassVar[str] = (
         "Does the similarity tell pairs that match from those that do not? Thresholds are chosen on the pairs themselves."
@@ -104,7 +121,7 @@ class PairsProtocol(Protocol):
         order, subset = numbered(data.subsets)
         similarity = embed.similarity(data.first, data.second, self.settings["similarity"])
         arrays = {"similarity": similarity, "label": data.gold.astype(np.int64), "subset": subset}
-        return Observations(arrays, {"subsets": order})
+        return Observations(arrays | sentence_arrays(data.first, data.second), {"subsets": order})
 
     def contradiction(self, observations: Observations, record: Record) -> str:
         return other_subsets(observations, record)
@@ -125,6 +142,7 @@ class PairsProtocol(Protocol):
         except ScoreError as error:
             raise ScoreError(f"{task}{'' if subset is None else f', subset {subset}'}: {error}") from error
         draws, n = self._draws(observations, some, subset, data_id), distinct(_items(observations)[some])
+        stretch = {metric: one.stretch for metric, one in _influences(observations, some, subset).items()}
 
         def row(metric: str, value: float, ends: tuple[float, float] | None, scale: int) -> ScoreRow:
             low, high = (scale * ends[0], scale * ends[1]) if ends else (None, None)
@@ -133,11 +151,14 @@ class PairsProtocol(Protocol):
 
         rows = []
         for metric, attribute in _SCORES.items():
-            rows.append(row(metric, getattr(scores, attribute), interval(getattr(draws, attribute)), 100))
+            value = getattr(scores, attribute)
+            ends = interval(stretched(getattr(draws, attribute), value, stretch.get(metric, 1.0)))
+            rows.append(row(metric, value, ends and (max(0.0, ends[0]), min(1.0, ends[1])), 100))
         for name in CRITERIA:
             value = getattr(scores, f"{name}_threshold")
             shifts = draws.shifts.get(name)
-            ends = None if shifts is None else threshold_interval(value, shifts)
+            # The scale of an argmax that converges with the cube root of n goes with the noise's to the power of 2/3.
+            ends = None if shifts is None else threshold_interval(value, shifts * stretch.get(name, 1.0) ** (2 / 3))
             if ends and self.settings["similarity"] == "cosine":  # which has no value outside
                 ends = max(-1.0, ends[0]), min(1.0, ends[1])
             rows.append(row(f"{name}-threshold", value, ends, 1))
@@ -160,11 +181,32 @@ class PairsProtocol(Protocol):
         return matching_draws(similarity, label, blocks, distinct(item))
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Redraw pairs one by one, whatever their label."""
+        """Redraw pairs one by one, whatever their label; those that share a sentence are dependent by `influences`."""
         if not resamples:
             return {}
         drawn = self._draw(observations, slice(None), resamples, seed, data_id)
         return {(None, None, metric): 100 * getattr(drawn, attribute) for metric, attribute in _SCORES.items()}
+
+
+    def influences(self, observations: Observations) -> Influences:
+        influences = _influences(observations, slice(None), None)
+        return {(None, None, metric): replace(one, score=100 * one.score, values=100 * one.values)
+                for metric, one in influences.items()}
+
+
+def _influences(observations: Observations, some: Any, subset: str | None) -> dict[str, Influence]:
+    """Return those of the scores of these pairs, unit 1, computed once; {} where they are independent."""
+    key = ("influences", subset)
+    if key not in observations.memo:
+        graph, influences = sentence_graph(observations.arrays, some), {}
+        if graph is not None:
+            similarity, label = observations.arrays["similarity"][some], observations.arrays["label"][some]
+            scores = matching_scores(similarity, label)
+            influences = {metric: Influence(getattr(scores, metric), values, graph)
+                          for metric, values in matching_influences(similarity, label).items()}
+        observations.memo[key] = influences
+    computed: dict[str, Influence] = observations.memo[key]
+    return computed
 
 
 def _items(observations: Observations) -> NDArray[np.int64]:

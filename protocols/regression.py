@@ -12,10 +12,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.data.sets.sentences import known_sentences, pair_keys, shared_graph
 from stsbench.data.sets.sets import LabelledSet, PairSet, fed
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol, grouped
+from stsbench.evaluation.protocol import Drawn, Influences, Observations, Protocol, grouped
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import (
     CORRELATION,
@@ -32,8 +33,9 @@ from stsbench.evaluation.schema import (
     Whole,
     setting,
 )
-from stsbench.metrics.bootstrap import bootstrap_correlation, interval, resample_counts, wilson
+from stsbench.metrics.bootstrap import bootstrap_correlation, interval, resample_counts, share_interval
 from stsbench.metrics.correlation import correlation
+from stsbench.metrics.shared_sentences import INFLUENCE, Influence
 from stsbench.probes.regressor import RegressorSettings, check_features, fit_regressor, pair_features
 from stsbench.probes.schemes import given_splits
 
@@ -90,7 +92,7 @@ class RegressionProtocol(Protocol):
         "row": Array("int", "m", shared=True, indices=True), "gold": Array("number", "m", shared=True),
         "predicted": Array("number", "m", rounded=True, per_item=True), "sizes": Array("int", "3", shared=True),
         "dev_spearman": Array("float", "t", optional=True), "epochs": Array("int", "1", optional=True),
-        "dev_accuracy": Array("float", "r", optional=True),
+        "dev_accuracy": Array("float", "r", optional=True), "pair": Array("uint", "m", optional=True, shared=True),
     }
     title: ClassVar[str] = "Regression"
     about: ClassVar[str] = (
@@ -110,7 +112,8 @@ class RegressionProtocol(Protocol):
         return dict(TASKS)
 
     def observe(self, embed: Embed, data: PairSet | LabelledSet) -> Observations:
-        """Of m test pairs: row int64 (m,), positions in `data`; predicted and gold (m,), float64 scores or int64 classes.
+        """Of m test pairs: row int64 (m,), positions in `data`; pair uint64 (m,), equal for pairs of the same sentences;
+        predicted and gold (m,), float64 scores or int64 classes.
 
         sizes int64 (3,): train, dev, test. Relatedness: dev_spearman float64 (rounds,), unit 1, and epochs int64 (1,).
         Entailment: dev_accuracy float64 (regs,), percent with two decimals. Raises ScoreError as `fit_regressor` does.
@@ -120,7 +123,8 @@ class RegressionProtocol(Protocol):
         first, second = np.array(fed(data.first), dtype=object), np.array(fed(data.second), dtype=object)
         features = {name: pair_features(embed(first[at].tolist()), embed(second[at].tolist())) for name, at in rows.items()}
         sizes = np.array([len(rows[name]) for name in SPLITS], dtype=np.int64)
-        common = {"row": rows["test"], "gold": gold[rows["test"]], "sizes": sizes}
+        pair = pair_keys(first[rows["test"]].tolist(), second[rows["test"]].tolist())
+        common = {"row": rows["test"], "gold": gold[rows["test"]], "sizes": sizes, "pair": pair}
         if isinstance(data, PairSet):
             return Observations({**common, **self._relatedness(features, rows, data.gold)})
         return Observations({**common, **self._entailment(embed, features, rows, data.labels)})
@@ -168,8 +172,9 @@ class RegressionProtocol(Protocol):
         predicted, gold, resamples = arrays["predicted"], arrays["gold"], self.settings["resamples"]
         _, dev, n = arrays["sizes"].tolist()
         if "dev_accuracy" in arrays:
+            influence = self.influences(observations).get((None, None, "accuracy"))
+            low, high = share_interval(predicted == gold, np.arange(n), influence.stretch if influence else 1.0)
             hits = int((predicted == gold).sum())
-            low, high = wilson(hits, n)
             return [
                 self._row(task, "accuracy", 100 * hits / n, n, (100 * low, 100 * high)),
                 self._row(task, "dev accuracy", float(arrays["dev_accuracy"].max()), dev),
@@ -179,6 +184,9 @@ class RegressionProtocol(Protocol):
         except ScoreError as error:
             raise ScoreError(f"{task}: {error}") from error
         drawn = self.drawn(observations, data_id, resamples, self.settings["bootstrap_seed"])
+        influences = self.influences(observations) if drawn else {}
+        for key, influence in influences.items():
+            drawn = {**drawn, key: influence.stretched(drawn[key])}
         bounds = {metric: interval(draws) for (_, _, metric), draws in drawn.items() if metric != "mse"}
         values["mse"] = float(np.mean((predicted - gold) ** 2))
         values["dev spearman"] = 100 * float(arrays["dev_spearman"].max())
@@ -187,6 +195,23 @@ class RegressionProtocol(Protocol):
             self._row(task, metric, values[metric], sizes.get(metric, n), bounds.get(metric))
             for metric in self.settings["metrics"]
         ]
+
+    def influences(self, observations: Observations) -> Influences:
+        """Return those of the scores of the head as it was trained; {} of records of before, which do not hold the pairs."""
+        arrays = observations.arrays
+        if "pair" not in arrays:
+            return {}
+        graph = shared_graph(known_sentences(arrays["pair"]), np.zeros(len(arrays["pair"]), np.int64))
+        if not graph.dependent:
+            return {}
+        predicted, gold = arrays["predicted"], arrays["gold"]
+        if "dev_accuracy" in arrays:
+            parts = {"accuracy": _mean(100.0 * (predicted == gold))}
+        else:
+            of_r = {metric: influence(predicted, gold) for metric, influence in INFLUENCE.items()}
+            parts = {name: (100 * r, 100 * psi) for name, (r, psi) in of_r.items()} | {"mse": _mean((predicted - gold) ** 2)}
+        return {(None, None, metric): Influence(*part, graph) for metric, part in parts.items()
+                if metric in ("accuracy", *self.settings["metrics"])}
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
         """Test pairs are redrawn; of relatedness only the `metrics` that are reported."""
@@ -228,6 +253,12 @@ class RegressionProtocol(Protocol):
     def _row(self, task: str, metric: str, value: float, n: int, bounds: tuple[float, float] | None = None) -> ScoreRow:
         low, high = bounds or (None, None)
         return ScoreRow(protocol=self.label, task=task, metric=metric, value=value, low=low, high=high, n=n)
+
+
+def _mean(values: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    """Return the mean of (n,) values, and their influence on it."""
+    mean = float(values.mean())
+    return mean, values - mean
 
 
 def _counts(n: int, data_id: str, resamples: int, seed: int) -> NDArray[np.float64]:

@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 from stsbench.data.own.sets import SCORED, read_scored_pairs
 from stsbench.data.own.table import Form
 from stsbench.data.sets.catalog import LANGUAGES
-from stsbench.data.sets.sentences import Keys, has_numbers, known_sentences, pair_keys, text_keys
+from stsbench.data.sets.sentences import (
+    SENTENCES,
+    Keys,
+    has_numbers,
+    known_sentences,
+    pair_keys,
+    sentence_arrays,
+    shared_graph,
+)
 from stsbench.data.sets.sets import DataSet, PairSet, numbered
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
@@ -35,6 +43,7 @@ from stsbench.evaluation.schema import (
     CORRELATION,
     ITEM,
     REPEATED,
+    SHARED,
     AnyOf,
     Array,
     Metric,
@@ -74,7 +83,6 @@ TASKS = {
 AVERAGED = tuple(TASKS)[:7]
 YEARS = tuple(TASKS.values())[:5]  # the sets made of subsets
 FEW = 10  # pairs of a user's own, below which the output says so: the interval of a correlation of .5 reaches below 0
-SENTENCES = ("sentence1", "sentence2")  # arrays, where pairs that the package does not know share sentences
 LARGEST_COSINE = 1 + 1e-6  # float32 vectors, rounded
 
 
@@ -126,7 +134,7 @@ class StsProtocol(Protocol):
     arrays: ClassVar[Mapping[str, Array]] = {
         "similarity": Array("float", rounded=True, per_item=True), "gold": Array("float", shared=True),
         "subset": Array("int", shared=True), "pair": Array("uint", shared=True), **REPEATED,
-        **dict.fromkeys(SENTENCES, Array("uint", optional=True, shared=True)),
+        **{name: SHARED[name] for name in SENTENCES[:2]},
     }
     names: ClassVar[Mapping[str, Names]] = {"subsets": Names(shared=True)}
     resampling: ClassVar[str] = "pairs that share a sentence count as dependent"
@@ -170,8 +178,7 @@ class StsProtocol(Protocol):
         pair = pair_keys(data.first, data.second)
         arrays = {"similarity": similarity, "gold": data.gold, "subset": subset, "pair": pair}
         if self.user_path or not has_numbers(pair):
-            keys = [text_keys(side, exact=bool(self.user_path)) for side in (data.first, data.second)]
-            arrays |= dict(zip(SENTENCES, keys, strict=True)) if SharedSentences(*keys).dependent else {}
+            arrays |= sentence_arrays(data.first, data.second, exact=bool(self.user_path))
         sizes = {name: distinct(data.items[subset == i]) for i, name in enumerate(order)} if self.user_path else {}
         few = [f"{count} pairs" + (f" in {name}" if len(order) > 1 else "") for name, count in sizes.items() if count < FEW]
         more = f" and {len(few) - 5} subsets more" if len(few) > 5 else ""
@@ -271,8 +278,8 @@ class StsProtocol(Protocol):
         first, second = (np.concatenate(side) for side in zip(*map(self._sentences, tasks), strict=True))
         strata, ends = [_stratum_numbers(task) for task in tasks], np.cumsum([len(task.arrays["gold"]) for task in tasks])
         before = np.cumsum([0, *(int(stratum.max()) + 1 for stratum in strata)])
-        graph = _shared_graph(first.tobytes(), second.tobytes(), np.concatenate([
-            stratum + start for stratum, start in zip(strata, before.tolist(), strict=False)]).tobytes())
+        graph = shared_graph((first, second), np.concatenate([
+            stratum + start for stratum, start in zip(strata, before.tolist(), strict=False)]))
         if not graph.dependent:
             return {}
         of_tasks, rows = [self._influences(task) for task in tasks], np.split(np.arange(ends[-1]), ends[:-1])
@@ -307,7 +314,7 @@ class StsProtocol(Protocol):
 
     def _sentences(self, observations: Observations) -> tuple[Keys, Keys]:
         """Return the numbers of each pair's two sentences; a user's own pairs of before share none."""
-        first, second = (observations.arrays.get(name) for name in SENTENCES)
+        first, second = (observations.arrays.get(name) for name in SENTENCES[:2])
         if first is not None and second is not None:
             return first, second
         pair = _pairs(observations)
@@ -476,14 +483,7 @@ def _graph(
 ) -> SharedSentences:
     """Return the graph of all pairs, or of the `rows` of a subset, computed once for all encoders."""
     stratum = _stratum_numbers(observations) if rows is None else np.zeros(len(rows), dtype=np.int64)
-    first, second = sentences if rows is None else (side[rows] for side in sentences)
-    return _shared_graph(first.tobytes(), second.tobytes(), stratum.tobytes())
-
-
-@lru_cache(maxsize=64)
-def _shared_graph(first: bytes, second: bytes, stratum: bytes) -> SharedSentences:
-    one, other = (np.frombuffer(side, dtype=np.uint64) for side in (first, second))
-    return SharedSentences(one, other, np.frombuffer(stratum, dtype=np.int64))
+    return shared_graph(sentences if rows is None else [side[rows] for side in sentences], stratum)
 
 
 def _influence(

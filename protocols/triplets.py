@@ -14,12 +14,26 @@ from numpy.typing import NDArray
 
 from stsbench.data.own.sets import TRIPLETS, read_triplets
 from stsbench.data.own.table import Form
+from stsbench.data.sets.sentences import sentence_arrays, sentence_graph
 from stsbench.data.sets.sets import DataSet, TripletSet, numbered
 from stsbench.encoders.cache.embed import Embed
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol, item_numbers, other_subsets
+from stsbench.evaluation.protocol import Drawn, Influences, Observations, Protocol, item_numbers, other_subsets
 from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.schema import REPEATED, SHARE, Array, Metric, Names, Settings, SettingsModel, Text, Whole, setting
+from stsbench.evaluation.schema import (
+    REPEATED,
+    SHARE,
+    SHARED,
+    Array,
+    Metric,
+    Names,
+    Settings,
+    SettingsModel,
+    Text,
+    Whole,
+    setting,
+)
 from stsbench.metrics.bootstrap import block_rows, distinct, resample_blocks, share_interval
+from stsbench.metrics.shared_sentences import Influence, SharedSentences
 
 
 class TripletsSettings(Settings):
@@ -47,9 +61,10 @@ class TripletsProtocol(Protocol):
     metrics: ClassVar[Mapping[str, Metric]] = {"accuracy": SHARE}
     arrays: ClassVar[Mapping[str, Array]] = {
         "positive": Array("float", rounded=True, per_item=True), "negative": Array("float", rounded=True, per_item=True),
-        "subset": Array("int", shared=True), **REPEATED,
+        "subset": Array("int", shared=True), **REPEATED, **SHARED,
     }
     names: ClassVar[Mapping[str, Names]] = {"subsets": Names(shared=True)}
+    resampling: ClassVar[str] = "triplets that share a sentence count as dependent"
     title: ClassVar[str] = "Triplets"
     about: ClassVar[str] = "Is a text nearer to its positive than to its negative? Nothing is trained."
     lead: ClassVar[str] = "accuracy"
@@ -83,7 +98,7 @@ class TripletsProtocol(Protocol):
             "negative": embed.similarity(data.anchor, data.negative, measure),
             "subset": subset,
         }
-        return Observations(arrays, {"subsets": order})
+        return Observations(arrays | sentence_arrays(data.anchor, data.positive, data.negative), {"subsets": order})
 
     def contradiction(self, observations: Observations, record: Record) -> str:
         return other_subsets(observations, record)
@@ -97,15 +112,20 @@ class TripletsProtocol(Protocol):
         rows = []
         for name, some in parts.items():
             hits, item = right[some], every[some]
-            low, high = share_interval(hits, item)
+            influence = _influence(hits, sentence_graph(observations.arrays, some))
+            low, high = share_interval(hits, item, influence.stretch if influence else 1.0)
             rows.append(ScoreRow(
                 protocol=self.label, task=task, subset=name, metric="accuracy", value=100 * float(hits.mean()),
                 low=100 * low, high=100 * high, n=distinct(item),
             ))
         return rows
 
+    def influences(self, observations: Observations) -> Influences:
+        influence = _influence(_right(observations), sentence_graph(observations.arrays))
+        return {(None, None, "accuracy"): influence} if influence else {}
+
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Redraw triplets one by one."""
+        """Redraw triplets one by one; those that share a sentence are dependent by `influences`."""
         right = _right(observations).astype(np.float64)
         if not resamples:
             return {}
@@ -113,6 +133,12 @@ class TripletsProtocol(Protocol):
         blocks = resample_blocks(n, resamples, (seed, *data_id.encode()), block_rows(n), item)
         shares = [100 * (counts @ right) / counts.sum(axis=1) for counts in blocks]
         return {(None, None, "accuracy"): np.concatenate(shares)}
+
+
+def _influence(hits: NDArray[np.bool_], graph: SharedSentences | None) -> Influence | None:
+    """Return that of the share of hits, x 100; None where triplets are independent."""
+    share = float(hits.mean())
+    return None if graph is None else Influence(100 * share, 100 * (hits.astype(np.float64) - share), graph)
 
 
 def _right(observations: Observations) -> NDArray[np.bool_]:

@@ -20,6 +20,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from stsbench.config import validate
+from stsbench.data.sets.sentences import SENTENCES
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.registry import did_you_mean
 from stsbench.settings import Described as Described
@@ -157,6 +158,7 @@ def _check_shape(key: str, shape: tuple[int, ...], letters: str, lengths: dict[s
 # put beside what they observe where rows repeat.
 ITEM = "item"
 REPEATED = {ITEM: Array("int", optional=True, shared=True)}
+SHARED = dict.fromkeys(SENTENCES, Array("uint", optional=True, shared=True))
 CORRELATION = Metric(range=(-100.0, 100.0))
 SHARE = Metric(range=(0.0, 100.0))  # an accuracy, a recall: x 100
 DEV_CORRELATION, DEV_SHARE = replace(CORRELATION, development=True), replace(SHARE, development=True)

@@ -278,9 +278,14 @@ def wilson(hits: float, n: float) -> tuple[float, float]:
     return min(share, max(0.0, middle - spread)), max(share, min(1.0, middle + spread))
 
 
-def share_interval(hits: NDArray[np.bool_], item: Ints) -> tuple[float, float]:
-    """Return the 95 % score interval of the share of (n,) `hits`, n > 0, rows of equal numbers in `item` being one item."""
-    effective = effective_rows(item)
+def share_interval(hits: NDArray[np.bool_], item: Ints, stretch: float = 1.0) -> tuple[float, float]:
+    """Return the 95 % score interval of the share of (n,) `hits`, n > 0, rows of equal numbers in `item` being one item.
+
+    stretch: by how much dependent items make it wider, as so many fewer would; where it is infinite, all from 0 to 1.
+    """
+    if not math.isfinite(stretch):
+        return 0.0, 1.0
+    effective = effective_rows(item) / stretch**2
     return wilson(int(hits.sum()) * effective / len(hits), effective)
 
 

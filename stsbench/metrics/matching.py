@@ -104,6 +104,39 @@ def roc_auc(true: Floats, above: Floats) -> Floats:
         return np.asarray(area / (true[..., -1] * false[..., -1]))
 
 
+def matching_influences(similarity: Floats, label: Floats) -> dict[str, Floats]:
+    """Return (n,) influence values, of mean 0, of ap, auc, f1 and accuracy: n times what a pair's weight moves each by.
+
+    The best threshold is where its criterion is flat, so F1 and accuracy are taken at the one of these pairs. Arguments and
+    errors: as for `matching_scores`.
+    """
+    cuts = Cuts(similarity, label)
+    true, above = cuts.counts()
+    scores, n = matching_scores(similarity, label), len(cuts.order)
+    matching, share = cuts.matching.astype(np.float64), true[-1] / n
+    group = np.searchsorted(cuts.ends, np.arange(n))  # of equal similarities
+    # AUC: of a match how many of the others lie below it, of another pair how many matches lie above, ties half.
+    false = above - true
+    below = 1 - (false[:-1] + false[1:])[group] / (2 * false[-1])
+    over = (true[:-1] + true[1:])[group] / (2 * true[-1])
+    auc = np.where(matching > 0, (below - scores.auc) / share, (over - scores.auc) / (1 - share))
+    # AP: a pair's own precision, and what it adds to that of every match below it.
+    precision = true[1:] / above[1:]
+    weight = np.diff(true) / true[-1] / above[1:] * n  # of the matches of each group
+    from_here = np.cumsum(weight[::-1])[::-1], np.cumsum((weight * precision)[::-1])[::-1]
+    ap = matching * (precision[group] - scores.ap) / share + matching * from_here[0][group] - from_here[1][group]
+    values = {"ap": ap, "auc": auc}
+    for name in CRITERIA:
+        best = int(np.argmax(criterion(name, true, above)))
+        called = group < best
+        if name == "f1":
+            values[name] = (2 * matching * called - scores.f1 * (called + matching)) / ((above[best] + true[-1]) / n)
+        else:
+            values[name] = (matching == called) - scores.accuracy
+    back = np.argsort(cuts.order)
+    return {name: ordered[back] for name, ordered in values.items()}
+
+
 def criterion(name: Criterion, true: Floats, above: Floats) -> Floats:
     """Return (..., k + 1) the F1 of the matches, or the accuracy, at every cut."""
     matches, pairs = true[..., -1:], above[..., -1:]

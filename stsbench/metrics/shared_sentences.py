@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from math import inf
 from typing import Any, Protocol
 
@@ -87,26 +88,33 @@ class _Ranks:
 
 
 class SharedSentences:
-    """The graph of n scored pairs: sentences are vertices, pairs are edges, and all rows of one pair are one item.
+    """The graph of n pairs or triplets: texts are vertices, rows are edges, and all rows of the same texts are one item.
 
-    dependent: whether two items share a sentence; where none do, pairs are independent.
+    dependent: whether two items share a sentence; where none do, items are independent.
     """
 
-    def __init__(self, first: Ints, second: Ints, stratum: Ints | None = None) -> None:
-        """Take (n,) numbers, equal ones for equal texts, whichever side they stand on. stratum: int (n,), 0 to k - 1: how
-        many pairs each has is fixed, as in a bootstrap within strata."""
+    def __init__(self, *sides: Ints, stratum: Ints | None = None) -> None:
+        """Take (n,) numbers of each side, equal ones for equal texts, whichever side they stand on. stratum: int (n,), 0 to
+        k - 1: how many rows each has is fixed, as in a bootstrap within strata."""
         from scipy import sparse
 
-        self.n = n = len(first)
-        texts, number = np.unique(np.concatenate([first, second]), return_inverse=True)
-        low, high = np.minimum(number[:n], number[n:]), np.maximum(number[:n], number[n:])
-        two, rows = low != high, np.arange(n)
-        item = np.unique(low.astype(np.int64) * len(texts) + high, return_inverse=True)[1]
-        items = int(item.max(initial=-1)) + 1
-        vertex, at = np.concatenate([low, high[two]]), np.concatenate([rows, rows[two]])
-        self._incidence = sparse.csr_array((np.ones(len(at)), (vertex, at)), shape=(len(texts), n))
-        self._item = sparse.csr_array((np.ones(n), (item, rows)), shape=(items, n))
-        self._twice = sparse.csr_array((1.0 * two, (item, rows)), shape=(items, n))  # counted at both sentences
+        self.n = n = len(sides[0])
+        self._texts, rows = len(sides), np.arange(n)
+        number = np.sort(np.unique(np.concatenate(sides), return_inverse=True)[1].reshape(len(sides), n), axis=0)
+        fresh = np.concatenate([np.ones((1, n), bool), number[1:] != number[:-1]])  # a text twice in a row is one
+        vertex, at = number[fresh], np.tile(rows, (len(sides), 1))[fresh]
+        self._incidence = sparse.csr_array((np.ones(len(at)), (vertex, at)), shape=(int(number.max(initial=-1)) + 1, n))
+        item = _numbered(number)
+        self._item = sparse.csr_array((np.ones(n), (item, rows)), shape=(int(item.max(initial=-1)) + 1, n))
+        # Rows that share two texts are counted at both, so once too often; those that share three, once too few after that.
+        self._several: list[tuple[int, Any]] = []
+        for size in range(2, len(sides) + 1):
+            parts = [list(part) for part in combinations(range(len(sides)), size)]
+            group = _numbered(np.concatenate([number[part] for part in parts], axis=1))
+            there = np.concatenate([fresh[part].all(axis=0) for part in parts])
+            entries = (1.0 * there, (group, np.tile(rows, len(parts))))
+            shape = int(group.max(initial=-1)) + 1, n
+            self._several.append(((-1) ** (size - 1), sparse.csr_array(entries, shape=shape)))
         self._stratum = np.zeros(n, np.int64) if stratum is None else np.asarray(stratum)
         self._sizes = np.bincount(self._stratum)
         self._linked = self._quadratic(np.ones(n)) - self._squares_of_items(np.ones(n))
@@ -127,13 +135,13 @@ class SharedSentences:
         return self._squares_of_items(values) / self.n**2
 
     def share(self, values: Floats) -> float:
-        """Return which share of the variance of (n,) centred values is of the sentences: twice the correlation of rows that
-        share one sentence, within 0 and 1."""
+        """Return which share of the variance of (n,) centred values is of the sentences, within 0 and 1: the correlation of
+        rows that share one, times how many a row has."""
         square = float(np.mean(values**2))
         if not self.dependent or square == 0:
             return 0.0
         products = self._quadratic(values) - self._squares_of_items(values)
-        return float(np.clip(2 * products / (self._linked * square), 0, 1))
+        return float(np.clip(self._texts * products / (self._linked * square), 0, 1))
 
     def corrections(self, share: float, weight: Floats | None = None) -> tuple[float, float]:
         """Return what V is to be multiplied by, and its degrees of freedom, under the working model.
@@ -144,9 +152,8 @@ class SharedSentences:
         """
         from scipy import sparse
 
-        shared = self._incidence.T @ self._incidence
-        links = shared - self._twice.T @ self._twice
-        model = (1 - share) * (self._item.T @ self._item) + share / 2 * shared
+        links, shared = self._links(), self._incidence.T @ self._incidence
+        model = (1 - share) * (self._item.T @ self._item) + share / self._texts * shared
         if weight is not None:
             scale = sparse.diags_array(weight)
             model = scale @ model @ scale
@@ -179,7 +186,7 @@ class SharedSentences:
     def _drawn_multipliers(self, resamples: int, seed: int) -> NDArray[np.float32]:
         from scipy.sparse.csgraph import connected_components
 
-        links = (self._incidence.T @ self._incidence - self._twice.T @ self._twice).tocsr()
+        links = self._links().tocsr()
         links.eliminate_zeros()
         count, component = connected_components(links, directed=False)
         sizes = np.bincount(component, minlength=count)
@@ -230,12 +237,30 @@ class SharedSentences:
             self._corrections[key] = np.array([self.corrections(share, weight) for share in _SHARES.tolist()]).T
         return self._corrections[key]
 
+    def _links(self) -> Any:
+        """Return (n, n), sparse: 1 for two rows that share a sentence, of which there may be zeros stored."""
+        links = self._incidence.T @ self._incidence
+        for sign, groups in self._several:
+            links = links + sign * (groups.T @ groups)
+        return links
+
     def _quadratic(self, values: Floats) -> float:
         """Return the sum of values_i values_j over all ordered pairs of rows that share a sentence."""
-        return float(np.sum((self._incidence @ values) ** 2) - np.sum((self._twice @ values) ** 2))
+        total = np.sum((self._incidence @ values) ** 2)
+        for sign, groups in self._several:
+            total += sign * np.sum((groups @ values) ** 2)
+        return float(total)
 
     def _squares_of_items(self, values: Floats) -> float:
         return float(np.sum((self._item @ values) ** 2))
+
+
+def _numbered(columns: Ints) -> NDArray[np.int64]:
+    """Return int64 (n,), equal numbers for equal columns of (k, n)."""
+    numbers = np.zeros(columns.shape[1], np.int64)
+    for row in columns:
+        numbers = np.unique(numbers * (int(row.max(initial=0)) + 1) + row, return_inverse=True)[1].astype(np.int64)
+    return numbers
 
 
 class Dependence(Protocol):

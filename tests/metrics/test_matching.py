@@ -11,6 +11,7 @@ from stsbench.metrics.matching import (
     average_precision,
     criterion,
     matching_draws,
+    matching_influences,
     matching_scores,
     roc_auc,
     threshold_interval,
@@ -23,6 +24,25 @@ def pairs(n, seed, ties=False, share=0.4):
     label = np.r_[1, 0, rng.random(n - 2) < share].astype(np.int64)
     similarity = rng.normal(0.4, 0.2, n) + 0.2 * label
     return (similarity.round(1) if ties else similarity), label
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_influences_are_what_a_pairs_weight_moves_a_score_by(ties):
+    n, step = 40, 1e-5
+    similarity, label = pairs(n, 1, ties)
+    cuts = Cuts(similarity, label)
+    best = {name: int(np.argmax(criterion(name, *cuts.counts()))) for name in CRITERIA}
+
+    def scores(weights):
+        counts = cuts.counts(weights)
+        return {"ap": average_precision(*counts), "auc": roc_auc(*counts),
+                **{name: criterion(name, *counts)[best[name]] for name in CRITERIA}}
+
+    moved = [scores(1 + sign * step * np.eye(n)[i]) for i in range(n) for sign in (1, -1)]
+    for name, values in matching_influences(similarity, label).items():
+        naive = [n * (moved[2 * i][name] - moved[2 * i + 1][name]) / (2 * step) for i in range(n)]
+        np.testing.assert_allclose(values, naive, atol=1e-6)
+        assert abs(values.mean()) < 1e-12
 
 
 @pytest.mark.parametrize("ties", [False, True])

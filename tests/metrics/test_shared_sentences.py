@@ -51,31 +51,31 @@ def test_influence_is_the_derivative_by_a_pairs_weight(metric, seed):
     np.testing.assert_allclose(values, np.array(change) / 2e-4 * len(x), atol=1e-6)
 
 
-def matrices(first, second):
-    n = len(first)
-    sets = [{a, b} for a, b in zip(first.tolist(), second.tolist(), strict=True)]
-    shared = np.array([[len(one & other) for other in sets] for one in sets])
-    same = np.array([[sets[i] == sets[j] for j in range(n)] for i in range(n)])
+def matrices(*sides):
+    rows = [sorted(row) for row in zip(*(side.tolist() for side in sides), strict=True)]
+    shared = np.array([[len({*one} & {*other}) for other in rows] for one in rows])
+    same = np.array([[one == other for other in rows] for one in rows])
     return shared > 0, same, shared
 
 
 @settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 10**6), share=st.floats(0, 1), weigh=st.booleans())
-def test_variance_and_corrections_by_definition(seed, share, weigh):
+@given(seed=st.integers(0, 10**6), share=st.floats(0, 1), weigh=st.booleans(), triplets=st.booleans())
+def test_variance_and_corrections_by_definition(seed, share, weigh, triplets):
     first, second, stratum, x, y = pairs(seed)
+    sides = [first, second, *([np.random.default_rng(seed).permutation(second)] if triplets else [])]
     stratum = np.unique(stratum, return_inverse=True)[1]
-    graph, n = SharedSentences(first, second, stratum), len(first)
-    links, same, shared = matrices(first, second)
+    graph, n = SharedSentences(*sides, stratum=stratum), len(first)
+    links, same, shared = matrices(*sides)
     centring = np.eye(n) - (stratum[:, None] == stratum) / np.bincount(stratum)[stratum]
     psi = graph.centred(spearman_influence(x, y)[1])
     np.testing.assert_allclose(psi, centring @ spearman_influence(x, y)[1], atol=1e-12)
     assert graph.variance(psi) == pytest.approx(psi @ links @ psi / n**2, abs=1e-12)
     assert graph.item_variance(psi) == pytest.approx(psi @ same @ psi / n**2, abs=1e-12)
     once = links & ~same
-    expected = np.clip(2 * (psi @ once @ psi) / (once.sum() * np.mean(psi**2)), 0, 1) if once.any() else 0
+    expected = np.clip(len(sides) * (psi @ once @ psi) / (once.sum() * np.mean(psi**2)), 0, 1) if once.any() else 0
     assert graph.share(psi) == pytest.approx(expected, abs=1e-12)
     weight = np.random.default_rng(seed).uniform(0.5, 2, n) if weigh else None
-    model = (1 - share) * same + share / 2 * shared
+    model = (1 - share) * same + share / len(sides) * shared
     model = model * np.outer(weight, weight) if weigh else model
     a = centring @ links @ centring @ model
     assert graph.corrections(share, weight) == pytest.approx((model.sum() / np.trace(a), np.trace(a) ** 2 / np.trace(a @ a)))

@@ -10,11 +10,12 @@ import pytest
 from stsbench import compare, evaluate, score
 from stsbench.comparison.comparability import measured
 from stsbench.comparison.shared import draws
+from stsbench.data.sets.sentences import SENTENCES, _known, known_sentences
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.measure import averages_within
+from stsbench.evaluation.protocol import Observations, load_protocol
 from stsbench.evaluation.rescore import rescored
 from stsbench.evaluation.run_file import load_records
-from stsbench.protocols.sts import SENTENCES
 
 BOARD = Path(__file__).resolve().parents[2] / "leaderboard" / "measured"
 WORDS = [f"{a}{b}" for a in "abcdefghij" for b in "abcdefghij"]
@@ -39,7 +40,7 @@ def write(name, references, each):
 
 
 def run(model, name):
-    return evaluate(f"lexical:{model}", protocol=f"sts:{name}", output=Path(f"{model}-{name}"))
+    return evaluate(f"lexical:{model}", protocol=f"sts:{name}", output=f"{model}-{Path(name).stem}")
 
 
 def records(folder):
@@ -63,7 +64,7 @@ def test_pairs_of_own_that_share_sentences_have_wider_intervals_without_their_te
     write("shared.csv", 20, 10)
     result = run("tfidf", "shared.csv")
     item = records(result.folder)["shared.csv"]
-    assert item.observed().arrays.keys() >= set(SENTENCES)
+    assert item.observed().arrays.keys() >= set(SENTENCES[:2])
     before = item.protocol.scored_before(item.observed(), item.set_id, item.task)
     assert width(item.record.scores) > 1.3 * width(before)
     assert [row.value for row in before] == [row.value for row in item.record.scores]
@@ -121,3 +122,89 @@ def test_an_average_joins_the_sentences_of_its_tasks():
     [row] = averages_within([row], protocol, observed)
     low, high = np.quantile(drawn, [0.025, 0.975])
     assert row.high - row.low == pytest.approx(influence.stretch * (high - low))
+
+
+def grouped_rows(header, row, references=20, each=6):
+    """`each` rows of every reference, of which some references are easy and some hard for an encoder of words."""
+    rng = np.random.default_rng(3)
+    lines = [header]
+    for _ in range(references):
+        words, easy = rng.choice(WORDS, 6, replace=False), rng.random() < 0.6
+        lines += [",".join(row(rng, words, easy, number)) for number in range(each)]
+    return "\n".join(lines) + "\n"
+
+
+def labelled(rng, words, easy, number):
+    near = number % 2 if easy else 1 - number % 2
+    other = [*words[: 4 * near], *rng.choice(WORDS, 3)]
+    return " ".join(words), " ".join(other), str(number % 2)
+
+
+def triplet(rng, words, easy, number):
+    sides = [" ".join([*words[:4], *rng.choice(WORDS, 2)]), " ".join(rng.choice(WORDS, 6))]
+    return " ".join(words), *(sides if easy else sides[::-1])
+
+
+OWN_KINDS = {"pairs": ("sentence1,sentence2,label", labelled), "triplets": ("anchor,positive,negative", triplet)}
+
+
+@pytest.mark.parametrize("kind", OWN_KINDS)
+def test_labelled_pairs_and_triplets_that_share_texts_count_as_dependent(home, kind):
+    Path("own.csv").write_text(grouped_rows(*OWN_KINDS[kind]))
+    runs = [evaluate(f"lexical:{model}", protocol=f"{kind}:own.csv", output=model) for model in ("tfidf", "char-ngrams")]
+    (record,), (observed,) = runs[0].records, [run.observed() for run in records_of(runs[0])]
+    protocol = measured(*load_records(runs[0].folder)[0]).protocol
+    influences = protocol.influences(observed)
+    alone = protocol.score(Observations({name: array for name, array in observed.arrays.items() if name not in SENTENCES},
+                                        observed.names), record.data.id, "own.csv")
+    for row, plain in zip(record.scores, alone, strict=True):
+        key = (None, None, row.metric)
+        assert row.value == plain.value
+        if key in influences:
+            assert row.high - row.low >= plain.high - plain.low - 1e-9
+            assert influences[key].stretch == 1 or row.high - row.low > plain.high - plain.low
+            assert influences[key].score == pytest.approx(row.value) and abs(influences[key].values.mean()) < 1e-9
+    assert max(one.stretch for one in influences.values()) > 1.4
+    assert set(influences) == {(None, None, row.metric) for row in record.scores if not row.metric.endswith("threshold")}
+    made = compare(*runs).tables[0].rows[0].difference
+    bare = [Observations({name: array for name, array in run.observed().arrays.items() if name not in SENTENCES},
+                         run.observed().names) for result in runs for run in records_of(result)]
+    a, b = (protocol.draws(one, record.data.id, 1000, 0)[next(iter(influences))] for one in bare)
+    assert made.error is None or made.error > 0.9 * float(np.std(a - b))
+
+
+KEYS = _known()[0] << np.uint64(16)  # of all pairs of the catalog's sets
+
+
+def records_of(result):
+    return [measured(path, record) for path, record in load_records(result.folder)]
+
+
+def test_regression_knows_which_of_its_test_pairs_share_a_sentence():
+    first, _ = known_sentences(KEYS)
+    rows = np.flatnonzero(first == np.bincount(first.astype(int)).argmax())
+    rng, n = np.random.default_rng(0), len(rows)
+    assert n > 20
+    others = np.setdiff1d(np.arange(len(first)), rows)[:: len(first) // 200]
+    rows = np.concatenate([rows, others])
+    gold = rng.uniform(0, 5, len(rows))
+    hits = rng.integers(0, 3, len(rows))
+    common = np.where(np.arange(len(rows)) < n, rng.normal(), 0)
+    arrays = {"gold": gold, "predicted": gold + common + rng.normal(size=len(rows)), "row": rows,
+              "sizes": np.array([1, 1, len(rows)]), "dev_spearman": np.array([0.5]), "pair": KEYS[rows]}
+    protocol = load_protocol("regression")({})
+    influences = protocol.influences(Observations(arrays))
+    assert set(influences) == {(None, None, metric) for metric in ("pearson", "spearman", "mse")}
+    mse = influences[None, None, "mse"]
+    assert mse.score == pytest.approx(np.mean((arrays["predicted"] - gold) ** 2)) and mse.stretch >= 1
+    scored = {row.metric: row for row in protocol.score(Observations(arrays), "stsb/splits", "STS-B")}
+    before = {row.metric: row for row in protocol.score(
+        Observations({name: array for name, array in arrays.items() if name != "pair"}), "stsb/splits", "STS-B")}
+    for metric in ("pearson", "spearman"):
+        stretch = influences[None, None, metric].stretch
+        assert scored[metric].high - scored[metric].low == pytest.approx(
+            stretch * (before[metric].high - before[metric].low))
+    classes = {"gold": hits, "predicted": rng.integers(0, 3, len(rows)), "row": rows, "pair": KEYS[rows],
+               "sizes": np.array([1, 1, len(rows)]), "dev_accuracy": np.array([50.0])}
+    (accuracy,) = protocol.influences(Observations(classes)).values()
+    assert accuracy.score == pytest.approx(100 * np.mean(classes["gold"] == classes["predicted"]))

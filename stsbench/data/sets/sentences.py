@@ -8,16 +8,19 @@ SentEval's and the raw text have one numbering). `benchmarks/sentence_numbers.py
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.data.sets.scripts import letters
+from stsbench.metrics.shared_sentences import Ints, SharedSentences
 
 Keys = NDArray[np.uint64]
+SENTENCES = ("sentence1", "sentence2", "sentence3")  # arrays: the keys of each side's texts, where two items share one
 FILE = Path(__file__).with_name("sentence_numbers.npz")
 _DROPPED = np.uint64(16)  # bits of a key that the file leaves out: 48 are enough for its 23,000 pairs
 
@@ -75,3 +78,31 @@ def known_sentences(pairs: Keys) -> tuple[Keys, Keys]:
     at, known = _positions(pairs)
     first, second = _known()[1][:, at]
     return np.where(known, first, pairs), np.where(known, second, ~pairs)
+
+
+def sentence_arrays(*sides: Sequence[str], exact: bool = True) -> dict[str, Keys]:
+    """Return the keys of each item's texts, uint64 (n,) a side, by their arrays' names; {} where no two items share a text.
+
+    exact: whether texts of other case, spaces and punctuation are other texts.
+    """
+    keys = [text_keys(side, exact=exact) for side in sides]
+    return dict(zip(SENTENCES, keys, strict=False)) if SharedSentences(*keys).dependent else {}
+
+
+def sentence_graph(arrays: Mapping[str, NDArray[Any]], rows: Ints | slice = slice(None)) -> SharedSentences | None:
+    """Return the graph of these `rows` of the items by the keys among the `arrays` that are kept of them; None where they
+    are independent."""
+    sides = [arrays[name][rows] for name in SENTENCES if name in arrays]
+    graph = shared_graph(sides, np.zeros(len(sides[0]), np.int64)) if sides else None
+    return graph if graph is not None and graph.dependent else None
+
+
+def shared_graph(sides: Sequence[Keys], stratum: Ints) -> SharedSentences:
+    """Return the graph of n items, computed once for all encoders that met them. stratum: as for `SharedSentences`."""
+    return _cached_graph(tuple(side.tobytes() for side in sides), stratum.tobytes())
+
+
+@lru_cache(maxsize=64)
+def _cached_graph(sides: tuple[bytes, ...], stratum: bytes) -> SharedSentences:
+    keys = [np.frombuffer(side, dtype=np.uint64) for side in sides]
+    return SharedSentences(*keys, stratum=np.frombuffer(stratum, dtype=np.int64))
