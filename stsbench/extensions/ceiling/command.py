@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from stsbench.cli.output.messages import write_json
+from stsbench.cli.output.messages import echo, write_json
 
 
 @click.command("ceiling", short_help="Say how far annotators agree, and what a perfect model could score.")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", metavar="FILE|SET", type=click.Path(path_type=Path))
 @click.option("--labels", metavar="NAME,NAME", default="labels", show_default=True,
               help="A column for each annotator, or one whose cells hold a list.")
 @click.option("--item", metavar="NAME", help="Long form, a row a label: the column that names the item.")
@@ -25,11 +25,16 @@ def ceiling(
 ) -> None:
     """Say how far the annotators of FILE agree, and what a perfect model is expected to score against their mean.
 
-    FILE is a table of raw labels: one against the others, half against half, Krippendorff's alpha.
+    FILE is a table of raw labels: one against the others, half against half, Krippendorff's alpha. Of a SET whose authors
+    published raw labels the figures are known without them.
     """
     from stsbench.cli.output.report import print_document
-    from stsbench.extensions.ceiling.labels import measure_ceiling
+    from stsbench.extensions.ceiling.labels import known_ceilings, measure_ceiling
 
+    if (known := known_ceilings().get(str(file))) and not file.exists():
+        for part, (expected, low, high) in known.items():
+            echo(f"{part}: expected best of a perfect model: {expected:.1f} ({low:.1f} to {high:.1f})")
+        return
     made = measure_ceiling(file, labels.split(","), item=item, votes=votes.split(",") if votes else (), best=best,
                            worst=worst, seed=seed)
     if json_target:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 
 from stsbench.data.own.table import column_names, is_number, named_columns
@@ -15,6 +16,7 @@ from stsbench.errors import DataError
 from stsbench.evaluation.records import ScoreRow
 from stsbench.extensions.ceiling.agreement import Ceiling, Floats, ceiling_of_ratings, ceiling_of_votes
 
+FIGURES = Path(__file__).with_name("figures.yaml")
 LABELS = "labels"  # the usual column, whose cells hold several
 
 
@@ -46,20 +48,35 @@ def measure_ceiling(
         raise DataError(f"{path}: {error}") from error
 
 
-def remarks(protocol: str, path: Path, scores: Sequence[ScoreRow]) -> list[str]:
-    """Return a sentence where a file of scored pairs has a column of raw labels, and whether a score is above what they
-    allow; [] elsewhere."""
+def remarks(protocol: str, source: Path | str, scores: Sequence[ScoreRow]) -> list[str]:
+    """Return a sentence for a file of scored pairs with a column of raw labels, and for each part of a set whose ceiling is
+    known, and whether a score is above what the labels allow; [] elsewhere."""
+    if protocol != "sts":
+        return []
+    if isinstance(source, str):
+        parts = {part: [row for row in scores if row.subset == part] for part in known_ceilings().get(source, {})}
+        return [_remark(part, *known_ceilings()[source][part], rows) for part, rows in parts.items() if rows]
     try:
-        if protocol != "sts" or not path.is_file() or LABELS not in column_names(path):
+        if not source.is_file() or LABELS not in column_names(source):
             return []
-        ceiling = measure_ceiling(path)
+        ceiling = measure_ceiling(source)
     except DataError:
         return []
-    above = [row for row in scores if row.metric == "spearman" and row.subset is None and row.value > ceiling.high][:1]
+    return [_remark(source.name, ceiling.best, ceiling.low, ceiling.high, [row for row in scores if row.subset is None])]
+
+
+def known_ceilings() -> dict[str, dict[str, tuple[float, float, float]]]:
+    """Return set -> its part -> best, low, high: figures of `measure_ceiling` on raw labels that a set's authors published,
+    where the set itself holds their means alone."""
+    known: dict[str, dict[str, tuple[float, float, float]]] = yaml.safe_load(FIGURES.read_text("utf-8"))
+    return known
+
+
+def _remark(name: str, best: float, low: float, high: float, scores: Sequence[ScoreRow]) -> str:
+    above = [row for row in scores if row.metric == "spearman" and row.value > high][:1]
     doubt = "".join(f"; {row.value:.2f} is above it: were these labels trained on?" for row in above)
-    expected = f"{ceiling.best:.1f} ({ceiling.low:.1f} to {ceiling.high:.1f})"
-    return [f"{path.name}: a perfect model is expected to score {expected} against these labels, by how far their "
-            f"annotators agree{doubt}"]
+    return (f"{name}: a perfect model is expected to score {best:.1f} ({low:.1f} to {high:.1f}) against these labels, by "
+            f"how far their annotators agree{doubt}")
 
 
 def _wide(path: Path, names: Sequence[str]) -> Floats:

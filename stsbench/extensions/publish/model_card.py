@@ -132,6 +132,8 @@ def _section(group: Group) -> str:
     else:
         lines += [f"Data of {card_text(task)}: {card_text(on)}." for task, on in by_task.items()]
     lines += dict.fromkeys(f"{card_text(line)}." for record in group.records if (line := repeated_in_record(record)))
+    remarks = (line for record in group.records for line in record.provenance.get("remarks", ()))
+    lines += dict.fromkeys(f"{card_text(line)}." for line in remarks)
     rows = [row for record in group.records for row in record.scores] + group.summaries
     if bare := list(dict.fromkeys(row.metric for row in rows if declared_metric(row).scale == 1)):
         lines.append(f"Not x 100: {card_text(', '.join(bare))}.")
