@@ -171,7 +171,11 @@ class RetrievalProtocol(Protocol):
             gain = observations.arrays.get("gain", np.ones(len(rank)))
             values |= {f"ndcg@{k}": ndcg(rank, query, gain, k) for k in ks}
             values |= {f"precision@{k}": precision(rank, query, k) for k in ks} | {"map": average_precision(rank, query)}
-        return {**values, "mrr": reciprocal_rank(rank, query)}
+        values["mrr"] = reciprocal_rank(rank, query)
+        if not self.user_path:
+            return values
+        first = f"ndcg@{10 if 10 in ks else max(ks)}"  # recall@1 can be no more than 1 / 8 where eight texts are relevant
+        return {first: values.pop(first), **values}
 
 
 def _means(

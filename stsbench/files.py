@@ -15,7 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-from stsbench.errors import StsbenchError
+from stsbench.errors import StsbenchError, UsageError
+
+_OF_FILES = (".csv", ".html", ".json", ".jsonl", ".md", ".npy", ".npz", ".parquet", ".pt", ".tex", ".tsv", ".txt")
 
 
 @contextmanager
@@ -218,6 +220,12 @@ def stamp(path: Path) -> tuple[int, ...] | None:
     except OSError:
         return None
     return state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino, state.st_dev
+
+
+def refuse_file_name(folder: str | Path) -> None:
+    """Raise UsageError for --output with the suffix of a file, where a folder is written."""
+    if (suffix := Path(folder).suffix) in _OF_FILES:
+        raise UsageError(f"--output {folder}: a folder is written: name it without {suffix}")
 
 
 @cache

@@ -224,7 +224,10 @@ def check(options: Any) -> None:
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{flag_name(entry)} must be a finite number, not {value}")
         if choices and value is not None and value not in choices:
-            raise UsageError(f"{flag_name(entry)} {value} is unknown{did_you_mean(str(value), choices)}")
+            # Other programs have words of their own, such as fp16, which is dtype=float16 here.
+            _, equals, word = entry.metadata["renamed"].get(str(value), "").partition("=")
+            meant = f"; write {flag_name(entry)} {word}" if equals else ""
+            raise UsageError(f"{flag_name(entry)} {value} is unknown{meant or did_you_mean(str(value), choices)}")
 
     def flag(name: str, *values: Any) -> str:
         plain = flag_name(entries[name])

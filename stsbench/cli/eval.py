@@ -17,6 +17,7 @@ from stsbench.cli.studies import asked_study, run_study, studies
 from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.options import DataOptions, MeasureOptions, RecordOptions, split_names
+from stsbench.files import refuse_file_name
 
 _COMMON = ("model", "protocols", "tasks", "columns", "sample", "data_dir", "pooler", "prompt", "max_length", "truncate_dim",
            "similarity", "dtype", "device", "output", "form")
@@ -56,6 +57,8 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     if twice := [key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number])]:
         raise click.UsageError(f"--set {twice[0]} is given twice")
     asked = options.pop("output")
+    if asked is not None:
+        refuse_file_name(asked)
     output = asked or _default_output(options["model"])
     command = ["stsbench", *sys.argv[1:]]
     options["without_overlap"] = options["without_overlap"] or ()

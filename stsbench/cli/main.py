@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 import click
@@ -53,9 +54,12 @@ class _Lazy(click.Group):
         if args and args[0] not in _names() and not args[0].startswith("-") and not ctx.resilient_parsing:
             from stsbench.cli.slips import command_meant
 
-            for name in _names():
-                if args[0] in getattr(_command(name), "also", ()):
-                    ctx.fail(f"no such command '{args[0]}': {command_meant(name, _command(name), args[1:])}")
+            meant = [name for name in _names() if args[0] in getattr(_command(name), "also", ())]
+            if meant:  # of several the one that takes as many words
+                alone = sum(word[0] != "-" != before[0] for before, word in pairwise([".", *args[1:]]) if word)
+                takes = {name: [one for one in _command(name).params if isinstance(one, click.Argument)] for name in meant}
+                name = min(meant, key=lambda name: abs(alone - len(takes[name])))
+                ctx.fail(f"no such command '{args[0]}': {command_meant(name, _command(name), args[1:])}")
             ctx.fail(f"no such command '{args[0]}'{did_you_mean(args[0], _names())}")
         name = args[0] if args else ""
         ctx.default_map = {name: _defaults_below_torchrun(name, args[1:])}

@@ -97,7 +97,7 @@ def _option(entry: Field[Any], kind: Any, section: str) -> Callable[..., Any]:
     elif kind == bool | None:
         flag, more["default"] = f"{flag}/--no-{flag.removeprefix('--')}", None
     elif known["choices"]:
-        more["type"] = click.Choice(known["choices"])
+        more["type"] = _Choices(known["choices"])
     elif known["least"] is not None:
         more["type"] = (click.FloatRange if kind in (float, float | None) else click.IntRange)(min=known["least"])
     elif kind == int | None:
@@ -126,6 +126,16 @@ class Option(click.Option):
     renamed: Mapping[str, str] = {}  # such a flag -> what is written here
     section = "Options"  # the heading in a command's help
     rare = False  # listed by --help-all alone
+
+
+class _Choices(click.Choice[str]):
+    """Words, of which others are refused in the place of one that other programs have, as fp16, by naming it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        flag = getattr(param, "renamed", {}).get(f"--{value}", "")
+        if flag and value not in self.choices:
+            self.fail(f"'{value}' is written {flag.rpartition(' ')[2]} here.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def _as_flag(argument: str) -> str:

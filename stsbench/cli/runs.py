@@ -101,7 +101,7 @@ def nothing_in_common(a: str, b: str, protocol: str | None) -> str:
     return f"{a} and {b} have no measurement{f' of protocol {protocol}' if protocol else ''} in common: nothing to compare"
 
 
-@click.command()
+@click.command(cls=Command, also=("report",))
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
 @click.option("--format", "form", type=click.Choice(["table", "latex", "markdown", "csv"]), default="table",

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import click
 
 from stsbench.cli.options import Option
+from stsbench.errors import StsbenchError
 from stsbench.registry import did_you_mean
+
+_RUNS = ("a", "b", "run")  # arguments that are folders of runs
 
 
 def command_meant(name: str, command: click.Command, words: Sequence[str]) -> str:
@@ -66,12 +70,14 @@ def _takes_commas(command: click.Command, flag: str) -> bool:
 
 def _unknown_options(command: click.Command, first: str, words: Sequence[str]) -> list[str]:
     """Return what is meant by every option of the line that the command does not have, not by the first one alone."""
-    known = set(_parameters(command))
+    known = _parameters(command)
     written = [*([first] if first else []), *(word.partition("=")[0] for word in words if re.match("--|-[a-z]$", word))]
     meanings: dict[str, list[str]] = {}
     for word in dict.fromkeys(written):
         if word == first or word not in {*known, "--", "-h", "--help"}:
-            meanings.setdefault(_spelling(command, word, known), []).append(word)
+            value = next((after for before, after in pairwise(words) if before == word and not after.startswith("-")), None)
+            flags = {flag for flag, one in known.items() if value is None or not getattr(one, "is_flag", False)}
+            meanings.setdefault(_spelling(command, word, flags, value), []).append(word)
     return [f"there is no {', '.join(unknown)}{meaning}" for meaning, unknown in meanings.items()]
 
 
@@ -79,12 +85,18 @@ def _parameters(command: click.Command) -> dict[str, click.Parameter]:
     return {name: parameter for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
 
 
-def _spelling(command: click.Command, word: str, flags: set[str]) -> str:
-    """Return ": write ..." for an option that the command does not have."""
+def _spelling(command: click.Command, word: str, flags: set[str], value: str | None) -> str:
+    """Return ": write ..." for an option that the command does not have. flags: those that may be meant; value: what stands
+    behind it."""
     name = word.strip("-").replace("_", "-")
     plain = word.replace("_", "-")
     options = sorted((one for one in command.params if isinstance(one, Option)), key=lambda one: one.rare)
-    now = [option.renamed[plain] for option in options if plain in option.renamed]
+    meant = [option for option in options if plain in option.renamed]
+    now = [option.renamed[plain] for option in meant if option.rare == meant[0].rare]
+    if more := [option.renamed[f"--{value}"] for option in meant if f"--{value}" in option.renamed]:  # --precision fp16
+        return f": write {more[0]}"
+    if value is not None and plain == "--data" and now and Path(value).is_file() and (protocols := _protocols(value)):
+        return f": write {protocols}"
     # --batch_size where there is --batch-size; --output-dir where there is --output
     now = now or sorted((flag for flag in flags if f"--{name}-".startswith(f"{flag}-")), key=len)[-1:]
     if now:
@@ -92,6 +104,16 @@ def _spelling(command: click.Command, word: str, flags: set[str]) -> str:
     if len(name) == 1 and (fitting := [flag for flag in flags if flag.startswith(f"--{name}")]):
         return f"; did you mean {' or '.join(sorted(fitting)[:3])}?"
     return did_you_mean(f"--{name}", sorted(name for name in flags if name.startswith("--")), otherwise="; see --help")
+
+
+def _protocols(file: str) -> str:
+    """Return the options by which a user's file is measured, by its columns; "" where they tell nothing."""
+    from stsbench.evaluation.own_data import fitting_options
+
+    try:
+        return ", or ".join(fitting_options(Path(file)))
+    except StsbenchError:
+        return ""
 
 
 def _words_alone(command: click.Command, words: Sequence[str]) -> list[str]:
@@ -113,6 +135,9 @@ def _words_alone(command: click.Command, words: Sequence[str]) -> list[str]:
         before = ""
     commas = [f"name several with commas: {flag} {','.join(several)}" for flag, several in lists.items() if len(several) > 1]
     flags = [f"{flag} takes no value, and {word} stands behind it" for word, flag in alone if flag]
+    flags += [f"{word} is not a run folder: measure it first, stsbench eval --model {word} --output runs/{Path(word).name}"
+              for argument, (word, _) in zip(arguments, alone, strict=False)
+              if argument.name in _RUNS and not Path(word).exists() and not any(letter in word for letter in "*,:")]
     left = [word for word, flag in alone if not flag][len(arguments) :]
     if not flags and left and "--run" in parameters:
         return [f"name runs by their option: {' '.join(f'--run {run}' for run in left)}"]
@@ -122,7 +147,8 @@ def _words_alone(command: click.Command, words: Sequence[str]) -> list[str]:
     if files := [word for word in left if Path(word).exists()]:
         options = [name for name in ("--input", "--corpus", "--data") if name in parameters]
         if "--protocol" in parameters:
-            lines.append(f"name data by their kind: --protocol sts:{files[0]} (or pairs:, triplets:, transfer:, retrieval:)")
+            kinds = f"--protocol sts:{files[0]} (or pairs:, triplets:, transfer:, retrieval:)"
+            lines.append(f"name data by their kind: {_protocols(files[0]) or kinds}")
         elif options:
             lines.append(f"name the texts by their option: {options[0]} {files[0]}")
     return lines

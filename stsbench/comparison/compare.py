@@ -49,7 +49,8 @@ Sides = tuple[Sequence[Measured], Sequence[Measured]]  # A's runs and B's, of on
 Drawn = list[Floats]  # draws of A and of B
 
 
-@takes(renamed=dict.fromkeys(("n_boot", "n_bootstrap", "n_resamples"), "resamples"))
+@takes(renamed={**dict.fromkeys(("n_boot", "n_bootstrap", "n_resamples"), "resamples"),
+                **dict.fromkeys(("data", "sample"), "two results of evaluate(model, ...), or run folders, as a and b")})
 def compare(
     a: Any, b: Any, *, protocols: str | Sequence[str] | None = None, protocol: str | Sequence[str] | None = None,
     metric: str | None = None, resamples: int = RESAMPLES, seed: int = 0, by_seed: bool | None = None,

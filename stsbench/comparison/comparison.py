@@ -30,7 +30,7 @@ from stsbench.evaluation.provenance import (
     version_facts,
 )
 from stsbench.evaluation.records import Record
-from stsbench.evaluation.tables import SAMPLE, encoder_in_words, encoder_name, task_prompts
+from stsbench.evaluation.tables import SAMPLE, encoder_name, encoders_in_words, task_prompts
 from stsbench.registry import did_you_mean, match_name
 from stsbench.wording import counted
 
@@ -84,7 +84,7 @@ class Comparison(Tabular):
         return self.seeds == (1, 1) and same_encoder(*self.runs)
 
     def __repr__(self) -> str:
-        a, b = map(encoder_in_words, self.runs)
+        a, b = encoders_in_words(self.runs)
         return f"<Comparison of A ({a}) and B ({b}): {counted(len(self.tables), 'table')}; print it for the differences>"
 
     def document(self) -> Document:
@@ -156,13 +156,14 @@ class Comparison(Tabular):
     def sides(self, folders: bool = False) -> list[str]:
         """Return a line for each encoder, with the folders of its runs or without, and one where both are the same."""
         lines = []
-        for letter, paths, run, seeds in zip("AB", self.folders, self.runs, self.seeds, strict=True):
+        names = encoders_in_words(self.runs)
+        for letter, paths, run, name, seeds in zip("AB", self.folders, self.runs, names, self.seeds, strict=True):
             if folders:
                 several = f"mean of {counted(seeds, 'run')}: " if seeds > 1 else ""
                 where = run.provenance.get("source") or ", ".join(map(str, paths))  # of another tool: its file
-                lines.append(f"{letter}: {several}{where} ({encoder_in_words(run)})")
+                lines.append(f"{letter}: {several}{where} ({name})")
             else:
-                lines.append(f"{letter}: {encoder_in_words(run)}{f', {seeds} seeds' if seeds > 1 else ''}")
+                lines.append(f"{letter}: {name}{f', {seeds} seeds' if seeds > 1 else ''}")
         return [*lines, *([SAME] if self.same else [])]
 
     def heading(self, folders: bool = False) -> list[str]:

@@ -68,17 +68,17 @@ def over_tasks(table: ComparisonTable) -> str:
     if over is None or average is None or not (over.value or over.sd):
         return ""
     if over.low is None or over.high is None:
-        return f"Over tasks, too: no interval, for {over.why}."
+        return f"Over other tasks, too: no interval, for {over.why}."
     digits = metric.digits
-    line = f"Over tasks, too: A - B, 95 % interval {over.low:z.{digits}f} to {over.high:z.{digits}f}"
+    line = f"Over other tasks, too: A - B, 95 % interval {over.low:z.{digits}f} to {over.high:z.{digits}f}"
     if over.same_order is None:
         return f"{line}."
-    first, tasks = _order(average, metric)[0], counted(over.tasks, "such task")
+    first, tasks = _order(average, metric)[0], counted(over.tasks, "other task")
     how = "higher" if metric.better == "neither" else "ahead"
     caution = ""
     if metric.scale == 100 and overstated(over.value, over.same_order):
         caution = " Between encoders less than a point apart such shares were too high on MTEB's published scores."
-    return f"{line}; with {tasks} drawn anew {first} would be {how} {_of_100(over.same_order)}.{caution}"
+    return f"{line}; on {tasks} of the same kind {first} would be {how} {_of_100(over.same_order)}.{caution}"
 
 
 def _of_100(share: float) -> str:

@@ -80,7 +80,8 @@ class EncoderOptions(OptionGroup):
     )
     dtype: str = option(
         "float32", "", choices=DTYPES, changing=True, renamed={
-            "fp16": "dtype=float16", "half": "dtype=float16", "bf16": "dtype=bfloat16", "torch_dtype": "dtype",
+            "fp16": "dtype=float16", "half": "dtype=float16", "bf16": "dtype=bfloat16", "precision": "dtype",
+            "torch_dtype": "dtype",
         },
     )
     batch_tokens: int | None = option(

@@ -106,9 +106,17 @@ def _line(row: Mapping[str, Any], name: str, part: str) -> str:
 def offers(path: Path) -> StsbenchError:
     """Return the error for a file in the place of a protocol: which protocols its columns are for, as whole options."""
     try:
-        header = column_names(path)
+        header, words = column_names(path), fitting_options(path)
     except StsbenchError as error:
         return StsbenchError(f"{path} is no protocol, and data of your own are named by one, such as sts:{path}: {error}")
+    return StsbenchError(f"{path} is a file and no protocol: by its columns, {', '.join(map(repr, header))}, "
+                         + (f"write {', or '.join(words)}" if words else "it is for none"))
+
+
+def fitting_options(path: Path) -> list[str]:
+    """Return the options that measure a file by its columns, as "--protocol pairs:FILE (labelled pairs)". Raises
+    StsbenchError where it cannot be read."""
+    header = column_names(path)
     forms = {name: kind.form for name, kind in kinds().items() if kind.form}
     fitting = {name: form for name, form in forms.items() if form.names(header, str(path), strict=False)}
     fitting = {name: form for name, form in fitting.items() if form.value and form.value in header} or fitting
@@ -117,5 +125,4 @@ def offers(path: Path) -> StsbenchError:
         named = {name: form for name, form in forms.items() if form.value and form.value_column(header)} or forms
         words = [f"--protocol {name}:{path} --columns {columns} ({form.what})" for name, form in named.items()
                  if (columns := form.suggestion(header))]
-    return StsbenchError(f"{path} is a file and no protocol: by its columns, {', '.join(map(repr, header))}, "
-                         + (f"write {', or '.join(words)}" if words else "it is for none"))
+    return words

@@ -67,8 +67,9 @@ class Result(Scores, InFolder):
     """The scores of one encoder. `print` shows them, a notebook shows them as tables with their intervals."""
 
     meant: ClassVar = {**InFolder.meant, **dict.fromkeys(
-        ("accuracy", "average", "mean", "pearson", "score", "spearman"), "scores, or result[TASK]"
-    )}
+        ("accuracy", "ap", "auc", "average", "f1", "mean", "ndcg", "pearson", "recall", "score", "spearman"),
+        "scores, result[TASK], or to_pandas(), which has every score"
+    ), "threshold": "to_pandas(), which has f1-threshold and accuracy-threshold"}
     observed: list[Observations] = field(default_factory=list)  # beside each record, until `write`
 
     def __repr__(self) -> str:

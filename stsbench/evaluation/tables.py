@@ -6,6 +6,7 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
+from stsbench.config import flatten
 from stsbench.data.sets.sets import repeated_in_words
 from stsbench.display.table import Column, Document, Estimate, Table, csv_table
 from stsbench.encoders.prompt.prompt import described
@@ -21,6 +22,7 @@ from stsbench.wording import counted, without_paths
 
 ORIGIN = ("encoder", "pooler", "data", "view", "known", "settings")  # CSV columns behind those of a row
 SAMPLE = "sample data: not comparable with published numbers"
+_WEIGHTS = {"name", "weights", "tokenizer", "fitted_on"}  # of a spec: what a record names otherwise, or by a digest
 _LISTED = 8  # names that a sentence holds
 _HEADLINES = 3  # tasks without an average that the last line holds with their intervals
 AVERAGES = {"Avg": "of two-decimal scores, as papers print it", "Avg-full": "full precision"}
@@ -365,6 +367,20 @@ def encoder(result: Scores) -> str:
 def encoder_name(record: Record) -> str:
     """Return its name without folders of this machine; of the model that a training kept, the name of its run folder."""
     return without_paths(re.sub(r"[/\\]best[/\\]?$", "", str(record.encoder.spec["name"])))
+
+
+def encoders_in_words(records: Sequence[Record]) -> list[str]:
+    """Return `encoder_in_words` of each, and of those that would be called alike the settings in which they differ."""
+    names = list(map(encoder_in_words, records))
+    settings = [flatten({key: value for key, value in record.encoder.spec.items() if key not in _WEIGHTS})
+                for record in records]
+    described = []
+    for name, setting in zip(names, settings, strict=True):
+        others = [other for other, of_other in zip(settings, names, strict=True) if of_other == name]
+        differing = [key for key in setting if any(other.get(key) != setting[key] for other in others)]
+        words = {key: key.rpartition(".")[2].replace("_", " ") for key in differing if setting[key] is not None}
+        described.append(", ".join([name, *(f"{word} {setting[key]}" for key, word in words.items())]))
+    return described
 
 
 def encoder_in_words(record: Record) -> str:

@@ -12,6 +12,7 @@ from stsbench.display.table import Document, Table
 from stsbench.display.tabular import RowsInFolder
 from stsbench.errors import DataError, StsbenchError
 from stsbench.evaluation.result import Result
+from stsbench.options import takes
 from stsbench.parsing import read_json_object
 from stsbench.training.recipes.methods import short_name
 from stsbench.training.recipes.recipe import Recipe
@@ -194,6 +195,8 @@ def _cells(line: dict[str, Any]) -> dict[str, Any]:
     return {**cells, **{f"terms.{name}": value for name, value in line["terms"].items()}}
 
 
+@takes(renamed=dict.fromkeys(("device", "dtype", "max_length", "pooler", "prompt", "torch_dtype", "truncate_dim"),
+                             "load_encoder, which loads a model"))
 def load(run: str | Path) -> Result | Run:
     """Return what made a run, from its folder: the Result of `evaluate` or `stsbench eval`, the Run of `train` or `stsbench
     train`.

@@ -28,8 +28,8 @@ def test_the_line_is_the_paired_t_test_over_tasks(tmp_path, cli):
     made, = compare(a, b, resamples=40).tables
     low, high = stats.ttest_rel([row.a for row in made.rows], [row.b for row in made.rows]).confidence_interval()
     code, out, _ = cli("compare", a, b, "--resamples", 40)
-    assert code == 0 and f"\nOver tasks, too: A - B, 95 % interval {low:.2f} to {high:.2f}; with 7 such tasks " in out
-    assert re.search(r"drawn anew A would be ahead (more than )?\d+ times of 100\.\n", out)
+    assert code == 0 and f"\nOver other tasks, too: A - B, 95 % interval {low:.2f} to {high:.2f}; on 7 other tasks " in out
+    assert re.search(r"of the same kind A would be ahead (more than )?\d+ times of 100\.\n", out)
     read = json.loads(cli("compare", a, b, "--resamples", 40, "--json", "-")[1])["tables"][0]
     assert [read["over_tasks"][key] for key in ("tasks", "low", "high")] == pytest.approx([7, low, high])
     assert 0.5 < read["over_tasks"]["same_order"] <= 1 and read["small_parts"] is None
@@ -38,7 +38,7 @@ def test_the_line_is_the_paired_t_test_over_tasks(tmp_path, cli):
     assert replace(single, average=None).over_tasks is None and not over_tasks(replace(single, average=None))
 
 
-START, DRAWS = "Over tasks, too: A - B, 95 % interval ", "with 3 such tasks drawn anew"
+START, DRAWS = "Over other tasks, too: A - B, 95 % interval ", "on 3 other tasks of the same kind"
 
 
 @pytest.mark.parametrize(("gaps", "line"), [
@@ -48,7 +48,7 @@ START, DRAWS = "Over tasks, too: A - B, 95 % interval ", "with 3 such tasks draw
      "less than a point apart such shares were too high on MTEB's published scores."),
     ((5.0, 5.01, 5.02), f"{START}4.99 to 5.03; {DRAWS} A would be ahead more than 99 times of 100."),
     ((1.0, 0, -1), f"{START}-2.48 to 2.48."),
-    ((1.0, 2), "Over tasks, too: no interval, for 2 tasks cannot show how much tasks differ: 3 are needed."),
+    ((1.0, 2), "Over other tasks, too: no interval, for 2 tasks cannot show how much tasks differ: 3 are needed."),
     ((0.0, 0, 0), ""),
 ])
 def test_lines(table, gaps, line):

@@ -44,7 +44,7 @@ def test_the_numbers_of_the_paragraph_and_of_the_table_are_those_of_the_rows(run
     assert one(r"A is better than B on average by (\S+) points \(95 % interval (\S+) to (\S+)\)", text) == [
         round(average[key], 2) for key in ("difference", "low", "high")]
     over = comparison.tables[0].over_tasks
-    assert one(r"A - B, 95 % interval (\S+) to (\S+); with", text) == [round(over.low, 2), round(over.high, 2)]
+    assert one(r"A - B, 95 % interval (\S+) to (\S+); on", text) == [round(over.low, 2), round(over.high, 2)]
     least, most = (end(row["detectable"] for row in rows[:-1]) for end in (min, max))
     assert one(r"detectable difference is (\S+) points on average and (\S+) to (\S+) points on a single task", text) == [
         round(number, 2) for number in (average["detectable"], least, most)]

@@ -22,7 +22,7 @@ def written_once(write):
     def first(*options, **named):
         import torch
 
-        place = Path(tempfile.mkdtemp(prefix="tiny-model-"))
+        place = Path(tempfile.mkdtemp(prefix="tiny-model-", dir=os.environ.get("TMPDIR")))
         atexit.register(_remove, place, os.getpid())
         write(place / "model", *options, **named)
         return place / "model", torch.get_rng_state()

@@ -36,6 +36,7 @@ class Location:
 
 
 @takes()
+@takes(renamed={"split": "the split in the id, as in load_data('stsb/train')"})
 def load_data(
     set_id: str, *, data_dir: str | Path | None = None, text_version: str = "senteval", sample: bool = False,
     offline: bool = False, strict: bool = False,

@@ -115,7 +115,8 @@ class CallableEncoder(Encoder):
         """fingerprint: by default the attribute of that name of `fn`, or of the object whose method it is. roles: what reads
         queries, documents and texts behind a prompt, if not `fn`."""
         if not callable(fn):
-            hint = "give a model's name, an encoder, or a function from texts to vectors"
+            one = "one at a time, as " if isinstance(fn, list | tuple) else ""
+            hint = f"give {one}a model's name, an encoder, or a function from texts to vectors"
             raise EncoderError(f"{name or fn!r} is not callable: its type is {type(fn).__name__}; {hint}")
         owner = getattr(fn, "__self__", None)
         stated = (fingerprint, getattr(fn, "fingerprint", None), getattr(owner, "fingerprint", None))

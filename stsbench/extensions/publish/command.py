@@ -12,7 +12,7 @@ from stsbench.extensions.publish.export import TARGETS, exported
 
 
 @click.command(
-    cls=Command, also=("model-card",),
+    cls=Command, also=("card", "model-card"),
     short_help="Tools | Write a run in another tool's format (mteb, sentence-transformers).",
 )
 @click.argument("run", type=click.Path(path_type=Path))

@@ -40,7 +40,7 @@ from stsbench.evaluation.plan import changed_settings, split_names
 from stsbench.evaluation.protocol import Protocol, load_protocol
 from stsbench.evaluation.records import Cost, Record, ScoreRow
 from stsbench.evaluation.run_file import run_folders
-from stsbench.evaluation.tables import SAMPLE, encoder_in_words, repeated_in_record
+from stsbench.evaluation.tables import SAMPLE, encoders_in_words, repeated_in_record
 from stsbench.extensions.statistics.choice import (
     AXES,
     Axis,
@@ -133,8 +133,8 @@ def _refuse_twice(folders: Sequence[Sequence[Path]], encoders: Sequence[Sequence
 
 
 def _names(records: Sequence[Record], folders: Sequence[Sequence[Path]]) -> list[str]:
-    """Return what people call the encoders; of the same name also the width, or else the folder."""
-    names = [encoder_in_words(record) for record in records]
+    """Return what people call the encoders; of the same name also what they differ in, or else the folder."""
+    names = encoders_in_words(records)
     for more in ([f"{record.encoder.dimension} dimensions" for record in records], [str(side[0]) for side in folders]):
         counts = Counter(names)
         if len(counts) == len(names):

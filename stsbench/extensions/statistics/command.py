@@ -26,7 +26,7 @@ def _costs(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> l
     "Say how large a difference N pairs can show, or how many pairs a difference needs.",
 )
 @click.option("--pairs", metavar="N", cls=Option, renamed={"--n": "--pairs"},
-              type=click.IntRange(min=10), help="How large a difference can N pairs show?")
+              type=click.IntRange(min=10), help="How large a difference can N pairs show? With --difference: how often?")
 @click.option("--difference", metavar="D", cls=Option, renamed={"--effect": "--difference"},
               type=click.FloatRange(0, 200, min_open=True),
               help="How many pairs does a difference of D points need?")
@@ -42,14 +42,14 @@ def power_(
 ) -> None:
     """Say how many pairs must be labelled, before anybody labels them.
 
-    The difference between two encoders that N pairs detect in 80 % of experiments (5 % level), or the pairs that a
-    difference of D points needs. It depends on how close the two encoders are.
+    The difference between two encoders that N pairs detect in 80 % of experiments (5 % level), the pairs that a
+    difference of D points needs, or, of both, how often N pairs detect it. It depends on how close the two encoders are.
     """
     from stsbench.cli.output.report import print_result
     from stsbench.extensions.statistics.power import power
 
-    if (pairs is None) == (difference is None):
-        raise click.UsageError(f"name either --pairs N or --difference D{', not both' if pairs else ''}")
+    if pairs is None and difference is None:
+        raise click.UsageError("name --pairs N, --difference D, or both")
     if len(runs) > 2:
         raise click.UsageError("--run: name one run, or two")
     if (protocol is not None or resamples != RESAMPLES or seed) and not runs:

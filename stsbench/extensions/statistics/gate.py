@@ -13,7 +13,7 @@ from stsbench.comparison.shared import RESAMPLES
 from stsbench.display.table import Column, Document, Estimate, Table
 from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.tables import encoder_in_words
+from stsbench.evaluation.tables import encoders_in_words
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +69,7 @@ class Gate(Tabular):
             Column("run - baseline", [Estimate(gap.value, gap.low, gap.high) for gap in gaps], signed=True),
             Column("verdict", ["worse" if check.worse else check.row.verdict for check in self.checks]),
         ])
-        a, b = map(encoder_in_words, self.comparison.runs)
+        a, b = encoders_in_words(self.comparison.runs)
         return Document([table], [f"run: {a}", f"baseline: {b}"], [*self._cautions(), self._conclusion()])
 
     def to_arrow(self) -> pa.Table:

@@ -18,7 +18,7 @@ from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import split_names
 from stsbench.evaluation.run_file import run_folders
-from stsbench.metrics.power import ALL, METRICS, POWER, detectable_difference, field_noise, provenance
+from stsbench.metrics.power import ALL, METRICS, POWER, detectable_difference, difference_power, field_noise, provenance
 from stsbench.options import takes
 from stsbench.registry import did_you_mean
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _CAUTIOUS, _ROUGH = 150, 30  # pairs, below which the power is not what was promised: docs/findings/statistics.md
 _FEWEST = 10  # pairs: with fewer the test of a difference hardly exists
 _LARGEST = 200.0  # points: the whole range of a correlation
+_SMALLEST = 0.05  # points: millions of pairs, so that who writes less means the correlation's own unit
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class TaskPower:
 
 @dataclass(frozen=True)
 class Power(Tabular):
-    """The answer, task by task. One of pairs and difference is what was asked, the other is None.
+    """The answer, task by task: a difference for `pairs`, pairs for a `difference`, and the power for both, in per cent.
 
     basis: what the noise is taken from, in words; left_out: tasks of the runs without an answer, with the reason.
     """
@@ -84,10 +85,15 @@ class Power(Tabular):
     @property
     def title(self) -> str:
         """Return what the table answers."""
-        if self.pairs is not None:
+        if self.pairs is None:
+            return f"{self.metric}: the pairs that detect a difference of {self._points} in 80 % of experiments"
+        if self.difference is None:
             return f"{self.metric}: the difference, in points, that {self.pairs:,} pairs detect in 80 % of experiments"
-        points = "point" if self.difference == 1 else "points"
-        return f"{self.metric}: the pairs that detect a difference of {self.difference:g} {points} in 80 % of experiments"
+        return f"{self.metric}: in how many of 100 experiments {self.pairs:,} pairs detect a difference of {self._points}"
+
+    @property
+    def _points(self) -> str:
+        return f"{self.difference:g} {'point' if self.difference == 1 else 'points'}"
 
     def _columns(self) -> list[Column]:
         names = [self._task_name(task) for task in self.tasks]
@@ -97,7 +103,8 @@ class Power(Tabular):
             "median": [task.value for task in self.tasks], "unlike encoders": [task.high_answer for task in self.tasks],
         }
         if all(task.low is None for task in self.tasks):
-            answers = {"difference" if self.pairs is not None else "pairs": answers["median"]}
+            what = "pairs" if self.pairs is None else "difference" if self.difference is None else "detected"
+            answers = {what: answers["median"]}
         return [*columns, *(Column(name, list(map(self._answer_text, values))) for name, values in answers.items())]
 
     def _task_name(self, task: TaskPower) -> str:
@@ -107,7 +114,7 @@ class Power(Tabular):
     def _answer_text(self, answer: float | None) -> str:
         if answer is None:
             return ""
-        return f"{answer:,.0f}" if self.pairs is None else f"{answer:.1f}"
+        return f"{answer:.1f}" if self.difference is None else f"{answer:,.0f}"
 
     def sentences(self) -> list[str]:
         """Return what the figures rest on, and where they are rough."""
@@ -134,9 +141,11 @@ class Power(Tabular):
         tasks = [task for task in self.tasks if task.task == ALL] or self.tasks
         values = sorted(filter(None, (value for task in tasks for value in (task.low_answer, task.value, task.high_answer))))
         span = " to ".join(dict.fromkeys([self._answer_text(values[0]), self._answer_text(values[-1])]))
-        if self.pairs is not None:
+        if self.pairs is None:
+            return f"A difference of {self._points} needs {span} pairs."
+        if self.difference is None:
             return f"{self.pairs:,} pairs detect a difference of {span} points in 80 % of experiments."
-        return f"A difference of {self.difference:g} {'point' if self.difference == 1 else 'points'} needs {span} pairs."
+        return f"{self.pairs:,} pairs detect a difference of {self._points} in {span} of 100 experiments."
 
 
 @takes(renamed={"n": "pairs", "delta": "difference"})
@@ -144,15 +153,15 @@ def power(
     pairs: int | None = None, difference: float | None = None, *, runs: Any = None,
     protocol: str | Sequence[str] | None = None, metric: str = "spearman", resamples: int = RESAMPLES, seed: int = 0,
 ) -> Power:
-    """Return the difference between two encoders that `pairs` pairs can show, or the pairs that a `difference` (in points)
-    needs.
+    """Return the difference between two encoders that `pairs` pairs can show, the pairs that a `difference` (in points)
+    needs, or, of both, how often so many pairs detect it.
 
     Detectable is a true difference that is significant in 80 % of experiments, by a two-sided test at the 5 % level. What a
     paired difference is uncertain by is taken from runs: two, of which the paired standard error is known; one, which is
     taken to share as much noise with its rival as the leaderboard's rows do with each other; none: that of the leaderboard's
     rows, for each STS set. runs: run folders, or what `evaluate` returned; protocol: of the runs, as `compare` takes it;
-    metric: spearman or pearson; resamples, seed: of the bootstrap. Raises StsbenchError unless one of pairs and difference
-    is there, for runs of several seeds, and where the runs have no such score.
+    metric: spearman or pearson; resamples, seed: of the bootstrap. Raises StsbenchError without pairs and
+    difference, for runs of several seeds, and where the runs have no such score.
 
     >>> import stsbench
     >>> answer = stsbench.power(200)
@@ -161,12 +170,15 @@ def power(
     >>> stsbench.power(difference=1).tasks[-1].value
     13397
     """
-    if (pairs is None) == (difference is None):
-        raise StsbenchError("power: name either pairs (--pairs N) or a difference (--difference D)")
+    if pairs is None and difference is None:
+        raise StsbenchError("power: name pairs (--pairs N), a difference (--difference D), or both")
     if pairs is not None and not (isinstance(pairs, Integral) and pairs >= _FEWEST):
         raise StsbenchError(f"pairs={shorten(pairs)}: must be a whole number, {_FEWEST} or more: fewer show no difference")
     if difference is not None and not (isinstance(difference, Real) and 0 < difference <= _LARGEST):
         raise StsbenchError(f"difference={shorten(difference)}: must be above 0 and at most {_LARGEST:g} points")
+    if difference is not None and difference < _SMALLEST:
+        raise StsbenchError(f"a difference of {difference:g} is in points, of scores x 100, and hardly shown by any number "
+                            f"of pairs: for {difference:g} of a correlation write {100 * difference:g}")
     if not isinstance(resamples, Integral) or resamples < 2:
         raise StsbenchError(f"resamples={shorten(resamples)}: must be a whole number, 2 or more")
     if metric not in METRICS:
@@ -181,15 +193,15 @@ def power(
     elif sides:
         noise = _side_noise(sides[0], protocol, metric, resamples, seed, left_out)
         basis = ("From the run's noise. Its rival is taken to share as much of it as two of the leaderboard's rows do: "
-                 f"{_closeness(metric)}. How close the two encoders are decides: name both runs for their noise.")
+                 f"{_closeness(metric)}. Name both runs for the noise of these two encoders.")
     else:
         name = str(provenance()["protocol"])
         noise = [(name, one.name, one.n, one.unit_error.median, one.unit_error.low, one.unit_error.high)
                  for one in field_noise(metric).values()]
         rows = len(provenance()["rows"])
         basis = (f"From the paired noise of all {rows * (rows - 1) // 2} pairs of {rows} measured rows of the leaderboard, "
-                 "as of pairs that share no sentence: median and quartiles. How close the two encoders are decides: name "
-                 "two runs for theirs.")
+                 "for pairs that share no sentence: the median, and the quartiles of close and of unlike encoders. Name two "
+                 "runs for the noise of these two encoders.")
     tasks = tuple(_answered(one, pairs, difference) for one in noise)
     return Power(pairs, difference, metric, tasks, basis, left_out)
 
@@ -208,6 +220,8 @@ def _answered(noise: _Noise, pairs: int | None, difference: float | None) -> Tas
     def answer(unit_error: float | None) -> float | None:
         if unit_error is None:
             return None
+        if pairs is not None and difference is not None:
+            return 100 * difference_power(difference, scale_error(unit_error, 1, pairs))
         if pairs is not None:
             return detectable_difference(scale_error(unit_error, 1, pairs))
         return max(items_needed(difference or 0.0, unit_error, 1), _FEWEST)

@@ -16,6 +16,7 @@ from stsbench.cli.output.messages import echo, is_quiet, log, tell
 from stsbench.cli.output.progress import draw_progress
 from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
 from stsbench.extensions.stores.options import NearestOptions, StoreOptions
+from stsbench.files import refuse_file_name
 
 if TYPE_CHECKING:
     from stsbench.extensions.stores.build import Pace
@@ -105,8 +106,7 @@ def encode(model: str, source: str, column: str | None, output: Path, **options:
     from stsbench.extensions.stores.build import EncodeOptions, build_store, remarks
     from stsbench.wording import counted, sized
 
-    if output.suffix in (".npy", ".npz", ".csv", ".txt", ".json", ".jsonl", ".parquet", ".pt"):
-        raise click.UsageError(f"--output {output}: a folder is written: name it without {output.suffix}")
+    refuse_file_name(output)
     texts, how = Texts(source, column), EncodeOptions(model=model, output=output, column=column, **options)
     encoder = load_encoder(model, how)
     with how.runner(encoder, how) as runner:

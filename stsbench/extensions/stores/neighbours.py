@@ -166,6 +166,9 @@ def open_corpus(
     if path.exists() or corpus not in {item.id for item in entries()}:
         if how.data_dir or how.sample:
             raise UsageError(f"--data-dir and --sample need a data set as --corpus; {corpus} is not one")
+        if not path.exists() and " " in str(corpus):
+            raise UsageError(f"the corpus is a file, a data set or a list of texts, and {corpus!r} is none: a text that is "
+                             "searched for goes by queries=")
         return Corpus(path.name, "line", read_lines(path, how.column, log))
     if how.column is not None:
         raise UsageError(f"--column needs a file as --corpus; {corpus} is a data set")

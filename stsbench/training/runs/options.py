@@ -48,7 +48,7 @@ class RecipeOptions(OptionGroup):
     )
     dtype: str | None = option(
         None, "Precision of the training. Sets precision.", choices=("float32", "bf16", "fp16"),
-        renamed={"fp16": "dtype=fp16", "bf16": "dtype=bf16"},
+        renamed={"fp16": "dtype=fp16", "bf16": "dtype=bf16", "float16": "dtype=fp16", "bfloat16": "dtype=bf16"},
     )
 
 

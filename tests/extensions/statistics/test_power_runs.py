@@ -162,3 +162,13 @@ def test_pairs_that_a_difference_needs() -> None:
     assert detectable_difference(enough) <= 1.5 < detectable_difference(fewer)
     assert items_needed(-1.5, 2.0, 400) == needed
     assert items_needed(detectable_difference(2.0), 2.0, 400) == 400
+
+
+def test_of_pairs_and_a_difference_it_is_how_often_they_show_it():
+    """A difference that so many pairs detect in 80 % of experiments is found in 80 of 100."""
+    (detectable,) = [task.value for task in stsbench.power(500).tasks if task.task == ALL]
+    both = stsbench.power(500, round(detectable, 6))
+    (task,) = [task for task in both.tasks if task.task == ALL]
+    assert task.value == pytest.approx(80, abs=0.01)
+    low, high = sorted((task.low_answer, task.high_answer))
+    assert both.sentences()[-1].endswith(f" points in {low:,.0f} to {high:,.0f} of 100 experiments.")
