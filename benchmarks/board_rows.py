@@ -1,7 +1,7 @@
 """The leaderboard's rows of encoders that were not trained here: measured, and entered.
 
     python ../shared/tools/real_encoders.py MODELS       # what the models are made of
-    python benchmarks/board_rows.py MODELS --data-dir DATA [ENTRY ...]
+    STSBENCH_DATA=DATA python benchmarks/board_rows.py MODELS [ENTRY ...]
 
 board_rows.yaml lists them. Runs lie in MODELS/runs; one that is there is not measured again. The checkout must be clean:
 its commit is in the records.
@@ -55,13 +55,11 @@ def random_bert(folder: Path) -> None:
     AutoTokenizer.from_pretrained(find_minilm()).save_pretrained(folder)
 
 
-def measure(models: Path, data: str, name: str, row: dict[str, Any]) -> None:
+def measure(models: Path, name: str, row: dict[str, Any]) -> None:
+    """Measure below `models`, so that no record names a folder of this machine."""
     run = models / "runs" / name
     if not run.exists():
-        model = row["model"]
-        kind, colon, rest = model.partition(":")
-        path = f"{kind}:{models / rest}" if kind == "words" else model if colon or model == "minilm" else str(models / model)
-        command = [STSBENCH, "eval", "--model", path, "--protocol", PROTOCOLS, "--data-dir", data, "--output", str(run)]
+        command = [STSBENCH, "eval", "--model", row["model"], "--protocol", PROTOCOLS, "--output", f"runs/{name}"]
         subprocess.run([*command, *row.get("options", ())], check=True, cwd=models)
     about = {key: value for key, value in row.items() if key not in ("model", "options", "flag")}
     entry = [*(f"--{key}={value}" for key, value in about.items()), *(f"--flag={flag}" for flag in row.get("flag", ()))]
@@ -73,14 +71,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", type=Path)
     parser.add_argument("entries", nargs="*")
-    parser.add_argument("--data-dir", required=True)
     arguments = parser.parse_args()
     models, rows = arguments.models.resolve(), yaml.safe_load(ROWS.read_text("utf-8"))
     name_use(models)
     if not (models / "bert-random").exists():
         random_bert(models / "bert-random")
     for name in arguments.entries or rows:
-        measure(models, arguments.data_dir, name, rows[name])
+        measure(models, name, rows[name])
 
 
 if __name__ == "__main__":

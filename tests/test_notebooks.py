@@ -51,7 +51,6 @@ def shell(tmp_path, monkeypatch):
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("MPLBACKEND", "agg")
     monkeypatch.delenv("STSBENCH_DATA", raising=False)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.chdir(FOLDER)  # the first cell goes elsewhere
     for module in (provenance, api):  # as if the working copy were committed: a board refuses what changed code has measured
         monkeypatch.setattr(module, "git_revision", lambda: "0" * 40)
