@@ -34,7 +34,7 @@ class HasFolder(Protocol):
 
 Folder = str | Path
 Run = Folder | HasFolder
-Setting = Literal["unsup", "semi", "sup"]
+Setting = Literal["unsup", "semi", "sup", "unknown"]
 Flag = Literal["nli", "sts", "transductive", "dev-selected"]
 
 
@@ -127,8 +127,8 @@ def add(
 
     runs: run folders, or results of `evaluate`; several seeds of one method go into one entry. entry: its name, in small
     letters and dashes. board: its folder, ./leaderboard by default. A new entry needs method (what the row is called),
-    backbone (the network underneath) and setting (unsup, semi or sup: which labels trained it). flag: nli, sts (trained on
-    such labels), transductive (on test texts), dev-selected (on STS-B dev). best_of: it is the best of so many seeds.
+    backbone (the network underneath) and setting (unsup, semi, sup or unknown: which labels trained it). flag: nli, sts
+    (trained on such labels), transductive (on test texts), dev-selected (on STS-B dev). best_of: the best of so many seeds.
     recipe, paper, card, note: shown with the row. records: the folder to write the runs to, if not the board's.
 
     prompt_of: the runs are no row, but that entry's encoder read behind other prompts (the output folder of

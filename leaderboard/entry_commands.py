@@ -32,7 +32,7 @@ ENTRY = (
                  "them. Takes the folder of a study of prompts."),
     click.option("--method", help="What the row is called."),
     click.option("--backbone", help="The network underneath, such as BERT-base."),
-    click.option("--setting", type=click.Choice(["unsup", "semi", "sup"]), help="Which labels it was trained with."),
+    click.option("--setting", type=click.Choice(["unsup", "semi", "sup", "unknown"]), help="Which labels trained it."),
     click.option("--flag", multiple=True, type=click.Choice(["nli", "sts", "transductive", "dev-selected"]),
                  help="nli, sts: trained on such labels; transductive: on test texts; dev-selected: on STS-B dev."),
     click.option("--best-of", type=click.IntRange(2), help="It is the best of so many seeds: shown as such, never ranked."),

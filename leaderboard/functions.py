@@ -1,5 +1,6 @@
 """What editors and type checkers see of what extensions add to `stsbench.leaderboard`. Nothing imports it at run time."""
 
 from stsbench.leaderboard.imports.api import import_mteb as import_mteb
+from stsbench.leaderboard.own.models import measure_models as measure_models
 from stsbench.leaderboard.prompts.study import prompt_sensitivity as prompt_sensitivity
 from stsbench.leaderboard.reproduce.api import papers as papers

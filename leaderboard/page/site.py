@@ -35,6 +35,7 @@ CELL = ("value", "low", "high", "sd", "n")  # what a score's list holds, in this
 SETTINGS = {
     "unsup": "no labels", "semi": "labels of natural language inference, through a classifier",
     "sup": "labels used otherwise, by the backbone of a measured row, too; or what a paper calls supervised",
+    "unknown": "nobody says which labels, if any",
 }
 ROWS = 64  # rows of a file: with 1000 rows, the largest file has 62,000 pairs, some 90 kB gzipped
 Floats = NDArray[np.float64]

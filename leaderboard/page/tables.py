@@ -157,12 +157,14 @@ def lead_table(tab: Tab, most: int) -> Table:
 
 
 def comparable(tab: Tab) -> dict[str, list[Row]]:
-    """Return what a first view may set side by side: the ranked rows that saw neither STS labels nor sentences of the
-    tests, by what they were trained with."""
+    """Return what a first view may set side by side: the ranked rows that nobody says saw STS labels or sentences of
+    the tests, by what they were trained with."""
     fair = [row for row in tab.measured if row.rank and not set(UNLIKE) & set(row.flags)]
     groups = {"no labels": [row for row in fair if row.setting == "unsup" and "nli" not in row.flags]}
     groups["NLI labels"] = [row for row in fair if "nli" in row.flags]
-    groups["other labels"] = [row for row in fair if not any(row in rows for rows in groups.values())]
+    left = [row for row in fair if not any(row in rows for rows in groups.values())]
+    groups["other labels"] = [row for row in left if row.setting != "unknown"]
+    groups["labels unknown"] = [row for row in left if row.setting == "unknown"]
     return {name: rows for name, rows in groups.items() if rows}
 
 

@@ -43,7 +43,7 @@ class Entry(BaseModel):
 
     method: str = Field(min_length=1, max_length=80)
     backbone: str = Field(min_length=1, max_length=80)
-    setting: Literal["unsup", "semi", "sup"]
+    setting: Literal["unsup", "semi", "sup", "unknown"]
     flags: tuple[Literal["nli", "sts", "transductive", "dev-selected"], ...] = ()
     best_of: int | None = Field(default=None, ge=2, le=10**6)  # the best of so many seeds: shown as such, never ranked
     recipe: str = Field(default="", max_length=200)

@@ -30,7 +30,7 @@ export function answer(tab, rows, names, flags = {}, whole = false) {
 /** What is said of the first of some rows, among all ranked ones; `kind`: what these rows are. */
 function leader(tab, rows, all, kind, names, flags) {
   const [first, second] = rows;
-  const word = kind.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase());
+  const word = /unknown/i.test(kind) ? "" : `${kind.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase())} `;
   const score = (row) => fixed(row.scores[tab.lead].value, tab.digits);
   const cell = first.scores[tab.lead];
   const within = cell.low === null ? "" : ` (95 % interval ${span(cell.low, cell.high, tab.digits)})`;
@@ -38,7 +38,7 @@ function leader(tab, rows, all, kind, names, flags) {
   const flagged = labels.length ? ` Keep its flag${labels.length > 1 ? "s" : ""} in mind: ${listed(labels)}.` : "";
   if (!second)
     return {
-      head: `${names.get(first.id)} is the only ${word} row measured here.`,
+      head: `${names.get(first.id)} is the only ${word}row measured here.`,
       how: `${tab.lead} ${score(first)}${within}.`,
       sure: null,
       said: flagged.trim(),
@@ -48,7 +48,7 @@ function leader(tab, rows, all, kind, names, flags) {
   const lower = tab.columns.find((each) => each.name === tab.lead)?.lower_is_better;
   const size = fixed(gap, tab.digits);
   const how = `${tab.lead} ${score(first)}${within}, ${lower ? `${size} below` : `${size} points ahead of`} ${names.get(second.id)}.`;
-  const those = `the ${rows.length} ${word} rows measured here`;
+  const those = `the ${rows.length} ${word}rows measured here`;
   if (able.length === 1 && able[0] === first && first.comparable)
     return {
       head: `${names.get(first.id)} leads ${those}.`,

@@ -259,7 +259,7 @@ class Choice(Tabular):
         for name, axis in AXES.items():
             if any(costs := [one.costs[name] for one in self.candidates]):
                 cells = ["" if spent is None else axis.shown(spent.value) for spent in costs]
-                header = axis.unit if axis.unit.startswith(name) else f"{name}, {axis.unit}"
+                header = name if axis.unit == f"of {name}" else axis.unit if name in axis.unit else f"{name}, {axis.unit}"
                 columns.append(Column(header, cells, detail=0 if axis is self.by else 1))
         on_front = [("yes" if on else "no") if self._spent(i) is not None else "" for i, on in enumerate(self.front)]
         columns.append(Column("front", on_front))

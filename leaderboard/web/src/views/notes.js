@@ -27,7 +27,7 @@ export function above(tab, rows, { whole, byTier, flags, names }, compare) {
       ? h(
           "p",
           { class: "how" },
-          "Comparable: ranked rows that saw neither STS labels nor sentences of the tests. ",
+          "Comparable: ranked rows that nobody says saw STS labels or sentences of the tests. ",
           apart ? `${apart} more ${apart === 1 ? "is" : "are"} under “All measured”. ` : "",
           `Ranks are among all ${ranked.length} ranked rows.`,
         )

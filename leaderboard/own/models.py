@@ -1,0 +1,115 @@
+"""Measures several models on one set of a user's own, and makes the board and the choice of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stsbench.display.table import Document
+from stsbench.errors import StsbenchError, UsageError
+from stsbench.evaluation.api import evaluate
+from stsbench.evaluation.own_data import data_protocols, fitting_options
+from stsbench.evaluation.records import Record
+from stsbench.evaluation.rescore import score
+from stsbench.evaluation.result import Result
+from stsbench.evaluation.tables import encoder_in_words
+from stsbench.leaderboard import api as leaderboard
+from stsbench.registry import resolve
+from stsbench.wording import without_paths
+
+KINDS = {"transformers": "transformer", "sentence-transformers": "transformer"}
+
+
+@dataclass(frozen=True)
+class OwnBoard:
+    """page: the file to open; choice: what `stsbench.choose` says of the models, None of a single one; results: of each
+    model, in the order they were given."""
+
+    page: Path
+    choice: Any
+    results: tuple[Result, ...]
+
+    def document(self) -> Document:
+        """Return what `choose` prints."""
+        made: Document = self.choice.document() if self.choice is not None else self.results[0].document()
+        return made
+
+
+def measure_models(
+    models: Sequence[str], data: str | Path, *, output: str | Path = "board", title: str | None = None,
+    columns: str | Mapping[str, str] | None = None, cost: bool = True, offline: bool = False,
+    log: Callable[[str], None] | None = None,
+) -> OwnBoard:
+    """Measure models on data of your own, what they cost too, and write a board with a page that opens from its folder.
+
+    data: a file, whose columns say what it is for, a folder of queries and corpus, or either behind a protocol, as
+    "pairs:tickets.csv". output: the board's folder; a model whose run lies in it is not measured again. title: of its page,
+    the data's name by default. columns, offline: as for `evaluate`. cost: speed and memory, too, which takes some seconds a
+    model. log: gets a line before each. Raises StsbenchError, one line, for data that several protocols fit, or none, and
+    whatever `evaluate` refuses.
+
+    >>> from stsbench import leaderboard
+    >>> rows = ["sentence1,sentence2,label", "a cat,the cat,1", "a dog,rain,0", "rain,some rain,1", "snow,a car,0"]
+    >>> _ = open("mine.csv", "w").write("\\n".join(rows))
+    >>> made = leaderboard.measure_models(["lexical:tfidf", "lexical:token-set"], "mine.csv", cost=False)
+    >>> made.page.as_posix(), [round(result["mine.csv"], 1) for result in made.results]
+    ('board/site/index.html', [100.0, 100.0])
+    """
+    if not models:
+        raise UsageError("name one model or more")
+    if twice := sorted({model for model in models if list(models).count(model) > 1}):
+        raise UsageError(f"{twice[0]} is named twice")
+    protocol, folder, tell = named_data(str(data)), Path(output), log or (lambda line: None)
+    options = {name: value for name, value in (("columns", columns), ("cost", cost), ("offline", offline)) if value}
+    if not (folder / "board.yaml").is_file():
+        leaderboard.init(folder, title=title or Path(protocol.partition(":")[2]).name)
+    results = [_measured(model, protocol, folder, options, tell) for model in models]
+    leaderboard.build(folder)
+    choose = resolve("stsbench.functions", "choose")
+    choice = choose([result.folder for result in results]) if len(results) > 1 else None
+    return OwnBoard(folder / "site" / "index.html", choice, tuple(results))
+
+
+def named_data(data: str) -> str:
+    """Return the protocol that measures a user's data, as `--protocol` takes it. Raises StsbenchError where it is not
+    known."""
+    if data.partition(":")[0] in data_protocols():
+        return data
+    path = Path(data)
+    if path.is_dir():
+        return f"retrieval:{data}"
+    if not path.exists():
+        raise StsbenchError(f"--data {data}: no such file or folder")
+    fitting = fitting_options(path)
+    if len(fitting) != 1 or "--columns" in fitting[0]:
+        what = f"write one of {'; '.join(fitting)}" if fitting else "its columns are for no protocol"
+        raise StsbenchError(f"--data {data}: {what.replace('--protocol', '--data')}")
+    return fitting[0].split()[1]
+
+
+def _measured(
+    model: str, protocol: str, folder: Path, options: dict[str, Any], tell: Callable[[str], None]
+) -> Result:
+    """Return a model's run, measured where it is not in the board's folder, and entered into it."""
+    entry = re.sub(r"[^a-z0-9]+", "-", without_paths(model).lower()).strip("-")[:60] or "model"
+    run = folder / "runs" / entry
+    if run.exists():
+        tell(f"{model}: {run} is there already")
+        result = score(run)
+    else:
+        tell(f"{model}: measuring")
+        result = evaluate(model, protocol, output=run, **options)
+    if not result.records:
+        raise StsbenchError(f"{model}: {'; '.join(result.failed_lines())}")
+    if not (folder / "measured" / entry).exists():
+        about = _about(result.records[0])
+        leaderboard.add(run, entry, board=folder, **about)
+    return result
+
+
+def _about(record: Record) -> dict[str, Any]:
+    kind = str(record.encoder.spec.get("kind") or "")
+    return {"method": encoder_in_words(record)[:80], "backbone": KINDS.get(kind, kind) or "encoder", "setting": "unknown"}
