@@ -13,20 +13,32 @@ import re
 import subprocess
 import tempfile
 import urllib.error
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import yaml
 from pydantic import BaseModel, ValidationError
 
 from stsbench.data.fetch.download import download
 from stsbench.errors import DataError, StsbenchError
 from stsbench.files import atomic_write, create_whole, sha256_file
 from stsbench.leaderboard.mteb.results import FOLDER as AS_PUBLISHED
-from stsbench.leaderboard.mteb.results import SOURCE, TABLE, TASKS, Score, Source, is_ranked, source_yaml, table_bytes
+from stsbench.leaderboard.mteb.results import (
+    SOURCE,
+    TABLE,
+    TASKS,
+    TRAINING,
+    Score,
+    Source,
+    is_ranked,
+    kin_of_tasks,
+    source_yaml,
+    table_bytes,
+)
 from stsbench.leaderboard.records.admission import first_problem
 from stsbench.parsing import read_json, read_json_object
 
@@ -218,7 +230,7 @@ def _fetched(url: str, target: Path) -> bool:
 
 
 def import_table(board: Path, source: Path, commit: str | None = None, date: str | None = None) -> Import:
-    """Write as_published/mteb_sts.tsv.gz and source.yaml of a board; returns which changed.
+    """Write as_published/mteb_sts.tsv.gz, source.yaml and training.yaml of a board; returns which changed.
 
     source: the clone's folder, or a table with the columns of SCHEMA (.tsv or .tsv.gz). commit, date: of the repository, as
     git says them of a clone; a table needs both. Raises StsbenchError, one line, for whatever is not such a source.
@@ -237,12 +249,26 @@ def import_table(board: Path, source: Path, commit: str | None = None, date: str
     if not re.fullmatch(r"[0-9a-f]{40}", commit) or not re.fullmatch(r"\d{4}-\d\d-\d\d", date):
         raise StsbenchError(f"--commit {commit} --date {date}: 40 hexadecimal digits and YEAR-MONTH-DAY are needed")
     kept = Source(repository=REPOSITORY, commit=commit, date=date, licence=LICENCE, scores=len(scores))
-    made = {board / AS_PUBLISHED / TABLE: table_bytes(scores), board / AS_PUBLISHED / SOURCE: source_yaml(kept).encode()}
+    folder, training = board / AS_PUBLISHED, declared_training({score.model for score in scores})
+    made = {folder / TABLE: table_bytes(scores), folder / SOURCE: source_yaml(kept).encode(), folder / TRAINING: training}
     changed = [path for path, content in made.items() if not path.is_file() or path.read_bytes() != content]
     for path in changed:
         with atomic_write(path, "wb") as stream:
             stream.write(made[path])
     return Import(tuple(changed), tuple(path for path in made if path not in changed), ())
+
+
+def declared_training(models: Collection[str]) -> bytes:
+    """Return training.yaml: of each of these models that mteb's registry knows the training sets of, those that are kin of
+    the seven tasks."""
+    import mteb
+
+    known = {meta.name: meta.get_training_datasets() for meta in mteb.get_model_metas() if meta.name in models}
+    declared = {name: kin_of_tasks(sets) for name, sets in sorted(known.items()) if sets is not None}
+    about = (f"# What mteb {mteb.__version__} knows of the models' training sets: those that hold pairs of the seven tasks, "
+             "in any split.\n# Of a model that is not here nothing is known. Written by `stsbench leaderboard import mteb "
+             "--all-models`.\n")
+    return (about + yaml.safe_dump(declared, default_flow_style=None, width=120, allow_unicode=True)).encode()
 
 
 def _of_table(path: Path) -> Iterator[Score]:

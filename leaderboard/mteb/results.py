@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +20,8 @@ from stsbench.leaderboard.records.admission import first_problem
 from stsbench.parsing import MOST_YAML, read_text
 
 FOLDER = "as_published"  # below a board's folder
-TABLE, SOURCE, SAME = "mteb_sts.tsv.gz", "source.yaml", "measured_here.yaml"
+TABLE, SOURCE, SAME, TRAINING = "mteb_sts.tsv.gz", "source.yaml", "measured_here.yaml", "training.yaml"
+_KIN = re.compile(r"STS1[2-6]|STSB|STS-B|SICK")  # how sets begin that hold pairs of the seven tasks, in any split
 ITEMS = {  # the seven tasks -> their pairs in MTEB; SICK-R is all pairs, not the 4,927 of SentEval's test
     "STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186, "STSBenchmark": 1379, "SICK-R": 9927,
 }
@@ -67,11 +69,16 @@ class Source(BaseModel):
 
 @dataclass(frozen=True)
 class Published:
-    """All scores with their source. measured_here: the board's entry -> the model that it measures as its authors use it."""
+    """All scores with their source. measured_here: the board's entry -> the model that it measures as its authors use it.
+
+    training: model -> those of the sets that it was trained on, by what mteb's registry knows of its makers, which are kin
+    of the seven tasks; a model of which nothing is known is not in it.
+    """
 
     scores: tuple[Score, ...]
     source: Source
     measured_here: dict[str, str]
+    training: dict[str, list[str]] = field(default_factory=dict)
 
 
 def is_ranked(task: str, subset: str, split: str) -> bool:
@@ -98,7 +105,20 @@ def load_published(board: Path) -> Published | None:
     models = {score.model for score in scores}
     if not isinstance(linked, dict) or not set(linked.values()) <= models:
         raise StsbenchError(f"{same}: must name for entries of the board a model of {TABLE}")
-    return Published(scores, source, linked)
+    declared = folder / TRAINING
+    training = parse_yaml(read_text(declared, MOST_YAML), str(declared)) if declared.is_file() else {}
+    if not isinstance(training, dict) or not all(isinstance(sets, list) for sets in training.values()):
+        raise StsbenchError(f"{declared}: must name for a model the sets that it was trained on")
+    return Published(scores, source, linked, training)
+
+
+def kin_of_tasks(sets: Iterable[str]) -> list[str]:
+    """Return those of mteb's sets that hold pairs of the seven tasks, sorted.
+
+    >>> kin_of_tasks(["STSBenchmark", "NQ", "STS12", "STS22"])
+    ['STS12', 'STSBenchmark']
+    """
+    return sorted(name for name in sets if _KIN.match(name))
 
 
 def read_table(path: Path) -> list[Score]:

@@ -122,14 +122,22 @@ class AsPublished:
     source: Source
     measured_here: tuple[MeasuredHere, ...]
     languages: tuple[Language, ...]
+    training: Mapping[str, Sequence[str]]  # as `Published` has it
+    declared: tuple[Standing | None, ...]  # of the rows among those alone whose makers name training sets, and no kin
 
     @property
     def ranked(self) -> int:
         return sum(standing is not None for standing in self.standings)
 
-    def tier(self, number: int) -> list[PublishedRow]:
-        """Return the rows of a tier, best first."""
-        return [row for row, at in zip(self.rows, self.standings, strict=True) if at and at.tier == number]
+    def tier(self, number: int, declared: bool = False) -> list[PublishedRow]:
+        """Return the rows of a tier, best first. declared: among those that declare no kin of the tasks."""
+        standings = self.declared if declared else self.standings
+        return [row for row, at in zip(self.rows, standings, strict=True) if at and at.tier == number]
+
+    def trained(self, model: str) -> str:
+        """Return whether it was trained on kin of the tasks, by its makers: "yes", "no" or "unknown"."""
+        sets = self.training.get(model)
+        return "unknown" if sets is None else "yes" if sets else "no"
 
 
 def as_published(
@@ -148,8 +156,11 @@ def as_published(
         check = checked(measured, draws, shared)
     some, separated = standings(scores[able], shared)
     by_row = dict(zip(able.tolist(), some, strict=True))
+    free = [i for i in able.tolist() if published.training.get(rows[i].model) == []]
+    alone = dict(zip(free, standings(scores[free], shared)[0] if free else [], strict=True))
     return AsPublished(rows, tuple(by_row.get(i) for i in range(len(rows))), tuple(separated), shared, check,
-                       published.source, tuple(measured_here), languages(published.scores))
+                       published.source, tuple(measured_here), languages(published.scores), published.training,
+                       tuple(alone.get(i) for i in range(len(rows))))
 
 
 def score_matrix(rows: Sequence[PublishedRow]) -> Floats:

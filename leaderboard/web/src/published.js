@@ -18,8 +18,15 @@ export function publishedAnswer(data) {
     first.length === 1
       ? `With 95 % confidence no other would lead on another draw of such tasks.`
       : `With 95 % confidence the best on such tasks is among these ${first.length}. In a test of two alone, ${first.filter((row) => !row.differs).length - 1} of the other ${first.length - 1} cannot be told from the first.`;
-  const doubt = `Doubts: nobody here checked these scores; ${count("card")} rows are copied from model cards, ${count("mixed")} mix folders, ${count("disagrees")} have two scores for one test set; what a model was trained on is not known.`;
+  const doubt = `Doubts: nobody here checked these scores; ${count("card")} rows are copied from model cards, ${count("mixed")} mix folders, ${count("disagrees")} have two scores for one test set; ${data.rows.filter((row) => row.trained === "yes").length} were trained on sets that hold pairs of these tasks, and of ${data.rows.filter((row) => row.trained === "unknown").length} nobody says on what.`;
   return { head, how, doubt };
+}
+
+/** The same data with the rows alone whose makers name their training sets, none of which holds pairs of the tasks, ranked
+ * among these. */
+export function declaredAlone(data) {
+  const rows = data.rows.filter((row) => row.declared).map((row) => ({ ...row, ...row.declared }));
+  return { ...data, rows, ranked: data.declared };
 }
 
 /** {head, how} of one language of a task; the same for all rows, whatever is searched. */
@@ -59,6 +66,8 @@ export function publishedFacts(data, row) {
       `${place} of ${data.ranked}, tier ${row.tier}. Over another draw of such tasks ${interval(first, last)} (95 %, for this row by itself), for all rows at once ${interval(...row.jointly)}. Over other sentences of these seven tasks ${interval(...row.on_items)}, even if two models’ errors were independent (a cautious bound).`,
     ]);
   } else facts.push(["rank", `not ranked: ${row.unranked}`]);
+  const sets = { yes: `on ${listed(row.kin ?? [])}`, no: "on none of the tasks’ kin", unknown: "nobody says on what" };
+  if (row.trained) facts.push(["trained", `${sets[row.trained]}, by what mteb’s registry knows of its makers`]);
   for (const [key, what] of row.doubts ?? []) facts.push([data.flags[key].label, `${data.flags[key].about}: ${what}`]);
   facts.push([row.folders.length > 1 ? "folders" : "folder", listed(row.folders)]);
   facts.push(["mteb", row.versions?.length ? `version ${listed(row.versions)}, as the files say` : "no version named"]);

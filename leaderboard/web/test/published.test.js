@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { languageAnswer, languageRows, matching, published, publishedAnswer, publishedFacts } from "../src/published.js";
+import { declaredAlone, languageAnswer, languageRows, matching, published, publishedAnswer, publishedFacts } from "../src/published.js";
 
 const row = (model, tier, more = {}) => ({
   model,
@@ -41,6 +41,21 @@ test("the first tier is named, with how many tie, what that means and the doubts
   const alone = publishedAnswer({ ...DATA, rows: [row("a/one", 1), row("c/three", 2)] });
   assert.equal(alone.head, "a/one is the best of 4 models.");
   assert.doesNotMatch(alone.how, /among/);
+});
+
+test("models that were not trained on kin of the tasks are ranked among themselves", () => {
+  const declared = { rank: [1, 1, 1], tier: 1, differs: false, jointly: [1, 1], on_items: [1, 1] };
+  const rows = [
+    row("a/one", 1, { trained: "yes", kin: ["STS12"] }),
+    row("b/Two", 1, { trained: "unknown" }),
+    row("c/three", 2, { trained: "no", declared }),
+  ];
+  const alone = declaredAlone({ ...DATA, rows, declared: 1 });
+  assert.equal(publishedAnswer(alone).head, "c/three is the best of 1 models.");
+  assert.match(publishedAnswer({ ...DATA, rows }).doubt, /1 were trained on sets that hold pairs of these tasks, and of 1 nobody/);
+  const told = (one) => Object.fromEntries(publishedFacts(DATA, one)).trained;
+  assert.match(told(rows[0]), /^on STS12, by what/);
+  assert.match(told(rows[2]), /^on none of the tasks’ kin/);
 });
 
 test("a search takes all words, in any case and order", () => {

@@ -153,3 +153,17 @@ def test_the_findings_say_what_the_board_holds(published: AsPublished) -> None:
     assert "202 of 205 pairs of neighbours cannot be separated at 5 %" in page and "176 of 180" in page
     assert f"{MODEL} 78.94 as published, 78.50 measured here (`{ENTRY}`)" in page and "| mixed folders | 19 |" in page
     assert (BOARD.parent / "docs/findings/mteb-as-published.md").read_text("utf-8").startswith(page[:200])
+
+
+def test_who_was_trained_on_kin_of_the_tasks_is_said_and_others_are_ranked_alone(published: AsPublished) -> None:
+    """Unknown is neither: it is not among those that are ranked alone, and no row is called so for want of a record."""
+    trained = [published.trained(row.model) for row in published.rows]
+    assert {word: trained.count(word) for word in ("yes", "no", "unknown")} == {"yes": 31, "no": 135, "unknown": 41}
+    assert trained[:20].count("yes") == 7 and published.training["jinaai/jina-embeddings-v3"] == ["STS12"]
+    for word, standing in zip(trained, published.declared, strict=True):
+        assert (standing is not None) <= (word == "no")
+    alone = [row.mean for row, standing in zip(published.rows, published.declared, strict=True) if standing]
+    places = [standing.position for standing in published.declared if standing]
+    assert places == [1 + sum(other > mean for other in alone) for mean in alone]
+    page = published_page(published)
+    assert "31 models were trained on sets that hold pairs of these tasks" in page and "of 41 nothing is known" in page

@@ -2,10 +2,11 @@
 
 import { fixed, h, link } from "../dom.js";
 import { load } from "../load.js";
-import { bothWays, languageAnswer, languageRows, matching, published as tested, publishedAnswer, publishedFacts } from "../published.js";
+import { bothWays, declaredAlone, languageAnswer, languageRows, matching, published as tested, publishedAnswer, publishedFacts } from "../published.js";
 import { interval } from "../rows.js";
 
 const SHOWN = 30;
+const DECLARED = "declared"; // in the place of a language: models that name their training sets, and none of the tasks' kin
 
 /** The line that answers a visitor of the first page. */
 export function which({ id, title, ranked, first }) {
@@ -30,6 +31,7 @@ export class AsPublished {
       "select",
       { "aria-label": "Tasks", onchange: () => this.change({ x: this.pick.value, open: "" }) },
       h("option", { value: "" }, "Mean of seven tasks"),
+      h("option", { value: DECLARED }, "Mean of seven, not trained on their kin"),
       tasks.map((task) =>
         h(
           "optgroup",
@@ -70,15 +72,17 @@ export class AsPublished {
       known ? file(this.index.as_published.by_language) : null,
     ]);
     if (this.state !== state) return null;
-    this.pick.value = known ? state.x : "";
+    const declared = state.x === DECLARED;
+    this.pick.value = known || declared ? state.x : "";
     const language = others?.languages.find(({ task, name }) => `${task}/${name}` === state.x);
-    const now = JSON.stringify([state.q, language && state.x]);
+    const now = JSON.stringify([state.q, (language || declared) && state.x]);
     if (this.data && this.now === now) return data;
-    Object.assign(this, { data, now, language });
-    this.shown = language ? languageRows(others, language) : data.rows;
-    this.say(data);
+    const chosen = declared ? declaredAlone(data) : data;
+    Object.assign(this, { data: chosen, now, language });
+    this.shown = language ? languageRows(others, language) : chosen.rows;
+    this.say(chosen);
     this.rows();
-    return data;
+    return chosen;
   }
 
   say(data) {
@@ -171,6 +175,11 @@ export class AsPublished {
           "span",
           { class: "about" },
           keys.map((key) => h("span", { class: "chip warn", title: flags[key].about }, flags[key].label)),
+          row.trained === "yes"
+            ? h("span", { class: "chip warn", title: `Trained on ${row.kin.join(", ")}, which hold pairs of these tasks in some split` }, "trained on kin")
+            : row.trained === "unknown"
+              ? h("span", { class: "chip", title: "Nobody says what it was trained on" }, "training unknown")
+              : "",
           row.measured ? h("span", { class: "chip" }, `measured here ${fixed(row.measured.mean, 2)}`) : "",
         ),
       ),
