@@ -39,7 +39,7 @@ def forest(board: Board) -> str:
 
     bottom = TOP + LINE * (len(rows) + len(groups))
     height = bottom + FOOT
-    title = f"Measured without STS labels and test sentences: STS, {tab.title}"
+    title = f"STS, {tab.title}: encoders that nobody says saw STS labels or test sentences"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(WIDTH)} {_n(height)}" width="{_n(1.25 * WIDTH)}" '
         f'height="{_n(1.25 * height)}" role="img" aria-labelledby="forest-title" font-family="system-ui, sans-serif" '

@@ -159,12 +159,14 @@ def lead_table(tab: Tab, most: int) -> Table:
 def comparable(tab: Tab) -> dict[str, list[Row]]:
     """Return what a first view may set side by side: the ranked rows that nobody says saw STS labels or sentences of
     the tests, by what they were trained with."""
-    fair = [row for row in tab.measured if row.rank and not set(UNLIKE) & set(row.flags)]
+    every = [row for row in tab.measured if row.rank and not set(UNLIKE) & set(row.flags)]
+    fair = [row for row in every if "changed-recipe" not in row.flags]
     groups = {"no labels": [row for row in fair if row.setting == "unsup" and "nli" not in row.flags]}
     groups["NLI labels"] = [row for row in fair if "nli" in row.flags]
     left = [row for row in fair if not any(row in rows for rows in groups.values())]
     groups["other labels"] = [row for row in left if row.setting != "unknown"]
     groups["labels unknown"] = [row for row in left if row.setting == "unknown"]
+    groups["short trainings"] = [row for row in every if row not in fair]
     return {name: rows for name, rows in groups.items() if rows}
 
 

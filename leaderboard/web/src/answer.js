@@ -1,7 +1,7 @@
 // The answer in one or two sentences: who leads, by how much, how sure.
 
 import { fixed, listed, span } from "./dom.js";
-import { comparable, directed, firsts } from "./rows.js";
+import { comparable, directed, FOLDED, firsts } from "./rows.js";
 
 const MOST_NAMED = 4;
 
@@ -19,10 +19,10 @@ export function answer(tab, rows, names, flags = {}, whole = false) {
   if (!ranked.length) return unranked(tab, measured, names);
   const kinds = whole ? [] : comparable(ranked);
   if (!kinds.length) {
-    const { head, how, sure, said } = leader(tab, ranked, ranked, "ranked", names, flags);
+    const { head, how, sure, said } = leader(tab, ranked, ranked, "ranked here", names, flags);
     return { head, how, sure: ranked[0].comparable ? sure : null, said };
   }
-  const [most, ...others] = kinds;
+  const [most, ...others] = kinds.filter(({ kind }, i) => !i || kind !== FOLDED);
   const first = leader(tab, most.rows, ranked, most.kind, names, flags);
   return { ...first, others: others.map(({ kind, rows: some }) => leader(tab, some, ranked, kind, names, flags)) };
 }
@@ -30,15 +30,15 @@ export function answer(tab, rows, names, flags = {}, whole = false) {
 /** What is said of the first of some rows, among all ranked ones; `kind`: what these rows are. */
 function leader(tab, rows, all, kind, names, flags) {
   const [first, second] = rows;
-  const word = /unknown/i.test(kind) ? "" : `${kind.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase())} `;
+  const word = kind.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase());
   const score = (row) => fixed(row.scores[tab.lead].value, tab.digits);
   const cell = first.scores[tab.lead];
   const within = cell.low === null ? "" : ` (95 % interval ${span(cell.low, cell.high, tab.digits)})`;
-  const labels = first.flags.filter((flag) => flag !== "nli" || !/^NLI/.test(kind)).map((flag) => flags[flag]?.label ?? flag);
+  const labels = first.flags.filter((flag) => flag !== "nli" || !/NLI/.test(kind)).map((flag) => flags[flag]?.label ?? flag);
   const flagged = labels.length ? ` Keep its flag${labels.length > 1 ? "s" : ""} in mind: ${listed(labels)}.` : "";
   if (!second)
     return {
-      head: `${names.get(first.id)} is the only ${word}row measured here.`,
+      head: `${names.get(first.id)} is the only row ${word}.`,
       how: `${tab.lead} ${score(first)}${within}.`,
       sure: null,
       said: flagged.trim(),
@@ -48,7 +48,7 @@ function leader(tab, rows, all, kind, names, flags) {
   const lower = tab.columns.find((each) => each.name === tab.lead)?.lower_is_better;
   const size = fixed(gap, tab.digits);
   const how = `${tab.lead} ${score(first)}${within}, ${lower ? `${size} below` : `${size} points ahead of`} ${names.get(second.id)}.`;
-  const those = `the ${rows.length} ${word}rows measured here`;
+  const those = `the ${rows.length} rows ${word}`;
   if (able.length === 1 && able[0] === first && first.comparable)
     return {
       head: `${names.get(first.id)} leads ${those}.`,

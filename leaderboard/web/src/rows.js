@@ -38,7 +38,15 @@ export function passes(row, state) {
   );
 }
 
-const KINDS = { "no labels": "Unsupervised", "NLI labels": "NLI-supervised", "other labels": "Otherwise supervised" };
+const KINDS = {
+  "no labels": "Trained without labels",
+  "NLI labels": "Trained on NLI, among others",
+  "other labels": "Trained on other labels",
+  "labels unknown": "Trained on what nobody says",
+  "short trainings": "Trained here for a few steps",
+};
+/** The kind whose rows are folded: trainings that show methods side by side, not encoders to choose from. */
+export const FOLDED = KINDS["short trainings"];
 
 /** [{kind, rows}] of the measured rows that a first view may set side by side, by their supervision, the largest kind
  * first; empty where none may. */
@@ -47,7 +55,7 @@ export function comparable(rows) {
   return [...new Set(kinds)]
     .map((key) => ({ kind: KINDS[key] ?? key, rows: rows.filter((row) => row.comparable === key) }))
     .filter((each) => each.rows.length)
-    .sort((a, b) => b.rows.length - a.rows.length);
+    .sort((a, b) => (a.kind === FOLDED) - (b.kind === FOLDED) || b.rows.length - a.rows.length);
 }
 
 /** [{tier, leader, rows}] of the ranked rows, the first tier first; leader: its best row. Empty where there are none. */

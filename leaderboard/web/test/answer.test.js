@@ -10,7 +10,7 @@ const kinds = (all, list) => all.map((row, i) => (list[i] ? { ...row, comparable
 test("a lead that another row may have is not clear, and that row is named", () => {
   const { head, how, sure, said: words } = said(rows());
   // a published row has the same method and backbone
-  assert.equal(head, "Method one (one) has the best score of the 3 ranked rows measured here.");
+  assert.equal(head, "Method one (one) has the best score of the 3 rows ranked here.");
   assert.match(how, /^Avg 80\.00 \(95 % interval 79\.00–81\.00\), 0\.50 points ahead of Method two\.$/);
   assert.equal(sure, null); // no row is comparable
   assert.equal(words, "At 95 %, Method two could be first as well. Keep its flag in mind: nli.");
@@ -19,27 +19,35 @@ test("a lead that another row may have is not clear, and that row is named", () 
 test("a lead is clear where the leader's rank interval is 1", () => {
   const all = kinds(rows([rank(1, 1, 1), rank(2, 2, 2), rank(3, 3, 3)]), Array(3).fill("no labels"));
   const { head, sure, said: words } = said(all);
-  assert.equal(head, "Method one (one) leads the 3 unsupervised rows measured here.");
+  assert.equal(head, "Method one (one) leads the 3 rows trained without labels.");
   assert.equal(sure, true);
   assert.match(words, /none of the other 2 could be first/);
 });
 
 test("a row that is not comparable is in no first view, and of all rows has no clear lead", () => {
   const all = kinds(rows([rank(1, 1, 1), rank(2, 2, 2), rank(3, 3, 3)]), ["", "NLI labels", "NLI labels"]);
-  assert.equal(said(all).head, "Method two leads the 2 NLI-supervised rows measured here.");
+  assert.equal(said(all).head, "Method two leads the 2 rows trained on NLI, among others.");
   assert.equal(said(all).sure, true);
   const whole = said(all, TAB, true);
-  assert.equal(whole.head, "Method one (one) has the best score of the 3 ranked rows measured here.");
+  assert.equal(whole.head, "Method one (one) has the best score of the 3 rows ranked here.");
   assert.equal(whole.sure, null);
 });
 
 test("each kind of supervision has its own first, the largest kind stands first", () => {
   const all = kinds(rows([rank(1, 1, 1), rank(2, 2, 3), rank(3, 2, 3)]), ["no labels", "NLI labels", "NLI labels"]);
   const { head, sure, others } = said(all);
-  assert.equal(head, "Method two has the best score of the 2 NLI-supervised rows measured here.");
+  assert.equal(head, "Method two has the best score of the 2 rows trained on NLI, among others.");
   assert.equal(sure, false);
-  assert.deepEqual(others.map((other) => other.head), ["Method one (one) is the only unsupervised row measured here."]);
-  assert.deepEqual(comparable(all).map(({ kind, rows: some }) => [kind, some.length]), [["NLI-supervised", 2], ["Unsupervised", 1]]);
+  assert.deepEqual(others.map((other) => other.head), ["Method one (one) is the only row trained without labels."]);
+  assert.deepEqual(comparable(all).map(({ kind, rows: some }) => [kind, some.length]), [["Trained on NLI, among others", 2], ["Trained without labels", 1]]);
+});
+
+test("trainings of a few steps stand last and lead nothing beside encoders to choose from", () => {
+  const all = kinds(rows([rank(1, 1, 1), rank(2, 2, 3), rank(3, 2, 3)]), ["short trainings", "short trainings", "NLI labels"]);
+  const { head, others } = said(all);
+  assert.match(head, /is the only row trained on NLI, among others\.$/);
+  assert.deepEqual(others, []);
+  assert.equal(comparable(all).at(-1).kind, "Trained here for a few steps");
 });
 
 test("who could be first of a kind: no other's last place is before its first", () => {
@@ -87,5 +95,5 @@ test("names with commas are listed with semicolons", () => {
 });
 
 test("one ranked row alone is said to be alone", () => {
-  assert.match(said(rows([rank(1, 1, 1), null, null])).head, /is the only ranked row measured here\.$/);
+  assert.match(said(rows([rank(1, 1, 1), null, null])).head, /is the only row ranked here\.$/);
 });

@@ -1,7 +1,7 @@
 // The first picture: a line a row with its score, the score's interval and the rank's.
 
 import { fixed, h, span } from "../dom.js";
-import { beside, comparable, directed, firsts, interval, tiers } from "../rows.js";
+import { beside, comparable, directed, FOLDED, firsts, interval, tiers } from "../rows.js";
 import { scale } from "./scale.js";
 
 const SHOWN = 20; // rows before "show all"
@@ -59,7 +59,8 @@ export class Ranking {
     if (!this.lists.has(kind)) {
       const title = h("h3", { class: "kind", hidden: !kind });
       const list = h("ol", { class: "lines measured" });
-      this.lists.set(kind, { title, list, box: h("div", {}, title, list) });
+      const box = kind === FOLDED ? h("details", { class: "folded" }, h("summary", {}, title), list) : h("div", {}, title, list);
+      this.lists.set(kind, { title, list, box });
     }
     return this.lists.get(kind);
   }
