@@ -79,7 +79,7 @@ def test_a_reader_finds_who_is_first(visit: Callable[..., Any], browser: Any) ->
     assert loaded == {"index.html", "board.js", "board.css", "index.js", f"{TAB.id}.js"}
     text, kinds = said(browser, ".answer"), comparable(TAB)
     most = max(kinds.values(), key=len)
-    assert f" the {len(most)} " in text and "measured here" in text and "object" not in text
+    assert f" the {len(most)} rows trained " in text and "object" not in text
     for rows in kinds.values():  # each kind of supervision has its first
         lead = rows[0].cells["Avg"]
         assert f"{lead.value:.2f} (95 % interval {lead.low:.2f}–{lead.high:.2f})" in text and rows[0].method in text
@@ -89,7 +89,7 @@ def test_a_reader_finds_who_is_first(visit: Callable[..., Any], browser: Any) ->
     comes_to(lambda: ranking(browser), names(TAB.measured))
     ranked, text = [row for row in TAB.measured if row.rank], said(browser, ".answer")
     assert fragment(browser) == f"{TAB.id}?rows=all"
-    assert text.startswith(ranked[0].method) and f" the {len(ranked)} ranked rows measured here." in text
+    assert text.startswith(ranked[0].method) and f" the {len(ranked)} rows ranked here." in text
     assert ranked[0].method in first_view(TAB) or "clear lead" not in text
     assert ranking(browser, "published") == names(TAB.published)[:5] and "Rank" not in said(browser, ".lines.published")
     assert "Never ranked: papers give no digest" in said(browser, ".ranking .apart")
