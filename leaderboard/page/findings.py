@@ -36,7 +36,7 @@ STS = "sts-spearman-all"
 # (tab, column, heading)
 COLUMNS = (
     (STS, "Avg", "STS average"), ("regression-pearson", "STS-B", "STS-B, regression"),
-    ("transfer-accuracy", "Avg", "transfer"), ("geometry", "uniformity", "uniformity"),
+    ("transfer-accuracy", "Avg", "transfer"),
 )
 
 

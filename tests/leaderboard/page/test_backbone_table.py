@@ -11,10 +11,10 @@ def row(name, backbone="b", **cells):
 
 
 def board(rows, recipes):
-    columns = {id: tuple(column for tab, column, _ in COLUMNS if tab == id) for id in (STS, "geometry")}
+    columns = {id: tuple(column for tab, column, _ in COLUMNS if tab == id) for id in (STS, "regression-pearson")}
     tabs = [Tab(id, id, id, "", "m", None, columns[id], "Avg", 2, False,
-                tuple(rows) if id == STS else (replace(rows[0], cells={"uniformity": Cell(-3.0)}),), ())
-            for id in (STS, "geometry")]
+                tuple(rows) if id == STS else (replace(rows[0], cells={"STS-B": Cell(30.0)}),), ())
+            for id in (STS, "regression-pearson")]
     runs = ({"encoder": {"pooler": "cls"}},)
     entries = {each.id: Provenance(each.id, each.id, "", recipes.get(each.id, ""), runs) for each in rows}
     return Board(tuple(tabs), entries, None)
@@ -29,7 +29,7 @@ def test_rows_of_the_backbone_have_a_line_with_empty_cells_where_nothing_was_mea
     rows = [row("a", Avg=(70.0, 69.0, 71.0, 0.5)), row("other", "c", Avg=(60.0,)), row("c", Avg=(50.126,))]
     header, _, first, second = lines(rows, {"a": "simcse/unsup-bert-base"})
     assert header[:4] == ["method", "pooler", "STS average", "published"]
-    assert first[1:4] == ["cls", "70.00 ± 0.50", "76.25"] and first[header.index("uniformity")] == "-3.00"
+    assert first[1:4] == ["cls", "70.00 ± 0.50", "76.25"] and first[header.index("STS-B, regression")] == "30.00"
     assert second[:4] == ["c", "cls", "50.13", ""] and second[header.index("transfer")] == ""
 
 
