@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 _PAGES = "stsbench.pages"  # entry points: further kinds of things that have a page, each a Pages
 _FEWEST = 30  # columns of a terminal that words of a list's last column need; with fewer they stand below the others
+_LISTS = {  # what there is to list, and what it is
+    "protocols": "how encoders are measured, and the presets of papers", "encoders": "what --model takes",
+    "post": "what follows an encoder, as --post takes it", "data": "the sets that are known by name",
+    "methods": "what `stsbench train` trains by", "recipes": "their settings in papers, with the scores that these print",
+}
 _KINDS = ("protocol", "post", "data", "method", "recipe", "section")
 
 
@@ -50,13 +55,17 @@ class _Kind(click.Choice[str]):
 
 
 @click.command("list")
-@click.argument("what", type=_Kind(["protocols", "encoders", "post", "data", "methods", "recipes"]))
+@click.argument("what", required=False, type=_Kind([*_LISTS]))
 @click.option("--method", metavar="NAME", help="The recipes of one method only.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the recipes as JSON; - makes stdout pure JSON.")
-def list_(what: str, method: str | None, json_target: str | None) -> None:
+def list_(what: str | None, method: str | None, json_target: str | None) -> None:
     """List protocols (with papers' presets), encoders, post-processings, data sets, methods, or recipes with their
     published scores.
     """
+    if what is None and not method and not json_target:
+        _columns([(f"stsbench list {name}", about) for name, about in _LISTS.items()])
+        return
+    what = what or "recipes"
     if what != "recipes" and (method or json_target):
         raise click.UsageError(f"{'--method' if method else '--json'} goes with `list recipes`, not with `list {what}`")
     if what == "protocols":
