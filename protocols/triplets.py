@@ -1,12 +1,13 @@
 """The triplets protocol: is the text nearer to its positive than to its negative?
 
 sentence-transformers' TripletEvaluator reports the share of triplets whose anchor is nearer to the positive.
-`triplets:FILE` measures a user's own so.
+`triplets:FILE` measures a user's own so; with several negatives a row it is a choice of the right one among k.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -53,7 +54,7 @@ class FileSettings(TripletsSettings):
 
 
 class TripletsProtocol(Protocol):
-    """The share of triplets whose anchor is more similar to the positive than to the negative; equal is not more."""
+    """The share of triplets whose anchor is more similar to the positive than to each negative; equal is not more."""
 
     Settings: ClassVar[SettingsModel] = TripletsSettings
     name: ClassVar[str] = "triplets"
@@ -89,15 +90,16 @@ class TripletsProtocol(Protocol):
         return read_triplets(self.user_path, self.settings["columns"] or "")
 
     def observe(self, embed: Embed, data: TripletSet) -> Observations:
-        """Return positive, negative: float64 (n,), how similar each is to the anchor; subset int64 (n,) indexing
-        `subsets`."""
+        """Return positive, negative: float64 (n,), how similar it, or the nearest of them, is to the anchor; subset int64
+        (n,) indexing `subsets`."""
         order, subset = numbered(data.subsets)
         measure = self.settings["similarity"]
-        arrays = {
-            "positive": embed.similarity(data.anchor, data.positive, measure),
-            "negative": embed.similarity(data.anchor, data.negative, measure),
-            "subset": subset,
-        }
+        negative = embed.similarity(data.anchor, data.negative, measure)
+        row = np.repeat(np.arange(len(data)), list(map(len, data.further)))
+        if len(row):  # the nearest of several negatives decides
+            others = embed.similarity([data.anchor[at] for at in row], [*chain(*data.further)], measure)
+            np.maximum.at(negative, row, others)
+        arrays = {"positive": embed.similarity(data.anchor, data.positive, measure), "negative": negative, "subset": subset}
         return Observations(arrays | sentence_arrays(data.anchor, data.positive, data.negative), {"subsets": order})
 
     def contradiction(self, observations: Observations, record: Record) -> str:

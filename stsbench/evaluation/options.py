@@ -39,7 +39,8 @@ def _columns(value: Any) -> Any:
         return value
     if not isinstance(value, Mapping):
         raise UsageError(f"columns={value!r}: write what each column holds, as in columns={{'sentence1': 'question'}}")
-    return ",".join(f"{column}={name}" for column, name in value.items())
+    several = {column: [name] if isinstance(name, str | int) else name for column, name in value.items()}
+    return ",".join(f"{column}={name}" for column, names in several.items() for name in names)
 
 
 Names = Annotated[Sequence[str], BeforeValidator(split_names)]

@@ -253,3 +253,30 @@ def test_few_pairs_are_said_to_show_little(tmp_path, monkeypatch):
     Path("two.csv").write_text("\n".join([*rows, "e,f,1,rest", "g,h i,2,rest"]))
     [reason] = evaluate("lexical:token-set", output="no", protocols=["sts:two.csv"], resamples=0).failures.values()
     assert "subset rest: a correlation needs at least three pairs" in reason
+
+
+@pytest.mark.parametrize("names", [("negative_1", "negative_2", "negative_3"), ("negative", "negative2", "Negative 3"),
+                                   ("wrong", "worse", "worst")])
+def test_of_several_negatives_the_nearest_decides(names, place):
+    rows = [{"anchor": row["anchor"], "positive": row["positive"], **dict(zip(names, others, strict=True))}
+            for row, *others in zip(TRIPLETS, texts(30, 6), texts(30, 7), texts(30, 8), strict=True)]
+    Path("choices.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    columns = {"anchor": "anchor", "positive": "positive", "negative": list(names)} if "wrong" in names else None
+    result = evaluate("lexical:char-ngrams", triplets="choices.jsonl", columns=columns, resamples=0)
+    vectors = load_encoder("lexical:char-ngrams").encode
+    right = 0
+    for row in rows:
+        anchor, *others = vectors([row["anchor"], row["positive"], *(row[name] for name in names)]).toarray()
+        cosines = [1 - paired_cosine_distances(anchor[None], other[None])[0] for other in others]
+        right += cosines[0] > max(cosines[1:])
+    assert result["choices.jsonl"] == pytest.approx(100 * right / 30) and 0 < right < 30
+    alone = read_triplets(Path("choices.jsonl"), f"negative={names[0]}" if "wrong" in names else "")
+    assert len(alone.further[0]) == (0 if "wrong" in names else 2)
+
+
+def test_a_row_may_have_fewer_negatives_and_none_may_be_the_positive(place):
+    Path("few.csv").write_text("anchor,positive,negative_1,negative_2\na,b,c,d\na,b,c,\n")
+    assert read_triplets(Path("few.csv")).further == (("d",), ())
+    Path("same.csv").write_text("anchor,positive,negative_1,negative_2\na,b,c,b\n")
+    with pytest.raises(DataError, match="are one text"):
+        read_triplets(Path("same.csv"))

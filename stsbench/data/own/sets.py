@@ -51,7 +51,7 @@ TEXTS = Form(
     usual="text, label; or sentence, class and the like; and perhaps split, with train, dev and test",
 )
 TRIPLETS = Form(
-    what="triplets", texts=("anchor", "positive", "negative"), optional=SUBSET,
+    what="triplets", texts=("anchor", "positive", "negative"), optional=SUBSET, numbered="negative",
     text_names=(("anchor", "positive", "negative"), ("query", "positive", "negative"), ("query", "pos", "neg"),
                 ("sent0", "sent1", "hardneg"), ("sentence", "positive", "negative"),
                 ("sentence1", "sentence2", "sentence3")),
@@ -222,13 +222,14 @@ def _check(path: Path, labels: Sequence[str], splits: Sequence[str]) -> None:
 def read_triplets(path: Path, columns: str = "") -> TripletSet:
     """Return the triplets of a file or folder as `table_rows` reads them, with text version "own".
 
-    columns: as `read_columns` takes them. Its task is the file's name, never a path, its id a digest of the triplets.
-    Raises DataError naming file and line.
+    columns: as `read_columns` takes them. Its task is the file's name, never a path, its id a digest of the triplets. A row
+    may have several negatives, in numbered columns. Raises DataError naming file and line.
     """
-    source, warnings = open_source(path), list[str]()
+    source, warnings, further = open_source(path), list[str](), list[tuple[str, ...]]()
     anchor, positive, negative, subsets = list[str](), list[str](), list[str](), list[str]()
     for location, row in table_rows(source, TRIPLETS, warnings, read_columns(columns, TRIPLETS)):
-        if row["positive"] == row["negative"]:
+        further.append(tuple(text for column, text in row.items() if column.startswith("negative ")))
+        if row["positive"] in (row["negative"], *further[-1]):
             raise DataError(f"{location}: positive and negative are one text: neither can be nearer")
         for texts, column in ((anchor, "anchor"), (positive, "positive"), (negative, "negative")):
             texts.append(row[column])
@@ -237,5 +238,5 @@ def read_triplets(path: Path, columns: str = "") -> TripletSet:
         raise DataError(f"{path} holds no triplet")
     return named_by_content(TripletSet(
         id="", task=source.name, text_version="own", origin=source.origin, warnings=tuple(warnings), anchor=tuple(anchor),
-        positive=tuple(positive), negative=tuple(negative), subsets=tuple(subsets),
+        positive=tuple(positive), negative=tuple(negative), subsets=tuple(subsets), further=tuple(further),
     ))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,9 @@ class Form:
     what: how messages call it. texts: the columns of texts; text_names: what else these are called, all together, without
     case, _, - and spaces. value: the column of scores or labels, "" for none; value_names: what else it is called. numeric:
     whether its values are numbers, so that a file without a header is known by them. optional: a column that may be there.
-    usual: the usual names, for messages. blank: whether a text may be empty. option: what names the columns.
+    numbered: one of the texts of which a row may have several, in columns called negative_1, negative_2 and so on, or named
+    again by --columns; the further ones are called "negative 2" here. usual: the usual names, for messages. blank: whether a
+    text may be empty. option: what names the columns.
     """
 
     what: str
@@ -49,6 +52,7 @@ class Form:
     value_names: tuple[str, ...] = ()
     numeric: bool = False
     optional: str = ""
+    numbered: str = ""
     blank: bool = False
     option: str = "--columns"
 
@@ -72,6 +76,11 @@ class Form:
             elif values and strict:
                 listed = " and ".join(repr(plain[name]) for name in values)
                 raise DataError(f"{location}: which column holds the {self.value}s, {listed}? call it {self.value}")
+        if self.numbered:
+            left = [name for name in header if name not in names.values()]
+            more = [name for name in left if re.fullmatch(rf"{self.numbered}\d+", _plain(name))]
+            columns = [f"{self.numbered} {number}" for number in range(2, 2 + len(more))]
+            names |= dict(zip(columns if self.numbered in names else [self.numbered, *columns], more, strict=False))
         lacking = [column for column in self.columns if column not in names]
         if lacking and not strict:
             return {}
@@ -196,6 +205,9 @@ def _row(form: Form, names: Mapping[str, str], fields: Mapping[str, Any], locati
         row[column] = fields[name]
         if column != form.value:
             text = fields[name]
+            if column not in (*form.columns, form.optional) and text in ("", None):  # a row with fewer of them than others
+                del row[column]
+                continue
             empty = isinstance(text, str) and (not text.strip() or (not text.isascii() and not text.strip(_INVISIBLE)))
             if not isinstance(text, str) or (empty and not form.blank):
                 raise DataError(f"{location}: {column} {'is empty' if isinstance(text, str) else 'must be a text'}")
@@ -206,11 +218,15 @@ def _row(form: Form, names: Mapping[str, str], fields: Mapping[str, Any], locati
 
 
 def read_columns(words: str, form: Form) -> dict[str, str]:
-    """Return "sentence1=q1,sentence2=q2" as column of the form -> column of the file. Raises DataError, one line."""
+    """Return "sentence1=q1,sentence2=q2" as column of the form -> column of the file; what may be numbered can be named
+    again. Raises DataError, one line."""
     chosen: dict[str, str] = {}
     known = [column for column in (*form.columns, form.optional) if column]
     for part in words.split(",") if words else ():
         column, equals, name = (word.strip() for word in part.partition("="))
+        if column and column == form.numbered and column in chosen:
+            column = f"{column} {2 + sum(one.startswith(f'{form.numbered} ') for one in chosen)}"
+            known = [*known, column]
         if not equals or not name or column not in known or column in chosen:
             usage = f"write {'=...,'.join(known)}=..., each once, with the file's names or positions"
             raise DataError(f"columns {words!r}: {usage}")

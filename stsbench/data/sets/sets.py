@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -218,31 +219,35 @@ class RetrievalSet(DataSet):
 class TripletSet(DataSet):
     """Texts that are nearer to one text than to another.
 
-    anchor, positive, negative: n texts each; subsets: n names (one throughout where the set has no parts).
+    anchor, positive, negative: n texts each; subsets: n names (one throughout where the set has no parts); further: of each
+    row the negatives behind the first, () where there are none.
     """
 
     anchor: tuple[str, ...]
     positive: tuple[str, ...]
     negative: tuple[str, ...]
     subsets: tuple[str, ...]
+    further: tuple[tuple[str, ...], ...] = ()
 
     def __len__(self) -> int:
         return len(self.anchor)
 
     @property
     def texts(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys([*self.anchor, *self.positive, *self.negative]))
+        return tuple(dict.fromkeys([*self.anchor, *self.positive, *self.negative, *chain(*self.further)]))
 
     @property
     def counts(self) -> dict[str, int]:
         return dict(Counter(self.subsets))
 
     def rows(self) -> Iterable[Any]:
-        return zip(self.subsets, self.anchor, self.positive, self.negative, strict=True)
+        columns = zip(self.subsets, self.anchor, self.positive, self.negative, self.further or repeat(()), strict=False)
+        return ((*row, *further) for *row, further in columns)
 
     def keys(self) -> Iterable[Hashable]:
         """Yield each anchor with its two texts, in either order: which of them is nearer is its label."""
-        return ((one, *sorted(others)) for one, *others in zip(self.anchor, self.positive, self.negative, strict=True))
+        columns = zip(self.anchor, self.positive, self.negative, self.further or repeat(()), strict=False)
+        return ((one, *sorted((*others, *further))) for one, *others, further in columns)
 
 
 def named_by_content(data: DataSetT) -> DataSetT:
