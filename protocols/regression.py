@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.sets.sentences import known_sentences, pair_keys, shared_graph
+from stsbench.data.sets.sentences import known_sentences, pair_keys, pairs_of_rows, shared_graph
 from stsbench.data.sets.sets import LabelledSet, PairSet, fed
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
@@ -168,11 +168,19 @@ class RegressionProtocol(Protocol):
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         """Return STS-B, SICK-R: pearson, spearman, mse (squared points, not x 100), dev spearman; SICK-E: accuracies."""
+        return self._scored(observations, data_id, task, self.influences(observations) if self.settings["resamples"] else {})
+
+    def scored_before(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
+        """Return the scores with the intervals of independent pairs, as they were before pairs that share a sentence counted
+        as dependent."""
+        return self._scored(observations, data_id, task, {})
+
+    def _scored(self, observations: Observations, data_id: str, task: str, influences: Influences) -> list[ScoreRow]:
         arrays = observations.arrays
         predicted, gold, resamples = arrays["predicted"], arrays["gold"], self.settings["resamples"]
         _, dev, n = arrays["sizes"].tolist()
         if "dev_accuracy" in arrays:
-            influence = self.influences(observations).get((None, None, "accuracy"))
+            influence = influences.get((None, None, "accuracy"))
             low, high = share_interval(predicted == gold, np.arange(n), influence.stretch if influence else 1.0)
             hits = int((predicted == gold).sum())
             return [
@@ -184,7 +192,6 @@ class RegressionProtocol(Protocol):
         except ScoreError as error:
             raise ScoreError(f"{task}: {error}") from error
         drawn = self.drawn(observations, data_id, resamples, self.settings["bootstrap_seed"])
-        influences = self.influences(observations) if drawn else {}
         for key, influence in influences.items():
             drawn = {**drawn, key: influence.stretched(drawn[key])}
         bounds = {metric: interval(draws) for (_, _, metric), draws in drawn.items() if metric != "mse"}
@@ -197,11 +204,12 @@ class RegressionProtocol(Protocol):
         ]
 
     def influences(self, observations: Observations) -> Influences:
-        """Return those of the scores of the head as it was trained; {} of records of before, which do not hold the pairs."""
+        """Return those of the scores of the head as it was trained; {} of unknown pairs."""
         arrays = observations.arrays
-        if "pair" not in arrays:
+        pairs = arrays["pair"] if "pair" in arrays else pairs_of_rows(arrays["row"])  # records of before do not hold them
+        if pairs is None:
             return {}
-        graph = shared_graph(known_sentences(arrays["pair"]), np.zeros(len(arrays["pair"]), np.int64))
+        graph = shared_graph(known_sentences(pairs), np.zeros(len(pairs), np.int64))
         if not graph.dependent:
             return {}
         predicted, gold = arrays["predicted"], arrays["gold"]

@@ -208,3 +208,20 @@ def test_regression_knows_which_of_its_test_pairs_share_a_sentence():
                "sizes": np.array([1, 1, len(rows)]), "dev_accuracy": np.array([50.0])}
     (accuracy,) = protocol.influences(Observations(classes)).values()
     assert accuracy.score == pytest.approx(100 * np.mean(classes["gold"] == classes["predicted"]))
+
+
+@pytest.mark.parametrize("entry", ["minilm-mean", "token-set"])
+def test_regression_records_of_before_are_read_and_have_the_intervals_of_today(entry):
+    folder = next(path for path in (BOARD / entry).iterdir() if path.is_dir())
+    items = [measured(path, record) for path, record in load_records(folder)]
+    for item in (item for item in items if item.protocol.name == "regression"):
+        observed = item.observed()
+        influences = item.protocol.influences(observed)
+        assert "pair" not in observed.arrays and all(one.stretch > 1 for one in influences.values())
+        before = {row.metric: row for row in item.protocol.scored_before(observed, item.set_id, item.task)}
+        now = {row.metric: row for row in rescored(item.path, item.record)[1]}
+        for row in item.record.scores:
+            assert row.value == pytest.approx(now[row.metric].value, abs=1e-5)
+            if row.low is not None:
+                assert (before[row.metric].low, before[row.metric].high) == pytest.approx((row.low, row.high), abs=1e-5)
+                assert now[row.metric].high - now[row.metric].low > row.high - row.low

@@ -64,6 +64,19 @@ def _positions(pairs: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     return at, np.asarray(keys[at] == pairs >> _DROPPED)
 
 
+def rows_name(rows: Ints) -> str:
+    """Return under which name the file holds the pairs in such an order of a set's rows, which the data alone decide."""
+    return f"rows {hashlib.sha256(np.asarray(rows, '<i8').tobytes()).hexdigest()[:16]}"
+
+
+def pairs_of_rows(rows: Ints) -> Keys | None:
+    """Return the keys, as far as they are known, of the test pairs in SentEval's splits by where they stand there, of STS-B,
+    SICK-R and SICK-E; None for any other rows."""
+    with np.load(FILE) as stored:
+        name = rows_name(rows)
+        return _known()[0][stored[name]] << _DROPPED if name in stored else None
+
+
 def has_numbers(pairs: Keys) -> bool:
     """Return whether the sentences of all these pairs are numbered."""
     return bool(_positions(pairs)[1].all())
