@@ -79,8 +79,6 @@ def named_data(data: str) -> str:
     if data.partition(":")[0] in data_protocols():
         return data
     path = Path(data)
-    if path.is_dir():
-        return f"retrieval:{data}"
     if not path.exists():
         raise StsbenchError(f"--data {data}: no such file or folder")
     fitting = fitting_options(path)

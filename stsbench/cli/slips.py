@@ -95,7 +95,7 @@ def _spelling(command: click.Command, word: str, flags: set[str], value: str | N
     now = [option.renamed[plain] for option in meant if option.rare == meant[0].rare]
     if more := [option.renamed[f"--{value}"] for option in meant if f"--{value}" in option.renamed]:  # --precision fp16
         return f": write {more[0]}"
-    if value is not None and plain == "--data" and now and Path(value).is_file() and (protocols := _protocols(value)):
+    if value is not None and plain == "--data" and now and Path(value).exists() and (protocols := _protocols(value)):
         return f": write {protocols}"
     # --batch_size where there is --batch-size; --output-dir where there is --output
     now = now or sorted((flag for flag in flags if f"--{name}-".startswith(f"{flag}-")), key=len)[-1:]

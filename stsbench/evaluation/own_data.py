@@ -114,8 +114,10 @@ def offers(path: Path) -> StsbenchError:
 
 
 def fitting_options(path: Path) -> list[str]:
-    """Return the options that measure a file by its columns, as "--protocol pairs:FILE (labelled pairs)". Raises
+    """Return the options that measure a file by its columns, as "--protocol pairs:FILE (labelled pairs)", or a folder. Raises
     StsbenchError where it cannot be read."""
+    if path.is_dir():
+        return [f"--protocol {name}:{path}" for name, kind in kinds().items() if kind.path_setting == "folder"]
     header = column_names(path)
     forms = {name: kind.form for name, kind in kinds().items() if kind.form}
     fitting = {name: form for name, form in forms.items() if form.names(header, str(path), strict=False)}
