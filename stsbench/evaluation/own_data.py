@@ -114,8 +114,8 @@ def offers(path: Path) -> StsbenchError:
 
 
 def fitting_options(path: Path) -> list[str]:
-    """Return the options that measure a file by its columns, as "--protocol pairs:FILE (labelled pairs)", or a folder. Raises
-    StsbenchError where it cannot be read."""
+    """Return the options that measure a folder, or a file by its columns, as "--protocol pairs:FILE (labelled pairs)".
+    Raises StsbenchError where it cannot be read."""
     if path.is_dir():
         return [f"--protocol {name}:{path}" for name, kind in kinds().items() if kind.path_setting == "folder"]
     header = column_names(path)
