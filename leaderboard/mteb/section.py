@@ -162,15 +162,15 @@ def published_page(published: AsPublished) -> str:
 
 def _trained(published: AsPublished) -> str:
     """Return how many say so, and how the first rows stand among those that do not."""
-    said = Counter(published.trained(row.model) for row in published.rows)
+    counts = Counter(published.trained(row.model) for row in published.rows)
     top = published.rows[:TOP]
-    seen = [row for row in top if published.trained(row.model) == "yes"]
+    trained = [row for row in top if published.trained(row.model) == "yes"]
     free = [f"{plain_markdown(row.model)} ({standing.first}–{standing.last})"
             for row, standing in zip(published.rows, published.declared, strict=True) if standing]
     return (
-        f"By what mteb's registry knows of their makers {said['yes']} models were trained on sets that hold pairs of these "
-        f"tasks, in whatever split, {said['no']} on others alone; of {said['unknown']} nothing is known. Of the {TOP} best "
-        f"means {len(seen)} were: {', '.join(plain_markdown(row.model) for row in seen)}. Among the {len(free)} that were "
+        f"By what mteb's registry knows of their makers {counts['yes']} models were trained on sets that hold pairs of these "
+        f"tasks, in whatever split, {counts['no']} on others alone; of {counts['unknown']} nothing is known. Of the {TOP} best "
+        f"means {len(trained)} were: {', '.join(plain_markdown(row.model) for row in trained)}. Among the {len(free)} that were "
         f"not, {len(published.tier(1, declared=True))} cannot be excluded as the best; the first, with their ranks among "
         f"these: {', '.join(free[:FIRST])}."
     )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stsbench.config import read_yaml
 from stsbench.display.table import Document
+from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError, UsageError
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.own_data import data_protocols, fitting_options
@@ -16,6 +19,7 @@ from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import score
 from stsbench.evaluation.result import Result
 from stsbench.evaluation.tables import encoder_in_words
+from stsbench.files import sha256_file
 from stsbench.leaderboard import api as leaderboard
 from stsbench.registry import resolve
 from stsbench.wording import without_paths
@@ -66,7 +70,8 @@ def measure_models(
     options = {name: value for name, value in (("columns", columns), ("cost", cost), ("offline", offline)) if value}
     if not (folder / "board.yaml").is_file():
         leaderboard.init(folder, title=title or Path(protocol.partition(":")[2]).name)
-    results = [_measured(model, protocol, folder, options, tell) for model in models]
+    content = _content(Path(protocol.partition(":")[2]), columns)
+    results = [_measured(model, protocol, content, folder, options, tell) for model in models]
     leaderboard.build(folder)
     choose = resolve("stsbench.functions", "choose")
     choice = choose([result.folder for result in results]) if len(results) > 1 else None
@@ -89,11 +94,17 @@ def named_data(data: str) -> str:
 
 
 def _measured(
-    model: str, protocol: str, folder: Path, options: dict[str, Any], tell: Callable[[str], None]
+    model: str, protocol: str, content: str, folder: Path, options: dict[str, Any], tell: Callable[[str], None]
 ) -> Result:
-    """Return a model's run, measured where it is not in the board's folder, and entered into it."""
-    entry = re.sub(r"[^a-z0-9]+", "-", without_paths(model).lower()).strip("-")[:60] or "model"
-    run = folder / "runs" / entry
+    """Return a model's run, measured where it is not in the board's folder, and entered into it.
+
+    An entry is named by the model and its fingerprint, a run by what it is measured on, too: a model that was trained on, or
+    data that were edited, are others than those of before.
+    """
+    encoder = load_encoder(model, offline=options.get("offline", False))
+    name = re.sub(r"[^a-z0-9]+", "-", without_paths(model).lower()).strip("-")[:60] or "model"
+    entry = f"{name}-{encoder.spec.fingerprint()[:8]}"
+    run = folder / "runs" / f"{entry}-{content}"
     if run.exists():
         tell(f"{model}: {run} is there already")
         result = score(run)
@@ -102,12 +113,22 @@ def _measured(
         result = evaluate(model, protocol, output=run, **options)
     if not result.records:
         raise StsbenchError(f"{model}: {'; '.join(result.failed_lines())}")
-    if not (folder / "measured" / entry).exists():
-        about = _about(result.records[0])
-        leaderboard.add(run, entry, board=folder, **about)
+    known = (folder / "measured" / entry).exists()
+    leaderboard.add(run, entry, board=folder, **({} if known else _about(result.records[0], folder)))
     return result
 
 
-def _about(record: Record) -> dict[str, Any]:
-    kind = str(record.encoder.spec.get("kind") or "")
-    return {"method": encoder_in_words(record)[:80], "backbone": KINDS.get(kind, kind) or "encoder", "setting": "unknown"}
+def _content(path: Path, columns: str | Mapping[str, str] | None) -> str:
+    """Return eight digits of what is measured: the bytes of the data's files, and which columns are read."""
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    parts = [*(f"{file.relative_to(path.parent)} {sha256_file(file)}" for file in files), str(columns)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
+
+
+def _about(record: Record, folder: Path) -> dict[str, Any]:
+    """Return what describes a new entry; an encoder that is called as one of the board gets digits of its fingerprint."""
+    kind, method = str(record.encoder.spec.get("kind") or ""), encoder_in_words(record)[:60]
+    taken = [read_yaml(path)["method"] for path in (folder / "measured").glob("*/entry.yaml")]
+    if method in taken:
+        method = f"{method} ({record.encoder.fingerprint[:8]})"
+    return {"method": method, "backbone": KINDS.get(kind, kind) or "encoder", "setting": "unknown"}

@@ -35,17 +35,18 @@ def test_three_models_become_a_table_a_choice_and_a_page(pairs, cli):
     assert code == 0 and page == "page: board/site/index.html"
     assert re.match("These|lexical:", answer) and all(model in out for model in MODELS)
     board = leaderboard.load("board")
-    assert set(board.entries) == {"lexical-tfidf", "lexical-token-set", "lexical-char-ngrams"}
+    assert sorted(name.rpartition("-")[0] for name in board.entries) == sorted(model.replace(":", "-") for model in MODELS)
     assert "Boats" in Path("board/site/index.json").read_text()
 
 
 def test_a_run_that_is_there_is_not_measured_again_and_scores_are_those_of_compare(pairs):
     lines = []
     leaderboard.measure_models(MODELS[:2], pairs, cost=False, log=lines.append)
-    record = Path("board/runs/lexical-tfidf/run.parquet").read_bytes()
+    (run,) = Path("board/runs").glob("lexical-tfidf-*/run.parquet")
+    record = run.read_bytes()
     made = leaderboard.measure_models(MODELS, "sts:own.csv", cost=False, log=lines.append)
     assert [line.rpartition(" ")[2] for line in lines] == ["measuring"] * 2 + ["already"] * 2 + ["measuring"]
-    assert Path("board/runs/lexical-tfidf/run.parquet").read_bytes() == record and len(made.results) == 3
+    assert run.read_bytes() == record and len(made.results) == 3
     chosen = {row["encoder"]: row["score"] for row in made.choice.to_arrow().to_pylist()}
     row = compare(*made.results[:2]).tables[0].rows[0]
     assert [chosen[model] for model in MODELS[:2]] == [row.a, row.b]
@@ -60,3 +61,17 @@ def test_data_are_named_by_their_columns_or_their_protocol(pairs):
     for name in ("odd.csv", "none.csv"):
         with pytest.raises(StsbenchError, match=f"^--data {name}: "):
             named_data(name)
+
+
+def test_other_data_of_the_same_name_and_other_models_at_the_same_place_are_measured(pairs, monkeypatch):
+    first = leaderboard.measure_models(["lexical:token-set"], pairs, cost=False).results[0]
+    pairs.write_text("\n".join(pairs.read_text().splitlines()[:40]) + "\n")
+    second = leaderboard.measure_models(["lexical:token-set"], pairs, cost=False).results[0]
+    assert (first.records[0].data.n, second.records[0].data.n) == (60, 39) and first.folder != second.folder
+    assert len(leaderboard.load("board").entries) == 1
+    np.savez("m.npz", texts=(texts := np.unique([line.split(",")[:2] for line in pairs.read_text().splitlines()[1:]])),
+             vectors=np.random.default_rng(0).normal(size=(len(texts), 3)))
+    third = leaderboard.measure_models(["vectors:m.npz"], pairs, cost=False).results[0]
+    np.savez("m.npz", texts=texts, vectors=np.random.default_rng(1).normal(size=(len(texts), 3)))
+    fourth = leaderboard.measure_models(["vectors:m.npz"], pairs, cost=False).results[0]
+    assert third.rows[0].value != fourth.rows[0].value
