@@ -168,11 +168,11 @@ def _trained(published: AsPublished) -> str:
     free = [f"{plain_markdown(row.model)} ({standing.first}–{standing.last})"
             for row, standing in zip(published.rows, published.declared, strict=True) if standing]
     return (
-        f"By what mteb's registry knows of their makers {counts['yes']} models were trained on sets that hold pairs of these "
-        f"tasks, in whatever split, {counts['no']} on others alone; of {counts['unknown']} nothing is known. Of the {TOP} best "
-        f"means {len(trained)} were: {', '.join(plain_markdown(row.model) for row in trained)}. Among the {len(free)} that were "
-        f"not, {len(published.tier(1, declared=True))} cannot be excluded as the best; the first, with their ranks among "
-        f"these: {', '.join(free[:FIRST])}."
+        f"By what mteb's registry knows of their makers {counts['yes']} models were trained on sets that hold pairs of "
+        f"these tasks, in whatever split, {counts['no']} on others alone; of {counts['unknown']} nothing is known. Of the "
+        f"{TOP} best means {len(trained)} were: {', '.join(plain_markdown(row.model) for row in trained)}. Among the "
+        f"{len(free)} that were not, {len(published.tier(1, declared=True))} cannot be excluded as the best; the first, "
+        f"with their ranks among these: {', '.join(free[:FIRST])}."
     )
 
 
