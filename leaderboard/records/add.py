@@ -103,7 +103,9 @@ def _form(coarse: Measured, observations: Observations) -> BoardRecord:
         digest = observations_digest(shared)
         name = re.sub(r"[^\w.-]+", "-", f"{record.protocol.name}.{record.data.id}.{digest[:12]}.parquet")
         observed.shared = SharedFile(file=f"../../../observations/{name}", sha256=digest)
-    return BoardRecord(coarse.path, record.model_copy(update={"observations": observed}), stored, kept, shared)
+    origin = Path(record.data.origin)  # a folder of this machine is nobody else's business
+    data = record.data.model_copy(update={"origin": origin.name}) if origin.is_absolute() else record.data
+    return BoardRecord(coarse.path, record.model_copy(update={"observations": observed, "data": data}), stored, kept, shared)
 
 
 def _largest_difference(again: list[ScoreRow], stored: list[ScoreRow]) -> float:

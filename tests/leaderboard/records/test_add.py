@@ -16,8 +16,8 @@ from stsbench.encoders.base import EncoderSpec
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.columns import observations_digest
-from stsbench.evaluation.run_file import RUN, load_records, read_own_observations
-from stsbench.leaderboard.records.add import add
+from stsbench.evaluation.run_file import RUN, load_records, read_observations, read_own_observations
+from stsbench.leaderboard.records.add import add, board_forms
 from stsbench.leaderboard.records.entries import Entry, check_runs, load_entries, run_name
 
 LETTERS = Entry(method="letters", backbone="none", setting="unsup")
@@ -204,3 +204,11 @@ def test_processes_that_add_at_once_lose_nothing(runs, tmp_path):
     assert len(load_entries(board / "measured")[0].runs) == 3
     assert yaml.safe_load((board / "measured/letters/entry.yaml").read_text())["method"] == "letters"
     assert not [*board.rglob("*.tmp")]
+
+
+@pytest.mark.parametrize(("origin", "kept"), [("/somebody/data", "data"), ("../shared/data", "../shared/data")])
+def test_a_board_is_not_told_which_folder_the_data_lay_in(origin, kept, runs):
+    path, record = load_records(runs["letters"])[0]
+    record.data.origin = origin
+    (form,) = board_forms([(path, record, read_observations(runs["letters"], record))])
+    assert form.record.data.origin == kept
