@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 from stsbench.leaderboard.ranks.board import Board, Row, Tab
 
 from .picture import COLOURS, DARK_STYLE, MUTED, PAPER, TEXT, ticks
-from .tables import comparable, readme_tab
+from .tables import SHORT, comparable, readme_tab
 
 ROWS = 10  # rows for each kind of supervision
 # In user units: 560 across is still read on a phone.
@@ -28,7 +28,7 @@ def forest(board: Board) -> str:
     A filled dot is a row that could be first at 95 %, jointly with all others.
     """
     tab = readme_tab(board)
-    groups = {name: some[:ROWS] for name, some in comparable(tab).items()} if tab else {}
+    groups = {name: some[:ROWS] for name, some in comparable(tab).items() if name != SHORT} if tab else {}
     rows = [row for some in groups.values() for row in some]
     if tab is None or not rows:
         return ""
