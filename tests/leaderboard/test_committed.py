@@ -94,7 +94,7 @@ def test_the_table_on_minilm_shows_the_committed_records(records):
     """The findings' table against a plain loop over records: an entry's mean over runs, a run's mean over rounded tasks."""
     text = (BOARD.parent / "docs/findings/methods-on-minilm.md").read_text("utf-8")
     lines = [line for line in text.split(BEGIN)[1].split(END)[0].splitlines() if line.startswith("| ")]
-    table = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines]
+    table = [[cell.strip() for cell in line[2:-2].split(" | ")] for line in lines]
     shown = {line[0]: line for line in table[2:]}
     columns = {"STS average": ("sts", None), "transfer": ("transfer", "torch")}
     by_run = {}
