@@ -17,7 +17,7 @@ from pydantic import BeforeValidator
 
 from stsbench.data.own.sets import LABELLED, read_labelled_pairs
 from stsbench.data.own.table import Form
-from stsbench.data.sets.sentences import SENTENCES, sentence_arrays, sentence_graph
+from stsbench.data.sets.sentences import sentence_arrays, sentence_graph
 from stsbench.data.sets.sets import DataSet, PairSet, numbered
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
@@ -85,7 +85,7 @@ class PairsProtocol(Protocol):
     }
     arrays: ClassVar[Mapping[str, Array]] = {
         "similarity": Array("float", rounded=True, per_item=True), "label": Array("int", shared=True),
-        "subset": Array("int", shared=True), **REPEATED, **{name: SHARED[name] for name in SENTENCES[:2]},
+        "subset": Array("int", shared=True), **REPEATED, **SHARED,
     }
     names: ClassVar[Mapping[str, Names]] = {"subsets": Names(shared=True)}
     resampling: ClassVar[str] = "pairs that share a sentence count as dependent"
@@ -186,7 +186,6 @@ class PairsProtocol(Protocol):
             return {}
         drawn = self._draw(observations, slice(None), resamples, seed, data_id)
         return {(None, None, metric): 100 * getattr(drawn, attribute) for metric, attribute in _SCORES.items()}
-
 
     def influences(self, observations: Observations) -> Influences:
         influences = _influences(observations, slice(None), None)

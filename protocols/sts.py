@@ -134,7 +134,7 @@ class StsProtocol(Protocol):
     arrays: ClassVar[Mapping[str, Array]] = {
         "similarity": Array("float", rounded=True, per_item=True), "gold": Array("float", shared=True),
         "subset": Array("int", shared=True), "pair": Array("uint", shared=True), **REPEATED,
-        **{name: SHARED[name] for name in SENTENCES[:2]},
+        **SHARED,
     }
     names: ClassVar[Mapping[str, Names]] = {"subsets": Names(shared=True)}
     resampling: ClassVar[str] = "pairs that share a sentence count as dependent"

@@ -21,7 +21,7 @@ from stsbench.parsing import MOST_YAML, read_text
 
 FOLDER = "as_published"  # below a board's folder
 TABLE, SOURCE, SAME, TRAINING = "mteb_sts.tsv.gz", "source.yaml", "measured_here.yaml", "training.yaml"
-_KIN = re.compile(r"STS1[2-6]|STSB|STS-B|SICK")  # how sets begin that hold pairs of the seven tasks, in any split
+_KIN = re.compile(r"STS1[2-7]|STSB|STS-B|SICK")  # how sets begin that hold pairs of the seven tasks, in any split
 ITEMS = {  # the seven tasks -> their pairs in MTEB; SICK-R is all pairs, not the 4,927 of SentEval's test
     "STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186, "STSBenchmark": 1379, "SICK-R": 9927,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from stsbench.evaluation.result import Result
 from stsbench.evaluation.tables import encoder_in_words
 from stsbench.files import sha256_file
 from stsbench.leaderboard import api as leaderboard
-from stsbench.registry import resolve
+from stsbench.registry import names, resolve
 from stsbench.wording import without_paths
 
 KINDS = {"transformers": "transformer", "sentence-transformers": "transformer"}
@@ -29,8 +30,8 @@ KINDS = {"transformers": "transformer", "sentence-transformers": "transformer"}
 
 @dataclass(frozen=True)
 class OwnBoard:
-    """page: the file to open; choice: what `stsbench.choose` says of the models, None of a single one; results: of each
-    model, in the order they were given."""
+    """page: the file to open; choice: what `stsbench.choose` says of the models, None of a single one, or without that
+    extension; results: of each model, in the order they were given."""
 
     page: Path
     choice: Any
@@ -68,13 +69,21 @@ def measure_models(
         raise UsageError(f"{twice[0]} is named twice")
     protocol, folder, tell = named_data(str(data)), Path(output), log or (lambda line: None)
     options = {name: value for name, value in (("columns", columns), ("cost", cost), ("offline", offline)) if value}
-    if not (folder / "board.yaml").is_file():
-        leaderboard.init(folder, title=title or Path(protocol.partition(":")[2]).name)
-    content = _content(Path(protocol.partition(":")[2]), columns)
-    results = [_measured(model, protocol, content, folder, options, tell) for model in models]
+    if title is not None and (folder / "board.yaml").is_file():
+        raise UsageError(f"--title {title}: {folder} is there, and {folder / 'board.yaml'} holds its title")
+    path, new = Path(protocol.partition(":")[2]), not (folder / "board.yaml").is_file()
+    if new:
+        leaderboard.init(folder, title=title or path.name)
+    try:
+        content = _content(path, columns)
+        results = [_measured(model, protocol, content, folder, options, tell) for model in models]
+    except Exception:
+        if new and not (folder / "runs").exists():  # a board of nothing
+            shutil.rmtree(folder)
+        raise
     leaderboard.build(folder)
-    choose = resolve("stsbench.functions", "choose")
-    choice = choose([result.folder for result in results]) if len(results) > 1 else None
+    able = len(results) > 1 and "choose" in names("stsbench.functions")
+    choice = resolve("stsbench.functions", "choose")([result.folder for result in results]) if able else None
     return OwnBoard(folder / "site" / "index.html", choice, tuple(results))
 
 
@@ -87,10 +96,10 @@ def named_data(data: str) -> str:
     if not path.exists():
         raise StsbenchError(f"--data {data}: no such file or folder")
     fitting = fitting_options(path)
-    if len(fitting) != 1 or "--columns" in fitting[0]:
-        what = f"write one of {'; '.join(fitting)}" if fitting else "its columns are for no protocol"
-        raise StsbenchError(f"--data {data}: {what.replace('--protocol', '--data')}")
-    return fitting[0].split()[1]
+    if len(fitting) != 1:
+        options = "; ".join(option for _, option in fitting).replace("--protocol", "--data")
+        raise StsbenchError(f"--data {data}: {f'write one of {options}' if fitting else 'its columns are for no protocol'}")
+    return f"{fitting[0][0]}:{data}"
 
 
 def _measured(

@@ -111,7 +111,7 @@ def _protocols(file: str) -> str:
     from stsbench.evaluation.own_data import fitting_options
 
     try:
-        return ", or ".join(fitting_options(Path(file)))
+        return ", or ".join(option for _, option in fitting_options(Path(file)))
     except StsbenchError:
         return ""
 

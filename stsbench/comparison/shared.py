@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.comparison.comparability import Measured, Setting, measured
+from stsbench.data.sets.sentences import SENTENCES
 from stsbench.encoders.probe import has_identity
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.measure import RowKey, row_key
@@ -185,6 +186,10 @@ def draws(sides: Sides, row: ScoreRow, resamples: int, seed: int, *, difference:
                     "observations): one was not measured on it"
                 )
     protocol, set_id = narrowed(items[0].protocol, row), items[0].set_id
+    # Which items share a text the data decide: a record of before, which does not say so, has it from one that does.
+    lent = {name: one.arrays[name] for one in observed for name in SENTENCES if name in one.arrays}
+    observed = [one if lent.keys() <= one.arrays.keys() else Observations({**lent, **one.arrays}, one.names)
+                for one in observed]
     drawn = [lambda many, start, run=run: protocol.draws(run, set_id, many, start) for run in observed]
     runs, key = list(map(len, sides)), row_key(row)
     means = _means(drawn, runs, key, resamples, seed)

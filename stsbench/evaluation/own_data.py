@@ -106,25 +106,25 @@ def _line(row: Mapping[str, Any], name: str, part: str) -> str:
 def offers(path: Path) -> StsbenchError:
     """Return the error for a file in the place of a protocol: which protocols its columns are for, as whole options."""
     try:
-        header, words = column_names(path), fitting_options(path)
+        header, words = column_names(path), [option for _, option in fitting_options(path)]
     except StsbenchError as error:
         return StsbenchError(f"{path} is no protocol, and data of your own are named by one, such as sts:{path}: {error}")
     return StsbenchError(f"{path} is a file and no protocol: by its columns, {', '.join(map(repr, header))}, "
                          + (f"write {', or '.join(words)}" if words else "it is for none"))
 
 
-def fitting_options(path: Path) -> list[str]:
-    """Return the options that measure a folder, or a file by its columns, as "--protocol pairs:FILE (labelled pairs)".
-    Raises StsbenchError where it cannot be read."""
+def fitting_options(path: Path) -> list[tuple[str, str]]:
+    """Return the protocols that a folder, or a file by its columns, is for, each with the option that measures it, such as
+    "--protocol pairs:FILE (labelled pairs)". Raises StsbenchError where it cannot be read."""
     if path.is_dir():
-        return [f"--protocol {name}:{path}" for name, kind in kinds().items() if kind.path_setting == "folder"]
+        return [(name, f"--protocol {name}:{path}") for name, kind in kinds().items() if kind.path_setting == "folder"]
     header = column_names(path)
     forms = {name: kind.form for name, kind in kinds().items() if kind.form}
     fitting = {name: form for name, form in forms.items() if form.names(header, str(path), strict=False)}
     fitting = {name: form for name, form in fitting.items() if form.value and form.value in header} or fitting
-    words = [f"--protocol {name}:{path} ({form.what})" for name, form in fitting.items()]
+    words = [(name, f"--protocol {name}:{path} ({form.what})") for name, form in fitting.items()]
     if not words:
         named = {name: form for name, form in forms.items() if form.value and form.value_column(header)} or forms
-        words = [f"--protocol {name}:{path} --columns {columns} ({form.what})" for name, form in named.items()
+        words = [(name, f"--protocol {name}:{path} --columns {columns} ({form.what})") for name, form in named.items()
                  if (columns := form.suggestion(header))]
     return words

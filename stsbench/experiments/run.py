@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stsbench.display.table import Document, Table
 from stsbench.display.tabular import RowsInFolder
+from stsbench.encoders.options import EncoderOptions
 from stsbench.errors import DataError, StsbenchError
 from stsbench.evaluation.result import Result
 from stsbench.options import takes
@@ -195,8 +196,7 @@ def _cells(line: dict[str, Any]) -> dict[str, Any]:
     return {**cells, **{f"terms.{name}": value for name, value in line["terms"].items()}}
 
 
-@takes(renamed=dict.fromkeys(("device", "dtype", "max_length", "pooler", "prompt", "torch_dtype", "truncate_dim"),
-                             "load_encoder, which loads a model"))
+@takes(renamed={entry.name: "load_encoder, which loads a model" for entry in fields(EncoderOptions)})
 def load(run: str | Path) -> Result | Run:
     """Return what made a run, from its folder: the Result of `evaluate` or `stsbench eval`, the Run of `train` or `stsbench
     train`.

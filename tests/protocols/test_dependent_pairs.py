@@ -225,3 +225,27 @@ def test_regression_records_of_before_are_read_and_have_the_intervals_of_today(e
             if row.low is not None:
                 assert (before[row.metric].low, before[row.metric].high) == pytest.approx((row.low, row.high), abs=1e-5)
                 assert now[row.metric].high - now[row.metric].low > row.high - row.low
+
+
+def test_a_record_that_does_not_say_which_texts_repeat_has_it_from_the_other(home):
+    """As records of before do not: half of the dependence would be none, and the interval too narrow."""
+    Path("own.csv").write_text(grouped_rows(*OWN_KINDS["triplets"]))
+    runs = [evaluate(f"lexical:{model}", triplets="own.csv", output=model) for model in ("tfidf", "char-ngrams")]
+    sides = [[item] for run in runs for item in records_of(run)]
+    row = sides[0][0].record.scores[0]
+    expected = draws(sides, row, 400, 0, difference=True)
+    for name in SENTENCES:
+        del sides[0][0].observed().arrays[name]
+    sides[0][0].observed().memo.clear()
+    for one, other in zip(draws(sides, row, 400, 0, difference=True), expected, strict=True):
+        np.testing.assert_allclose(one, other)
+
+
+def test_a_comparison_names_what_differs_between_encoders_of_one_name(home):
+    """A cut or another limit is no part of what an encoder is called."""
+    write("plain.csv", 30, 1)
+    runs = [evaluate("minilm", sts="plain.csv", **more, output=f"m{number}")
+            for number, more in enumerate(({}, {"truncate_dim": 64, "max_length": 32}))]
+    first, second = compare(*runs).sides()
+    assert first == "A: minilm, pooler mean, max length 256"
+    assert second == "B: minilm, pooler mean, max length 32, truncate dim 64"

@@ -34,7 +34,8 @@ _SMALLEST = 0.05  # points: millions of pairs, so that who writes less means the
 @dataclass(frozen=True)
 class TaskPower:
     """One task of a protocol. n: the pairs that its noise is known from; unit_error: the standard error of the paired
-    difference times the square root of n, in points; value: the answer by it, a difference in points or a number of pairs.
+    difference times the square root of n, in points; value: the answer by it, a difference in points, a number of pairs, or
+    of both the power in per cent.
 
     low, high: of the encoders' closeness, the quartiles of unit_error over pairs of the leaderboard's rows; None for two
     runs, whose own noise is known. low_answer, high_answer: the answers by these.
@@ -74,7 +75,8 @@ class Power(Tabular):
 
     def as_json(self) -> dict[str, Any]:
         """Return what --json writes, as plain data."""
-        return {"pairs": self.pairs, "difference": self.difference, "metric": self.metric, "power": POWER, "level": 0.05,
+        return {"pairs": self.pairs, "difference": self.difference, "metric": self.metric, "level": 0.05,
+                "power": None if self.pairs and self.difference else POWER,  # of both it is the answer, in per cent
                 "tasks": [asdict(task) for task in self.tasks], "basis": self.basis,
                 "left_out": [dict(zip(("protocol", "task", "reason"), item, strict=True)) for item in self.left_out]}
 

@@ -42,8 +42,8 @@ def nli_roles(roles: tuple[str, ...], method: str, pairs: bool = True, triplets:
         wanted = [TRIPLET] * triplets + [PAIR] * pairs
         choices = ", or of ".join(f"{first}, {second} and {third}" for first, second, third in wanted)
         if set(TRIPLET) <= set(roles):
-            raise StsbenchError(f"{method} needs labelled rows of {choices}, and these give {', '.join(roles)}: another "
-                                "recipe takes those, such as train simcse --recipe sup-bert-base --labelled FILE")
+            raise StsbenchError(f"{method} needs labelled rows of {choices}, and these give {', '.join(roles)}: supervised "
+                                "recipes of other methods take those, by --data (`stsbench list recipes`)")
         raise StsbenchError(
             f"{method} needs labelled rows of {choices} (these give {', '.join(roles) or 'no column'}): name the others' "
             f"columns, as in --set 'labelled.columns={{{next(role for role in wanted[-1] if role not in roles)}: COLUMN}}'"

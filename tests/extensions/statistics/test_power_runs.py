@@ -170,5 +170,6 @@ def test_of_pairs_and_a_difference_it_is_how_often_they_show_it():
     both = stsbench.power(500, round(detectable, 6))
     (task,) = [task for task in both.tasks if task.task == ALL]
     assert task.value == pytest.approx(80, abs=0.01)
+    assert (stsbench.power(500).as_json()["power"], both.as_json()["power"]) == (0.8, None)
     low, high = sorted((task.low_answer, task.high_answer))
     assert both.sentences()[-1].endswith(f" points in {low:,.0f} to {high:,.0f} of 100 experiments.")

@@ -55,12 +55,22 @@ def test_a_run_that_is_there_is_not_measured_again_and_scores_are_those_of_compa
 
 def test_data_are_named_by_their_columns_or_their_protocol(pairs):
     assert named_data("own.csv") == "sts:own.csv" and named_data("pairs:other.csv") == "pairs:other.csv"
+    pairs.rename("my own.csv")
+    assert named_data("my own.csv") == "sts:my own.csv"
     Path("folder").mkdir()
     assert named_data("folder") == "retrieval:folder"
-    Path("odd.csv").write_text("q,p\na,b\n")
-    for name in ("odd.csv", "none.csv"):
-        with pytest.raises(StsbenchError, match=f"^--data {name}: "):
-            named_data(name)
+    with pytest.raises(StsbenchError, match=r"^--data none\.csv: "):
+        named_data("none.csv")
+
+
+def test_a_board_of_nothing_is_not_left_behind(place):
+    Path("odd.csv").write_text("q,p,same\na,b,1\nc,d,0\n")
+    for model, data, line in (("lexical:tfidf", "pairs:odd.csv", "of these"), ("no-such", "pairs:odd.csv", "no-such")):
+        with pytest.raises(StsbenchError, match=line):
+            leaderboard.measure_models([model], data, cost=False, offline=True)
+    assert not Path("board").exists()
+    columns = {"sentence1": "q", "sentence2": "p", "label": "same"}
+    assert leaderboard.measure_models(["lexical:tfidf"], "pairs:odd.csv", columns=columns, cost=False).page.is_file()
 
 
 def test_other_data_of_the_same_name_and_other_models_at_the_same_place_are_measured(pairs, monkeypatch):
