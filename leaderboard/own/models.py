@@ -78,7 +78,7 @@ def measure_models(
         content = _content(path, columns)
         results = [_measured(model, protocol, content, folder, options, tell) for model in models]
     except Exception:
-        if new and not (folder / "runs").exists():  # a board of nothing
+        if new and not any(folder.glob("runs/*")):  # a board of nothing
             shutil.rmtree(folder)
         raise
     leaderboard.build(folder)
@@ -121,6 +121,7 @@ def _measured(
         tell(f"{model}: measuring")
         result = evaluate(model, protocol, output=run, **options)
     if not result.records:
+        shutil.rmtree(run, ignore_errors=True)  # the next time it is measured again
         raise StsbenchError(f"{model}: {'; '.join(result.failed_lines())}")
     known = (folder / "measured" / entry).exists()
     leaderboard.add(run, entry, board=folder, **({} if known else _about(result.records[0], folder)))
