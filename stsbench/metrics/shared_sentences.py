@@ -33,6 +33,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.integer[Any]]
 FEWEST_DF = 2.0  # below them a quantile says nothing: at 2 an interval is 2.2 times as wide as at many
 TOO_FEW_SENTENCES = "so many pairs share a sentence that they cannot tell how it would be with other sentences"
+_MOST = 20_000_000  # links between rows of which a matrix is made: 240 MB, and several such
 _SHARES = np.linspace(0, 1, 6)  # of the variance, at which corrections are computed; between them they are interpolated
 
 
@@ -90,7 +91,8 @@ class _Ranks:
 class SharedSentences:
     """The graph of n pairs or triplets: texts are vertices, rows are edges, and all rows of the same texts are one item.
 
-    dependent: whether two items share a sentence; where none do, items are independent.
+    dependent: whether two items share a sentence; where none do, items are independent. large: whether the rows have so many
+    links that no matrix of them is made.
     """
 
     def __init__(self, *sides: Ints, stratum: Ints | None = None) -> None:
@@ -117,6 +119,8 @@ class SharedSentences:
             self._several.append(((-1) ** (size - 1), sparse.csr_array(entries, shape=shape)))
         self._stratum = np.zeros(n, np.int64) if stratum is None else np.asarray(stratum)
         self._sizes = np.bincount(self._stratum)
+        degrees = np.asarray(self._incidence.sum(axis=1), dtype=np.float64)
+        self.large, self._groups = float(degrees @ degrees) > _MOST, float((degrees**2).sum() ** 2 / (degrees**4).sum())
         self._linked = self._quadratic(np.ones(n)) - self._squares_of_items(np.ones(n))
         self.dependent = self._linked > 0
         self._corrections: dict[bytes, Floats] = {}
@@ -149,8 +153,13 @@ class SharedSentences:
         Of errors with covariance W, that of the model, V is a quadratic form e'Ae, A = MKM, with K the links between rows
         and M the centring within strata: E V = tr AW against the truth 1'W1, and df = (tr AW)^2 / tr AWAW (Satterthwaite).
         weight: (n,) what each pair's value was multiplied by for a mean of several scores. (inf, 0) where V is always 0.
+
+        Of a large graph as for so many equal groups of rows as its sentences are worth (Kish 1965), G / (G - 1) and G - 1.
         """
         from scipy import sparse
+
+        if self.large:
+            return (self._groups / (self._groups - 1), self._groups - 1) if self._groups > 1 + 1e-9 else (inf, 0.0)
 
         links, shared = self._links(), self._incidence.T @ self._incidence
         model = (1 - share) * (self._item.T @ self._item) + share / self._texts * shared
@@ -292,7 +301,7 @@ class Influence:
     def joint(self, draws: Floats, seed: int) -> Floats:
         """Return (b,) draws of the score that vary as `stretched` ones do, and together with those of other encoders on the
         same pairs as sentences and items make them: for tests of many differences at once."""
-        if not isinstance(self.graph, SharedSentences) or not np.isfinite(self.stretch):
+        if not isinstance(self.graph, SharedSentences) or self.graph.large or not np.isfinite(self.stretch):
             return self.stretched(draws)
         values = self.graph.centred(self.values)
         deviations = self.graph.multipliers(len(draws), seed) @ values.astype(np.float32)

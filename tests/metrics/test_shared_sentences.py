@@ -152,3 +152,23 @@ def test_joint_draws_are_as_uncertain_as_a_score_and_nearly_as_each_difference()
     gap = graph.centred(a.values - b.values)
     expected = np.sqrt(graph.item_variance(gap)) * graph.stretch(gap)
     assert (joint[0] - joint[1]).std() == pytest.approx(expected, rel=0.1)
+
+
+@pytest.mark.parametrize("groups", [1, 8, 40])
+def test_a_graph_of_too_many_links_is_that_of_equal_groups_without_a_matrix(groups, monkeypatch):
+    """Ten thousand rows of a text have a hundred million links."""
+    first, second = np.repeat(np.arange(groups), 6000), np.arange(groups, 6000 * groups + groups)
+    graph = SharedSentences(first, second)
+    assert graph.large and graph.hopeless == (groups == 1)
+    rng = np.random.default_rng(0)
+    values = np.repeat(rng.normal(size=groups), 6000) + rng.normal(size=len(first))
+    few = SharedSentences(np.repeat(np.arange(groups), 20), np.arange(groups, 21 * groups))
+    assert not few.large
+    for share in (0.6, 1.0):
+        factor, df = graph.corrections(share)
+        if groups > 1:
+            assert (factor, df) == pytest.approx(few.corrections(share), rel=0.15)
+            assert few.stretch(np.zeros(20 * groups)) <= graph.stretch(values) < np.inf
+            draws = rng.normal(50, 0.1, 100)
+            influence = Influence(50.0, values, graph)
+            np.testing.assert_array_equal(influence.joint(draws, 0), influence.stretched(draws))
