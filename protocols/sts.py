@@ -122,6 +122,10 @@ class FileSettings(StsSettings):
         None, "which columns of the file hold what: sentence1=q1,sentence2=q2,score=s; null: by their names", "our choice",
         by="--columns",
     )
+    condition: Text | None = setting(
+        None, "what is encoded of pairs under a condition, which the column condition states: '{condition}: {text}'; null: "
+        "the texts alone", "Deshpande et al. 2023, C-STS",
+    )
 
 
 class StsProtocol(Protocol):
@@ -145,7 +149,7 @@ class StsProtocol(Protocol):
     hub_task: ClassVar[str] = "sentence-similarity"
     position: ClassVar[int] = 0
     cosmetic: ClassVar[frozenset[str]] = frozenset(
-        {"aggregations", "metrics", "resamples", "seed", "file", "columns", "pearson_interval", "average"}
+        {"aggregations", "metrics", "resamples", "seed", "file", "columns", "condition", "pearson_interval", "average"}
     )
     on_request: ClassVar[frozenset[str]] = frozenset({"SICK-R-MTEB", *(item.task for item in LANGUAGES)})
     averaged: tuple[str, ...] = AVERAGED
@@ -167,7 +171,7 @@ class StsProtocol(Protocol):
     def load(self, set_id: str) -> DataSet | None:
         if not self.user_path or set_id != f"own:{self.user_path}":
             return None
-        return read_scored_pairs(self.user_path, self.settings["columns"] or "")
+        return read_scored_pairs(self.user_path, self.settings["columns"] or "", self.settings["condition"] or "")
 
     def observe(self, embed: Embed, data: PairSet) -> Observations:
         """Return similarity float64 (n,), gold float64 (n,), subset int64 (n,) indexing the names of `subsets`; pair

@@ -188,7 +188,8 @@ def _columns(members: Sequence[Placed]) -> tuple[str, ...]:
     if protocol.metrics_across:
         return tuple(there)
     order = list(protocol.tasks())
-    if averaged := members[0][1].averaged:
+    averaged = members[0][1].averaged
+    if averaged and averaged[-1] in order:  # a file of one language is of a protocol with that task alone
         order.insert(order.index(averaged[-1]) + 1, AVERAGE)
     return tuple(sorted(there, key=lambda name: order.index(name) if name in order else len(order)))
 

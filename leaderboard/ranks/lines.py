@@ -50,13 +50,16 @@ class ScoreLine:
 
     @property
     def user_set(self) -> str:
-        """Return the name of the user's file or folder that it was measured on; "" for the catalog's data."""
-        return next(iter(self.names), path_name(self.protocol.user_path)) if self.protocol.user_path else ""
+        """Return the name of the user's file or folder that it was measured on; "" for data of a known language, and for the
+        catalog's."""
+        if not self.protocol.user_path or self.language:
+            return ""
+        return next(iter(self.names), path_name(self.protocol.user_path))
 
     @property
     def language(self) -> str:
-        """Return "Korean", "English and German", "All languages"; "" where data are no set of `LANGUAGES`."""
-        return "" if self.protocol.user_path else self.part
+        """Return "Korean", "English and German", "All languages"; "" where data have no tables by language."""
+        return "" if self.part.startswith("own:") else self.part
 
     @property
     def averaged(self) -> tuple[str, ...]:
@@ -132,13 +135,13 @@ def _fill(line: ScoreLine, column: str, measured: Measured, cell: Cell) -> bool:
 
 
 def _part(measured: Measured) -> str:
-    """Return what has tables of its own: a user's data, by their content; the language of one of mteb's sets."""
-    return measured.set_id if measured.protocol.user_path else set_language(measured.set_id)
+    """Return what has tables of its own: the language of a set by languages; a user's other data, by their content."""
+    return set_language(measured.set_id) or (measured.set_id if measured.protocol.user_path else "")
 
 
 def _repeated(measured: Measured, row: ScoreRow) -> bool:
     """Return whether a row of a set in one language, which has no subsets, has another aggregation's score once more."""
-    if _part(measured) in ("", SEVERAL) or measured.protocol.user_path:
+    if _part(measured) in ("", SEVERAL, measured.set_id):
         return False
     hows = [whole.aggregation for whole in measured.whole()]
     return row.aggregation != ("all" if "all" in hows else hows[0])

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from stsbench.data.sets.catalog import SEVERAL
+from stsbench.data.sets.catalog import SEVERAL, further_source
 from stsbench.data.sets.sets import path_name
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import Protocol, load_protocol
@@ -105,7 +105,7 @@ def title(line: ScoreLine) -> str:
     """Return "Spearman, all", with what is unusual behind it; the name of a user's set or the language before it."""
     setting = line.setting
     if line.protocol.metrics_across:
-        base = "" if line.protocol.user_path else ", ".join(line.protocol.tasks())
+        base = "" if line.user_set else ", ".join(line.protocol.tasks())
     else:
         base = metric_heading(setting.metric, line.protocol.metric(setting.metric))
     if line.part:  # without subsets one correlation is all there is
@@ -133,10 +133,12 @@ def about(line: ScoreLine) -> str:
     sentences = [line.protocol.about, pooled]
     if line.user_set:
         others = f" (the same data were also called {', '.join(line.names[1:])})" if line.names[1:] else ""
-        sentences.append(f"Data: {line.user_set}, a file of one's own{others}.")
+        source = further_source(line.part)
+        what = f"{source.about} ({source.citation})" if source else f"a file of one's own{others}"
+        sentences.append(f"Data: {line.user_set}, {what}.")
     elif line.language:
-        sentences.append("Data: the sets of that language that mteb describes." if line.language != SEVERAL else
-                         "Data: sets of several languages that mteb describes; each language has a table of its own.")
+        sentences.append("Data: all sets of that language that were measured." if line.language != SEVERAL else
+                         "Data: sets of several languages; each language has a table of its own.")
     else:
         sentences.append(f"Text: {TEXT_VERSIONS.get(setting.text_version, setting.text_version)}.")
     return " ".join(filter(None, sentences))
@@ -148,7 +150,7 @@ def name_user_sets(lines: Iterable[ScoreLine]) -> None:
 
     A column that is called by the file gets the name of its metric: the table's title says which file it is.
     """
-    of_users = [line for line in lines if line.protocol.user_path]
+    of_users = [line for line in lines if line.user_set]
     counted: dict[tuple[str, str], Counter[str]] = {}
     for line in of_users:
         counted.setdefault((line.setting.protocol, line.part), Counter())[line.user_set] += 1

@@ -56,8 +56,9 @@ def fetch(
 ) -> None:
     """Download the data into the user cache; with SETS and --raw, only the raw files of those sets.
 
-    SETS may also be training texts (wiki1m_for_simcse.txt, nli_for_simcse.csv) and sets in other languages (STS17, JSTS,
-    ATEC, ...), at the revision that mteb pins.
+    SETS may also be training texts (wiki1m_for_simcse.txt, nli_for_simcse.csv), sets in other languages (STS17, JSTS,
+    ATEC, ...), at the revision that mteb pins, and sets of their authors' repositories (semrel, semantoneg, ...):
+    `stsbench list data` names them.
     """
     from stsbench.data.fetch import download
     from stsbench.data.fetch.install import install_bundle
@@ -246,6 +247,8 @@ def _tell(report: FetchReport) -> None:
         echo(f"warning: {name} differs from the known file: results on it are marked as such", err=True)
     for name in report.missing:
         echo(f"warning: {name} was not in the archive", err=True)
+    if report.note:
+        echo(report.note)
 
 
 @contextmanager

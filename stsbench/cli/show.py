@@ -94,12 +94,14 @@ def list_(what: str | None, method: str | None, json_target: str | None) -> None
 
         _columns([(name, load_post(name).source) for name in post_names()])
     elif what == "data":
-        from stsbench.data.sets.catalog import LANGUAGES, entries
+        from stsbench.data.sets.catalog import LANGUAGES, entries, further_sources
 
         _columns([
             *((entry.id, entry.text_version, f"{entry.total:6}", entry.licence) for entry in entries()),
             *((item.id, "own", f"{item.pairs:6}", f"--tasks {item.task}: {item.languages}; licence {item.licence}")
               for item in LANGUAGES),
+            *((name, "own", f"{item.rows:6}", f"{item.about}; licence {item.licence}")
+              for name, item in further_sources().items()),
         ])
     elif what == "methods":
         from stsbench.training.recipes.methods import GROUP, title
@@ -170,9 +172,9 @@ def show(kind: str, name: str, method: str | None) -> None:
     if kind == "data":
         from dataclasses import asdict
 
-        from stsbench.data.sets.catalog import entry
+        from stsbench.data.sets.catalog import entry, further_sources
 
-        facts = json.loads(json.dumps(asdict(entry(name))))
+        facts = json.loads(json.dumps(asdict(further_sources().get(name) or entry(name))))
         echo(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True), nl=False)
     elif kind == "recipe":
         from stsbench.training.recipes.named import named_recipe

@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -170,6 +171,22 @@ def test_two_files_of_one_name_are_two_tables_and_one_content_of_two_names_is_on
     assert f"**pairs.csv \\({months[0][:12]}\\)**" in text or f"**pairs.csv ({months[0][:12]})**" in text
 
 
+def test_a_folder_that_is_a_fetched_set_has_the_tables_of_its_languages(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mails").mkdir()
+    for language in ("de", "fr"):
+        (tmp_path / f"mails/{language}.csv").write_text(scored().replace("lost", language))
+    run = evaluate("lexical:tfidf", output="run", protocols=["sts:mails"])
+    [record] = run.records
+    source = SimpleNamespace(id=record.data.id, codes=("de", "fr"))
+    monkeypatch.setattr("stsbench.data.sets.catalog.further_sources", lambda: {"mails": source})
+    tabs = {tab["id"]: tab for tab in built(tmp_path / "board", {"tfidf": [run.folder]})}
+    assert {tab["language"] for tab in tabs.values()} == {SEVERAL, "German", "French"}
+    german = rows(tmp_path / "board", tabs["sts-spearman-all-german"])["tfidf"]["scores"]
+    [expected] = [row.value for row in record.scores if (row.subset, row.metric) == ("de", "spearman")]
+    assert german["mails"][0] == pytest.approx(expected, abs=1e-4)
+
+
 @pytest.fixture(scope="module")
 def languages(tmp_path_factory):
     """A board on small copies of mteb's sets: one encoder by the preset `zh`, the other by tasks alone."""
@@ -198,7 +215,7 @@ def test_each_language_has_a_table_in_words_and_in_order(languages):
     assert [tab["title"] for tab in korean] == ["Korean, counts not mteb's, Spearman", "Korean, counts not mteb's, Pearson"]
     assert [column["name"] for column in korean[0]["columns"]] == ["STS17", "KorSTS"]
     assert korean[0]["about"].endswith("Ranked by STS17.") and "own files" not in korean[0]["about"]
-    assert "Data: the sets of that language" in korean[0]["about"]
+    assert "Data: all sets of that language" in korean[0]["about"]
     assert all("Data: sets of several languages" in tab["about"] for tab in tabs if tab["language"] == SEVERAL)
     whole = [tab["aggregation"] for tab in tabs if tab["language"] == SEVERAL and tab["metric"] == "spearman"]
     assert whole == ["all", "mean", "wmean"]

@@ -280,3 +280,15 @@ def test_a_row_may_have_fewer_negatives_and_none_may_be_the_positive(place):
     Path("same.csv").write_text("anchor,positive,negative_1,negative_2\na,b,c,b\n")
     with pytest.raises(DataError, match="are one text"):
         read_triplets(Path("same.csv"))
+
+
+def test_a_condition_is_part_of_both_texts(tmp_path):
+    rows = [{**row, "condition": ("colour", "{text} of it")[i % 2]} for i, row in enumerate(SCORED)]
+    joined = [{**row, **{name: f"({row[name]}) by {row['condition']}" for name in ("sentence1", "sentence2")}}
+              for row in rows]
+    for name, lines in (("under", rows), ("joined", joined)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+    data = read_scored_pairs(tmp_path / "under.jsonl", condition="({text}) by {condition}")
+    assert data.digest == read_scored_pairs(tmp_path / "joined.jsonl").digest
+    with pytest.raises(DataError, match=r"has no \{text\}"):
+        read_scored_pairs(tmp_path / "under.jsonl", condition="{condition}")

@@ -17,7 +17,18 @@ from typing import IO, Any
 
 from stsbench.data.fetch.install import FetchReport, alone, expected, extract, install, read_lock, workplace
 from stsbench.data.fetch.mteb import pinned_revision
-from stsbench.data.sets.catalog import LANGUAGES, Entry, HubFile, MtebPairs, TrainingText, catalog, entries, entry, is_copied
+from stsbench.data.sets.catalog import (
+    LANGUAGES,
+    Entry,
+    HubFile,
+    MtebPairs,
+    TrainingText,
+    catalog,
+    entries,
+    entry,
+    further_sources,
+    is_copied,
+)
 from stsbench.errors import DataError
 from stsbench.files import sha256_file
 from stsbench.hub import hub_endpoint
@@ -284,12 +295,14 @@ def _names(listing: Path, repository: str, url: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be fetched: SentEval's archive as a whole, raw sets, training texts, sets in other languages."""
+    """What is to be fetched: SentEval's archive as a whole, raw sets, training texts, sets in other languages, and those
+    that extensions fetch."""
 
     archive: bool
     raw: list[Entry]
     training: list[TrainingText]
     languages: list[MtebPairs] = field(default_factory=list)
+    further: list[Any] = field(default_factory=list)
 
 
 def select_sources(sets: Sequence[str] = (), *, training: bool = False, raw: bool = False) -> Wanted:
@@ -302,12 +315,14 @@ def select_sources(sets: Sequence[str] = (), *, training: bool = False, raw: boo
     texts = list(known.values()) if training else [known[name] for name in sets if name in known]
     of_task = {name: item for item in LANGUAGES for name in (item.task, item.id)}
     languages = [of_task[name] for name in sets if name in of_task]
-    others = [name for name in sets if name not in known and name not in of_task]
+    others = [name for name in sets if name not in known and name not in of_task and name not in further_sources()]
+    further = [further_sources()[name] for name in sets if name in further_sources()]
     if not raw:
         for name in others:
             entry(name)
     raw_sets = ([entry(name, "raw") for name in others] if sets else list(entries("raw"))) if raw else []
-    return Wanted((bool(others) and not raw) if sets else not training, raw_sets, texts, list(dict.fromkeys(languages)))
+    archive = (bool(others) and not raw) if sets else not training
+    return Wanted(archive, raw_sets, texts, list(dict.fromkeys(languages)), further)
 
 
 def fetch(
@@ -320,6 +335,7 @@ def fetch(
         reports += [fetch_file(item, root, **options) for item in what.raw]
         reports += [fetch_file(text, root, **options) for text in what.training]
         reports += [fetch_repository(item.repository, pinned_revision(item), root, **options) for item in what.languages]
+        reports += [source.fetch(root, **options) for source in what.further]
     except NoConnectionError as error:
         raise DataError(f"{error}; {WAYS}") from error
     return reports

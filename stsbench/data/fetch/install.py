@@ -152,12 +152,14 @@ def remember(root: Path, digests: dict[str, str]) -> None:
 
 @dataclass(frozen=True)
 class FetchReport:
-    """What was installed. changed: files that differ from the catalog or the lock; missing: known files not there."""
+    """What was installed. changed: files that differ from the catalog or the lock; missing: known files not there; note: how
+    to go on."""
 
     root: Path
     installed: tuple[str, ...]
     changed: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    note: str = ""
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ SCORED = Form(
                  "label"),
     usual="sentence1, sentence2, score; or text1, text2, label; sent_1, sent_2, similarity and the like",
 )
+CONDITIONED = replace(SCORED, texts=(*SCORED.texts, "condition"), text_names=tuple((*two, "condition") for two in SENTENCES))
 LABELLED = Form(
     what="labelled pairs", texts=("sentence1", "sentence2"), text_names=SENTENCES, value="label", numeric=True,
     optional=SUBSET,
@@ -59,20 +61,22 @@ TRIPLETS = Form(
 )
 
 
-def read_scored_pairs(path: Path, columns: str = "") -> PairSet:
+def read_scored_pairs(path: Path, columns: str = "", condition: str = "") -> PairSet:
     """Return the pairs of a .csv, .tsv, .jsonl or .parquet file, or of a folder that `datasets` saved, with text version
     "own".
 
     Its task is the file's name, never a path, its id a digest of the pairs. Texts are taken as they stand, without white
     space around them; scores are finite numbers in any unit, the higher the more alike. Without a column subset the pairs
-    are one set. columns: as `read_columns` takes them. What was not as in SCORED (delimiter, names, no header) is among the
-    warnings. Raises DataError naming file and line.
+    are one set. columns: as `read_columns` takes them. condition: how the text of a column `condition` is joined with each
+    of the two, as "{condition}: {text}"; "" where there is none. What was not as in SCORED (delimiter, names, no header) is
+    among the warnings. Raises DataError naming file and line.
     """
     source, warnings = open_source(path), list[str]()
     first, second, gold, subsets, commas = list[str](), list[str](), list[float](), list[str](), False
-    for location, row in table_rows(source, SCORED, warnings, read_columns(columns, SCORED)):
-        first.append(row["sentence1"])
-        second.append(row["sentence2"])
+    form = CONDITIONED if condition else SCORED
+    for location, row in table_rows(source, form, warnings, read_columns(columns, form)):
+        for texts, column in ((first, "sentence1"), (second, "sentence2")):
+            texts.append(with_condition(condition, row["condition"], row[column]) if condition else row[column])
         subsets.append(row.get(SUBSET, ALL))
         score = row["score"]
         if isinstance(score, str) and score.strip().isalpha() and score.strip().lower() not in _NOT_FINITE:
@@ -93,6 +97,21 @@ def read_scored_pairs(path: Path, columns: str = "") -> PairSet:
         id="", task=source.name, text_version="own", origin=source.origin, warnings=tuple(warnings), first=tuple(first),
         second=tuple(second), gold=np.array(gold), subsets=tuple(subsets),
     ))
+
+
+def with_condition(template: str, condition: str, text: str) -> str:
+    """Return a template with the words of {condition} and {text} in their places. Raises DataError where it lacks one.
+
+    >>> with_condition("{condition}: {text}", "the colour", "A red car.")
+    'the colour: A red car.'
+    """
+    for name in ("{condition}", "{text}"):
+        if name not in template:
+            usage = "--set 'sts.condition=\"{condition}: {text}\"'"
+            usage = "--set 'sts.condition=\"{condition}: {text}\"'"
+            raise DataError(f"sts.condition {template!r} has no {name}: write {usage}")
+    before, _, after = template.partition("{text}")  # parted here, or a text with {condition} in it would be changed
+    return f"{before.replace('{condition}', condition)}{text}{after.replace('{condition}', condition)}"
 
 
 def read_labelled_pairs(path: Path, columns: str = "", positive: str = "") -> PairSet:

@@ -13,6 +13,9 @@ import yaml
 
 from stsbench.errors import DataError
 from stsbench.parsing import SafeLoader
+from stsbench.registry import names, resolve
+
+FURTHER = "stsbench.data_sources"  # entry points: functions that return the sets which an extension fetches, by name
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,18 @@ def _entry(item: dict[str, Any], licences: dict[str, str], citations: dict[str, 
     )
 
 
+@cache
+def further_sources() -> Mapping[str, Any]:
+    """Return the sets that extensions fetch, by name: each with `id`, which is of its content, `about`, `protocol`, `rows`,
+    `licence`, `citation`, `codes` of the languages whose tables it belongs to, and `fetch`."""
+    return {name: source for point in names(FURTHER) for name, source in resolve(FURTHER, point)().items()}
+
+
+def further_source(set_id: str) -> Any:
+    """Return the set that an extension fetches of this id; None for any other."""
+    return next((source for source in further_sources().values() if source.id == set_id), None)
+
+
 def hub_revision(set_id: str, text_version: str, known: bool, n: int) -> str | None:
     """Return the Hub commit whose data this set is, all n pairs of it and nothing else; None for any other set or text."""
     if text_version != "raw" or not known or set_id not in {item.id for item in entries("raw")}:
@@ -202,16 +217,16 @@ NAMES = {
     "afr": "Afrikaans", "amh": "Amharic", "ar": "Arabic", "arb": "Standard Arabic", "arq": "Algerian Arabic",
     "ary": "Moroccan Arabic", "de": "German", "en": "English", "eng": "English", "es": "Spanish", "fr": "French",
     "hau": "Hausa", "hin": "Hindi", "ind": "Indonesian", "it": "Italian", "ja": "Japanese", "kin": "Kinyarwanda",
-    "ko": "Korean", "mar": "Marathi", "nl": "Dutch", "pl": "Polish", "pt": "Portuguese", "ru": "Russian", "tel": "Telugu",
-    "tr": "Turkish", "zh": "Chinese",
+    "ko": "Korean", "mar": "Marathi", "nl": "Dutch", "pan": "Punjabi", "pl": "Polish", "pt": "Portuguese", "ru": "Russian",
+    "tel": "Telugu", "tr": "Turkish", "zh": "Chinese",
 }
 # The sets of a language whose plain mean is somebody's average: of Chinese CoSENT's (the preset `zh`).
 AVERAGED = {"Chinese": ("ATEC", "BQ", "LCQMC", "PAWSX", "STS-B-zh")}
 
 
 def set_language(set_id: str, subset: str | None = None) -> str:
-    """Return the language of one of `LANGUAGES`, or of a subset of it, in words; of two languages both, in alphabetical
-    order.
+    """Return the language of one of `LANGUAGES`, or of pairs that an extension fetches, or of a subset of it, in words; of
+    two languages both, in alphabetical order.
 
     "" for any other set, and for a subset that is not named by its language; SEVERAL for a whole set of several.
 
@@ -220,12 +235,15 @@ def set_language(set_id: str, subset: str | None = None) -> str:
     >>> set_language("sts17/test"), set_language("stsb/test")
     ('All languages', '')
     """
-    item = BY_ID.get(set_id)
-    if item is None:
+    if set_id in BY_ID:
+        number, code = BY_ID[set_id].subsets, BY_ID[set_id].code
+    elif (source := further_source(set_id)) is not None and source.codes:
+        number, code = len(source.codes), source.codes[0]
+    else:
         return ""
-    if subset is None and item.subsets > 1:
+    if subset is None and number > 1:
         return SEVERAL
-    codes = set((item.code if item.subsets == 1 else subset or "").split("-"))
+    codes = set((code if number == 1 else subset or "").split("-"))
     return " and ".join(sorted({NAMES[code] for code in codes})) if codes <= NAMES.keys() else ""
 
 
