@@ -1,16 +1,18 @@
-"""The leaderboard's rows of encoders that were not trained here: measured, and entered.
+"""The leaderboard's rows of encoders that were not trained here, and of some trained from them: measured, and entered.
 
     python ../shared/tools/real_encoders.py MODELS       # what the models are made of
     STSBENCH_DATA=DATA python benchmarks/board_rows.py MODELS [ENTRY ...]
 
-board_rows.yaml lists them. Runs lie in MODELS/runs; one that is there is not measured again. The checkout must be clean:
-its commit is in the records.
+board_rows.yaml lists them. Runs lie in MODELS/runs; one that is there is not measured again, so that an interrupted call
+goes on. The checkout must be clean: its commit is in the records.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +21,12 @@ from typing import Any
 import yaml
 
 PROTOCOLS = "sts,regression,transfer,retrieval,geometry"
+LANGUAGES = ("stsb-languages", "semrel", "jsts", "korsts", "csts")
+FOLDER = "data/repositories"
+MORE = ",".join([*(f"sts:{FOLDER}/{name}" for name in LANGUAGES), f"triplets:{FOLDER}/semantoneg"])
+CONDITION = ("--set", 'sts.condition="{condition}: {text}"')
 ROWS = Path(__file__).with_suffix(".yaml")
+BOARD = Path(__file__).parents[1] / "leaderboard"
 STSBENCH = Path(sys.executable).with_name("stsbench")
 USE = """import hashlib
 
@@ -55,16 +62,61 @@ def random_bert(folder: Path) -> None:
     AutoTokenizer.from_pretrained(find_minilm()).save_pretrained(folder)
 
 
+def export_graph(source: Path, folder: Path) -> None:
+    """Write a model's folder with onnx/model.onnx in the place of its weights, and onnx/model_qint8.onnx: weights of int8,
+    activations of int8 with one scale a batch while it runs."""
+    import torch
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from transformers import AutoModel
+
+    class States(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = AutoModel.from_pretrained(source, attn_implementation="eager", dtype=torch.float32).eval()
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            states: torch.Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+            return states
+
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("*.safetensors", "*.bin", "*.onnx", "openvino*"))
+    (folder / "onnx").mkdir(exist_ok=True)
+    ids, names = torch.randint(5, 20, (2, 7)), ("input_ids", "attention_mask")
+    free = {0: torch.export.Dim("batch", max=4096), 1: torch.export.Dim("length", max=512)}
+    torch.onnx.export(
+        States(), (ids, torch.ones_like(ids)), str(folder / "onnx/model.onnx"), input_names=list(names),
+        output_names=["last_hidden_state"], dynamo=True, external_data=False, dynamic_shapes=dict.fromkeys(names, free),
+    )
+    quantize_dynamic(folder / "onnx/model.onnx", folder / "onnx/model_qint8.onnx", weight_type=QuantType.QInt8)
+
+
+def prepare(models: Path) -> None:
+    """Make what rows need beside the models: a module for USE, random weights, exported graphs, the sets in languages."""
+    from stsbench.encoders.transformer.find import find_minilm
+
+    name_use(models)
+    if not (models / "bert-random").exists():
+        random_bert(models / "bert-random")
+    for source in (Path(find_minilm()), models / "all-mpnet-base-v2"):
+        if not (folder := models / f"{source.name}-onnx").exists():
+            export_graph(source, folder)
+    subprocess.run([STSBENCH, "data", "fetch", *LANGUAGES, "semantoneg"], check=True)
+
+
 def measure(models: Path, name: str, row: dict[str, Any]) -> None:
-    """Measure below `models`, so that no record names a folder of this machine."""
-    run = models / "runs" / name
-    if not run.exists():
-        command = [STSBENCH, "eval", "--model", row["model"], "--protocol", PROTOCOLS, "--output", f"runs/{name}"]
-        subprocess.run([*command, *row.get("options", ())], check=True, cwd=models)
-    about = {key: value for key, value in row.items() if key not in ("model", "options", "flag")}
+    """Measure below `models`, so that no record names a folder of this machine; enter what was measured."""
+    encoder = ["--model", row["model"], *row.get("options", ())]
+    train = [STSBENCH, "train", *row.get("train", ()), "--output", f"trained/{name}"]
+    if "train" in row and not (models / "trained" / name / "train.json").exists():
+        subprocess.run(train, check=True, cwd=models)
+    parts = {name: ["--protocol", row.get("protocols", PROTOCOLS)], f"{name}-lang": ["--protocol", MORE, *CONDITION]}
+    about = {key: row[key] for key in ("method", "backbone", "setting", "paper", "card", "note", "recipe") if key in row}
     entry = [*(f"--{key}={value}" for key, value in about.items()), *(f"--flag={flag}" for flag in row.get("flag", ()))]
-    board = Path(__file__).parents[1] / "leaderboard"
-    subprocess.run([STSBENCH, "leaderboard", "add", str(run), "--board", str(board), "--entry", name, *entry], check=True)
+    for run, protocols in parts.items():
+        folder = models / "runs" / run
+        if not folder.exists():
+            subprocess.run([STSBENCH, "eval", *encoder, *protocols, "--output", f"runs/{run}"], check=True, cwd=models)
+        measured = next(folder.glob(row.get("copy", ".")))  # of smaller copies the one that the row is of
+        subprocess.run([STSBENCH, "leaderboard", "add", measured, "--board", BOARD, "--entry", name, *entry], check=True)
 
 
 def main() -> None:
@@ -73,9 +125,8 @@ def main() -> None:
     parser.add_argument("entries", nargs="*")
     arguments = parser.parse_args()
     models, rows = arguments.models.resolve(), yaml.safe_load(ROWS.read_text("utf-8"))
-    name_use(models)
-    if not (models / "bert-random").exists():
-        random_bert(models / "bert-random")
+    os.environ["STSBENCH_CACHE"] = str(models)
+    prepare(models)
     for name in arguments.entries or rows:
         measure(models, name, rows[name])
 

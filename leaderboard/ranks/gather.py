@@ -172,8 +172,9 @@ def _about(members: Sequence[Placed], lead: str, columns: Sequence[str]) -> str:
     line, averaged = members[0][1], members[0][1].averaged
     if averaged and lead == AVERAGE:
         return f"{about(line)} {AVERAGE}: the mean of {', '.join(averaged)}."
-    if line.language and len(columns) > 1:
-        return f"{about(line)} Ranked by {lead}."
+    if line.language:
+        limits = (f" {column}: {limit}." for column, limit in line.ceilings.items())
+        return "".join((about(line), f" Ranked by {lead}." if len(columns) > 1 else "", *limits))
     by = f" Ranked by {lead}: no row has all {len(averaged)} tasks of the average." if averaged and len(columns) > 1 else ""
     return about(line) + by
 

@@ -16,7 +16,7 @@ from stsbench.comparison.comparability import Measured, Setting
 from stsbench.data.sets.catalog import AVERAGED, SEVERAL, set_language
 from stsbench.data.sets.sets import path_name
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.measure import RESAMPLES, SEED, averages_within, bounded, drawn_with
+from stsbench.evaluation.measure import RESAMPLES, SEED, averages_within, bounded, data_remarks, drawn_with
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import ScoreRow
 from stsbench.evaluation.schema import Metric
@@ -46,6 +46,7 @@ class ScoreLine:
     sample: bool = False
     known: bool = True  # all of it measured on the catalog's data, or on data that are in no catalog
     part: str = ""  # what has tables of its own: the id of a user's data, which is of their content, or a language in words
+    ceilings: dict[str, str] = field(default_factory=dict)  # column -> what a perfect model is expected to score there
     names: tuple[str, ...] = ()  # the board's name for a user's data, then other names of files with these data
 
     @property
@@ -116,6 +117,8 @@ def _filled(run: EntryRun) -> list[tuple[ScoreLine, Parts]]:
                     within = bounded(row, measured.protocol, measured.observed(), measured.set_id)
                     if _fill(line, column, measured, _cell(within)) and key in drawn:
                         line.draws[column] = drawn[key]
+                    for remark in data_remarks(measured.protocol, measured.set_id, [row]) if row.subset else ():
+                        line.ceilings[column] = remark.partition(";")[0].partition(": ")[2]  # without the doubt of a row
                     parts.setdefault(measured.task, measured)
     return list(lines.values())
 
@@ -251,7 +254,7 @@ def merged(entry: LoadedEntry, runs: Sequence[Sequence[ScoreLine]]) -> list[tupl
 def _joined(entry: LoadedEntry, lines: Sequence[ScoreLine], runs: int, deviate: Draws) -> tuple[ScoreLine, tuple[str, ...]]:
     first = lines[0]
     joined = ScoreLine(first.setting, first.protocol, sample=first.sample, known=first.known, part=first.part,
-                       names=first.names)
+                       names=first.names, ceilings=first.ceilings)
     marks = []
     for column in dict.fromkeys(name for line in lines for name in line.cells):
         cells = [line.cells[column] for line in lines if column in line.cells]

@@ -120,7 +120,7 @@ def write(key: str, result: RunResult, run: EntryRun) -> None:
             "cells": {column: dataclasses.asdict(cell) for column, cell in line.cells.items()}, "known": line.known,
             "draws": {column: rows.setdefault(id(drawn), (len(rows), drawn))[0] for column, drawn in line.draws.items()},
             "subsets": [[*part, dataclasses.asdict(cell)] for part, cell in line.subsets.items()],
-            "digests": line.digests, "cut": line.cut, "part": line.part,
+            "digests": line.digests, "cut": line.cut, "part": line.part, "ceilings": line.ceilings,
         }
         lines.append(kept)
     decided = {name: dict(parts) for name, parts in result.decided.items()}
@@ -158,7 +158,7 @@ def _lines(lines: list[dict[str, Any]], matrix: np.ndarray[Any, Any], run: Entry
             {column: Cell(**values) for column, values in stored["cells"].items()},
             {column: matrix[row] for column, row in stored["draws"].items()}, stored["digests"], stored["cut"],
             {(task, subset): Cell(**values) for task, subset, values in stored["subsets"]},
-            sample=stored["sample"], known=stored["known"], part=stored["part"],
+            sample=stored["sample"], known=stored["known"], part=stored["part"], ceilings=stored["ceilings"],
         )
 
 

@@ -39,7 +39,7 @@ from stsbench.registry import calling, names, resolve, where
 
 RESAMPLES, SEED = 1000, 0  # for intervals whose record does not say, and for the board
 RowKey = tuple[str | None, str | None, str]  # subset, aggregation, metric
-_REMARKS = "stsbench.data_remarks"  # entry points: functions of a protocol's name, a user's file or a set's id, and scores
+_REMARKS = "stsbench.data_remarks"  # entry points: functions of a protocol's name, a user's file, a set's id, scores
 LONG = 10  # seconds after which a task's time is said, and how much is left: a sign of life
 
 
@@ -176,16 +176,15 @@ def _measure_task(
         observations=Observed(sha256=observations_digest(observations)),
         counts=counts, scores=scores,
         provenance=provenance(seconds=round(seconds, 3), **extra_provenance, **recorded_prompts(fitted),
-                              **_remarks(protocol, data.id, scores)),
+                              **({"remarks": lines} if (lines := data_remarks(protocol, data.id, scores)) else {})),
     ))
     return observations
 
 
-def _remarks(protocol: Protocol, data_id: str, scores: Sequence[ScoreRow]) -> dict[str, list[str]]:
-    """Return for a record's provenance what extensions know of the data: a user's own file, or a set by its id."""
-    source = protocol.user_path or data_id
-    lines = [line for name in names(_REMARKS) for line in resolve(_REMARKS, name)(protocol.name, source, scores)]
-    return {"remarks": lines} if lines else {}
+def data_remarks(protocol: Protocol, data_id: str, scores: Sequence[ScoreRow]) -> list[str]:
+    """Return what extensions know of the data of some scores: a user's own file, or a set by its id."""
+    known = (protocol.name, protocol.user_path, data_id, scores)
+    return [line for name in names(_REMARKS) for line in resolve(_REMARKS, name)(*known)]
 
 
 def _fitted(embed: Embed, protocol: Protocol, data: DataSet, targets: Targets | None) -> Embed:

@@ -180,7 +180,11 @@ def test_a_folder_that_is_a_fetched_set_has_the_tables_of_its_languages(tmp_path
     [record] = run.records
     source = SimpleNamespace(id=record.data.id, codes=("de", "fr"))
     monkeypatch.setattr("stsbench.data.sets.catalog.further_sources", lambda: {"mails": source})
+    monkeypatch.setattr("stsbench.leaderboard.ranks.lines.data_remarks",
+                        lambda _, set_id, rows: ["de: at most 85.0; less is shown" for row in rows if row.subset == "de"])
     tabs = {tab["id"]: tab for tab in built(tmp_path / "board", {"tfidf": [run.folder]})}
+    assert tabs["sts-spearman-all-german"]["about"].endswith("were measured. mails: at most 85.0.")
+    assert tabs["sts-spearman-all-french"]["about"].endswith("were measured.")
     assert {tab["language"] for tab in tabs.values()} == {SEVERAL, "German", "French"}
     german = rows(tmp_path / "board", tabs["sts-spearman-all-german"])["tfidf"]["scores"]
     [expected] = [row.value for row in record.scores if (row.subset, row.metric) == ("de", "spearman")]

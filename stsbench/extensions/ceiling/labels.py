@@ -48,16 +48,16 @@ def measure_ceiling(
         raise DataError(f"{path}: {error}") from error
 
 
-def remarks(protocol: str, source: Path | str, scores: Sequence[ScoreRow]) -> list[str]:
+def remarks(protocol: str, source: Path | None, set_id: str, scores: Sequence[ScoreRow]) -> list[str]:
     """Return a sentence for a file of scored pairs with a column of raw labels, and for each part of a set whose ceiling is
     known, and whether a score is above what the labels allow; [] elsewhere."""
     if protocol != "sts":
         return []
-    if isinstance(source, str):
-        parts = {part: [row for row in scores if row.subset == part] for part in known_ceilings().get(source, {})}
-        return [_remark(part, *known_ceilings()[source][part], rows) for part, rows in parts.items() if rows]
+    if figures := known_ceilings().get(set_id):
+        parts = {part: [row for row in scores if row.subset == part] for part in figures}
+        return [_remark(part, *figures[part], rows) for part, rows in parts.items() if rows]
     try:
-        if not source.is_file() or LABELS not in column_names(source):
+        if source is None or not source.is_file() or LABELS not in column_names(source):
             return []
         ceiling = measure_ceiling(source)
     except DataError:

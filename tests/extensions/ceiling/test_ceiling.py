@@ -118,16 +118,16 @@ def test_a_run_on_raw_labels_says_how_high_a_perfect_model_would_score(place, cl
     assert code == 0 and f"raw.csv: a perfect model is expected to score {expected.best:.1f} ({expected.low:.1f} to" in out
     assert "is above it" not in out
     row = ScoreRow(protocol="sts", task="raw.csv", metric="spearman", value=99.9, n=80)
-    assert "99.90 is above it" in remarks("sts", Path("raw.csv"), [row])[0]
-    assert remarks("pairs", Path("raw.csv"), [row]) == remarks("sts", Path("none.csv"), [row]) == []
+    assert "99.90 is above it" in remarks("sts", Path("raw.csv"), "own:x", [row])[0]
+    assert remarks("pairs", Path("raw.csv"), "own:x", [row]) == remarks("sts", Path("none.csv"), "own:x", [row]) == []
 
 
 def test_a_set_whose_ceiling_is_known_says_so(cli):
     """Of two of SemRel's languages the authors published raw votes."""
     rows = [ScoreRow(protocol="sts", task="SemRel24STS", subset=part, metric="spearman", value=86.5, n=100)
             for part in ("arb", "eng")]
-    (line,) = remarks("sts", "semrel24/test", rows)
+    (line,) = remarks("sts", None, "semrel24/test", rows)
     assert line.startswith("arb: a perfect model is expected to score 85.0 (84.0 to 85.9)") and "86.50 is above it" in line
-    assert remarks("sts", "stsb/test", rows) == remarks("regression", "semrel24/test", rows) == []
+    assert remarks("sts", None, "stsb/test", rows) == remarks("regression", None, "semrel24/test", rows) == []
     code, out, _ = cli("data", "ceiling", "semrel24/test")
     assert code == 0 and out.splitlines()[0] == "arb: expected best of a perfect model: 85.0 (84.0 to 85.9)"
