@@ -21,9 +21,10 @@ from typing import Any
 import yaml
 
 PROTOCOLS = "sts,regression,transfer,retrieval,geometry"
-LANGUAGES = ("stsb-languages", "semrel", "jsts", "korsts", "csts")
+LANGUAGES = ("stsb-languages", "semrel", "jsts", "korsts")
 FOLDER = "data/repositories"
 MORE = ",".join([*(f"sts:{FOLDER}/{name}" for name in LANGUAGES), f"triplets:{FOLDER}/semantoneg"])
+CONDITIONED = f"sts:{FOLDER}/csts"
 CONDITION = ("--set", 'sts.condition="{condition}: {text}"')
 ROWS = Path(__file__).with_suffix(".yaml")
 BOARD = Path(__file__).parents[1] / "leaderboard"
@@ -96,10 +97,10 @@ def prepare(models: Path) -> None:
     name_use(models)
     if not (models / "bert-random").exists():
         random_bert(models / "bert-random")
-    for source in (Path(find_minilm()), models / "all-mpnet-base-v2"):
-        if not (folder := models / f"{source.name}-onnx").exists():
+    for name, source in (("all-MiniLM-L6-v2", Path(find_minilm())), ("all-mpnet-base-v2", models / "all-mpnet-base-v2")):
+        if not (folder := models / f"{name}-onnx").exists():
             export_graph(source, folder)
-    subprocess.run([STSBENCH, "data", "fetch", *LANGUAGES, "semantoneg"], check=True)
+    subprocess.run([STSBENCH, "data", "fetch", *LANGUAGES, "csts", "semantoneg"], check=True)
 
 
 def measure(models: Path, name: str, row: dict[str, Any]) -> None:
@@ -108,7 +109,8 @@ def measure(models: Path, name: str, row: dict[str, Any]) -> None:
     train = [STSBENCH, "train", *row.get("train", ()), "--output", f"trained/{name}"]
     if "train" in row and not (models / "trained" / name / "train.json").exists():
         subprocess.run(train, check=True, cwd=models)
-    parts = {name: ["--protocol", row.get("protocols", PROTOCOLS)], f"{name}-lang": ["--protocol", MORE, *CONDITION]}
+    parts = {name: ["--protocol", row.get("protocols", PROTOCOLS)], f"{name}-lang": ["--protocol", MORE],
+             f"{name}-csts": ["--protocol", CONDITIONED, *CONDITION]}
     about = {key: row[key] for key in ("method", "backbone", "setting", "paper", "card", "note", "recipe") if key in row}
     entry = [*(f"--{key}={value}" for key, value in about.items()), *(f"--flag={flag}" for flag in row.get("flag", ()))]
     for run, protocols in parts.items():
