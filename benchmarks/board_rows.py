@@ -4,7 +4,8 @@
     STSBENCH_DATA=DATA python benchmarks/board_rows.py MODELS [ENTRY ...]
 
 board_rows.yaml lists them. Runs lie in MODELS/runs; one that is there is not measured again, so that an interrupted call
-goes on. The checkout must be clean: its commit is in the records.
+goes on. The checkout must be clean: its commit is in the records. The machine must be at rest: what an encoder costs is
+measured, too.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ PROTOCOLS = "sts,regression,transfer,retrieval,geometry"
 LANGUAGES = ("stsb-languages", "semrel", "jsts", "korsts")
 FOLDER = "data/repositories"
 MORE = ",".join([*(f"sts:{FOLDER}/{name}" for name in LANGUAGES), f"triplets:{FOLDER}/semantoneg"])
-CONDITIONED = f"sts:{FOLDER}/csts"
+LAST = f"robustness,sts:{FOLDER}/csts"
 CONDITION = ("--set", 'sts.condition="{condition}: {text}"')
 ROWS = Path(__file__).with_suffix(".yaml")
 BOARD = Path(__file__).parents[1] / "leaderboard"
@@ -110,7 +111,7 @@ def measure(models: Path, name: str, row: dict[str, Any]) -> None:
     if "train" in row and not (models / "trained" / name / "train.json").exists():
         subprocess.run(train, check=True, cwd=models)
     parts = {name: ["--protocol", row.get("protocols", PROTOCOLS)], f"{name}-lang": ["--protocol", MORE],
-             f"{name}-csts": ["--protocol", CONDITIONED, *CONDITION]}
+             f"{name}-cost": ["--protocol", LAST, *CONDITION, "--cost"]}
     about = {key: row[key] for key in ("method", "backbone", "setting", "paper", "card", "note", "recipe") if key in row}
     entry = [*(f"--{key}={value}" for key, value in about.items()), *(f"--flag={flag}" for flag in row.get("flag", ()))]
     for run, protocols in parts.items():
