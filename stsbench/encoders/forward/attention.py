@@ -46,6 +46,7 @@ class Window:
 
 
 Draw = Callable[[tuple[int, ...], float, torch.dtype], Tensor]
+Bias = Callable[[int], Tensor]  # length of a text -> (heads, length, length) that its tokens' distances add to the scores
 
 
 @dataclass
@@ -107,9 +108,14 @@ def transformers_models(model: Any) -> list[PreTrainedModel]:
     return [part for part in model.modules() if isinstance(part, PreTrainedModel)]
 
 
-def _attend(
+def in_row() -> bool:
+    """Return whether this thread is in a pass over a row of texts."""
+    return _row.get() is not None
+
+
+def attend(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, scaling: float | None = None,
-    dropout: float = 0.0, **more: Any,
+    dropout: float = 0.0, *, bias: Bias | None = None, **more: Any,
 ) -> tuple[Tensor, None]:
     """Return (1, tokens, heads, width) of query, key and value (1, heads, tokens, width), as transformers' attention
     functions."""
@@ -124,8 +130,10 @@ def _attend(
     if not isinstance(attention_mask, Window) or len(query) != 1 or query.shape[2] != key.shape[2]:
         raise UnknownAttentionError("its attention has a mask of its own")
     packed = [states[0].transpose(0, 1) for states in (query, key, value)]
-    attend = _by_kernel if _has_kernel(packed, row, dropout) else _by_groups
-    context = attend(packed, row, attention_mask, scaling, dropout)
+    if bias is None and _has_kernel(packed, row, dropout):
+        context = _by_kernel(packed, row, attention_mask, scaling)
+    else:
+        context = _by_groups(packed, row, attention_mask, scaling, dropout, bias)
     row.calls += 1
     return context[None], None
 
@@ -148,14 +156,16 @@ def _window(*, mask_function: Callable[..., Any], **more: Any) -> Any:
     return Window(*(-1 if reach >= length - 1 else reach for reach in (before, behind)))
 
 
-def _by_groups(packed: Sequence[Tensor], row: Row, window: Window, scale: float | None, dropout: float) -> Tensor:
+def _by_groups(
+    packed: Sequence[Tensor], row: Row, window: Window, scale: float | None, dropout: float, bias: Bias | None
+) -> Tensor:
     """Return (tokens, heads, width): a call for each run of texts of equal length."""
     parts, groups, counts = [], row.groups, [texts for texts, _ in row.groups]
     slots = None if row.prefix is None else [
         part.split(counts) if part.ndim == 3 else [part] * len(counts) for part in row.prefix[row.calls]
     ]
     heads = None if row.heads is None else row.heads[row.calls].split(counts)
-    asking = row.last[1] if row.last is not None and row.last[0] == row.calls else None
+    asking = row.last[1] if row.last is not None and row.last[0] == row.calls and bias is None else None
     if asking is not None:  # the model has no windows
         packed, groups = [packed[0][asking], *packed[1:]], [(texts, 1) for texts, _ in groups]
     split = zip(_split(packed[0], groups), *(_split(states, row.groups) for states in packed[1:]), strict=True)
@@ -163,7 +173,8 @@ def _by_groups(packed: Sequence[Tensor], row: Row, window: Window, scale: float 
         query, key, value = (states.transpose(1, 2) for states in group)  # (texts, heads, length, width)
         if slots is not None:
             key, value = _before(slots[0][number], key), _before(slots[1][number], value)
-        context = _attended(query, key, value, window, scale, dropout, row.draw)
+        added = None if bias is None else bias(groups[number][1]).to(query.dtype)
+        context = _attended(query, key, value, window, scale, dropout, row.draw, added)
         if heads is not None:
             context = context * heads[number][:, :, None, None].to(context)
         parts.append(context.transpose(1, 2).flatten(0, 1))
@@ -179,12 +190,14 @@ def _split(states: Tensor, groups: Groups) -> Iterator[Tensor]:
 
 
 def _attended(
-    query: Tensor, key: Tensor, value: Tensor, window: Window, scale: float | None, dropout: float, draw: Draw | None
+    query: Tensor, key: Tensor, value: Tensor, window: Window, scale: float | None, dropout: float, draw: Draw | None,
+    bias: Tensor | None,
 ) -> Tensor:
-    """Return (texts, heads, length, width) for texts of one length, which may attend to more keys than they have tokens."""
+    """Return (texts, heads, length, width) for texts of one length, which may attend to more keys than they have tokens.
+    bias: (heads, length, length) to add to the scores, of a model without windows."""
     length = query.shape[2]
     before, behind = (reach if reach < length - 1 else -1 for reach in (window.before, window.behind))
-    mask = None if before == behind == -1 else _band(before, behind, length, query.device)
+    mask = bias if before == behind == -1 else _band(before, behind, length, query.device)
     if dropout and draw is not None:
         return _dropping(query, key, value, mask, scale, dropout, draw)
     causal = before == -1 and behind == 0
@@ -201,7 +214,8 @@ def _dropping(
     if query.shape[1] != key.shape[1]:
         key, value = (states.repeat_interleave(query.shape[1] // states.shape[1], 1) for states in (key, value))
     scores = query @ key.transpose(2, 3) * (query.shape[3] ** -0.5 if scale is None else scale)
-    scores = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
     shares = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
     return (shares * draw(shares.shape, rate, shares.dtype)).to(value.dtype) @ value
 
@@ -239,7 +253,7 @@ def _has_kernel(packed: Sequence[Tensor], row: Row, dropout: float) -> bool:
     return plain and fits and query.is_cuda and query.dtype in (torch.float16, torch.bfloat16) and _kernel() is not None
 
 
-def _by_kernel(packed: Sequence[Tensor], row: Row, window: Window, scale: float | None, dropout: float) -> Tensor:
+def _by_kernel(packed: Sequence[Tensor], row: Row, window: Window, scale: float | None) -> Tensor:
     """Return (tokens, heads, width): one call for the whole row."""
     query, key, value = packed
     kernel = _kernel()
@@ -276,5 +290,5 @@ def from_device(values: Tensor) -> Callable[[], Tensor]:
     return wait
 
 
-AttentionInterface.register(NAME, _attend)
+AttentionInterface.register(NAME, attend)
 AttentionMaskInterface.register(NAME, _window)

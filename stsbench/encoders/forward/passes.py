@@ -24,6 +24,7 @@ from stsbench.encoders.forward.attention import Draw, Row, UnknownAttentionError
 from stsbench.encoders.forward.batching import Groups, Slots, Soft, restore
 from stsbench.encoders.forward.model import main_device
 from stsbench.encoders.forward.pooling import views
+from stsbench.encoders.forward.relative import adapt
 from stsbench.errors import EncoderError
 
 _ZERO_BASED = {"bert"}  # positions 0, 1, 2, ...
@@ -261,6 +262,7 @@ class PackedForward:
     def __init__(self, model: Any, bidirectional: bool = False) -> None:
         """bidirectional: a causal model's tokens attend to what follows, too."""
         self.model, self.bidirectional = model, bidirectional
+        adapt(model)
         self.takes = inspect.signature(model.forward).parameters
         self._configs = list({id(part.config): part.config for part in transformers_models(model)}.values())
         self._calls = 0  # attention's calls in a pass, once that is known

@@ -17,7 +17,7 @@ from stsbench.encoders.forward.attention import NAME, UnknownAttentionError
 from stsbench.encoders.forward.passes import PackedForward, PaddedForward, why_padded
 
 PADDED = {  # family -> why
-    "mpnet": "its attention does not go through", "t5": "does not go through|takes no position_ids|takes position_bias",
+    "t5": "does not go through|takes no position_ids|takes position_bias",
     "deberta-v2": "does not go through", "big_bird": "does not go through", "gemma2": "its attention takes softcap",
     "gpt_oss": "its attention takes s_aux", "convbert": "does not go through", "fnet": "does not go through",
     "mobilebert": "states beside others are not", "mamba": "takes no position_ids",

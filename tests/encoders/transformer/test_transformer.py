@@ -82,7 +82,7 @@ def test_every_pooler_equals_transformers(tmp_path, family, attention):
 
 @pytest.mark.parametrize(("family", "engine"), [
     ("bert", "our own forward pass without padding"), ("distilbert", "our own forward pass without padding"),
-    ("mpnet", "our own forward pass, padded, because its attention does not go through transformers' interface"),
+    ("mpnet", "our own forward pass without padding"),
 ])
 def test_what_runs_the_model_is_known_before_a_run(tmp_path, family, engine):
     encoder = loaded(build(tmp_path, family), pooler="mean", batch_tokens=100)
