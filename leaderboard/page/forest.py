@@ -10,14 +10,14 @@ from stsbench.leaderboard.ranks.board import Board, Row, Tab
 from .picture import COLOURS, DARK_STYLE, MUTED, PAPER, TEXT, ticks
 from .tables import SHORT, comparable, readme_tab
 
-ROWS = 10  # rows for each kind of supervision
+ROWS = 10  # rows for each kind of training
 # In user units: 560 across is still read on a phone.
 WIDTH, LEFT, RIGHT, LINE, TOP, FOOT = 560.0, 262.0, 440.0, 21.0, 46.0, 73.0
 LONGEST = 42  # characters of a label
 NOTES = (
     "Dot: average of the seven tasks, × 100; line: its 95 % interval. Filled: could be first.",
-    "Rank: its 95 % interval, jointly, among all rows measured here, those with STS labels",
-    "or test sentences, too.",
+    "Rank: its 95 % interval, jointly, among all rows measured here. Test sentences: of any of",
+    "the seven tasks, as an encoder's makers or its records show; else unknown.",
 )
 
 
@@ -39,7 +39,7 @@ def forest(board: Board) -> str:
 
     bottom = TOP + LINE * (len(rows) + len(groups))
     height = bottom + FOOT
-    title = f"STS, {tab.title}: encoders that nobody says saw STS labels or test sentences"
+    title = f"STS, {tab.title}: encoders by what they were trained on"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(WIDTH)} {_n(height)}" width="{_n(1.25 * WIDTH)}" '
         f'height="{_n(1.25 * height)}" role="img" aria-labelledby="forest-title" font-family="system-ui, sans-serif" '
@@ -58,7 +58,7 @@ def forest(board: Board) -> str:
     methods = [row.method for row in rows]
     y = TOP + 0.5 * LINE
     for group, some in groups.items():
-        parts.append(_words(10, y + 4, f"Trained with {group}", weight=600))
+        parts.append(_words(10, y + 4, f"Trained on {group}", weight=600))
         for number, row in enumerate(some, 1):
             name = row.method if methods.count(row.method) == 1 else f"{row.method} ({row.backbone})"
             parts += _draw_row(tab, row, name, y + LINE * number, across)

@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.ranks.board import FLAGS, Board, Cell, PromptSpread, Provenance, Row, Tab
+from stsbench.leaderboard.ranks.board import FLAGS, Board, Cell, Exposure, PromptSpread, Provenance, Row, Tab
 from stsbench.leaderboard.ranks.plan import sections
 from stsbench.leaderboard.ranks.published_tabs import by_lead
 from stsbench.leaderboard.ranks.wording import group_title
 from stsbench.leaderboard.records.paths import BUNDLE
 from stsbench.metrics.aggregation import overstated
 
-from .tables import comparable
+from .tables import SHORT, comparable
 
 # http, https, or a path beside the page: a colon elsewhere could begin another scheme (javascript:).
 _LINK = re.compile(r"https?://[^\x00-\x20\x7f\\]+|[^\x00-\x20\x7f\\:]+", re.IGNORECASE)
@@ -228,7 +228,9 @@ _ARXIV = re.compile(r"arxiv\.org/(?:abs|pdf)/(\d\d)(?:0[1-9]|1[0-2])\.\d{4,5}", 
 
 def tab_shard(board: Board, tab: Tab) -> dict[str, Any]:
     """Return a tab's rows, and the files with the tests of their pairs."""
-    kinds = {row.id: name for name, rows in comparable(tab).items() for row in rows}
+    # The page's headings: "Trained on test sentences", ... and SHORT, which it folds.
+    kinds = {row.id: f"Trained on {name}" if name != SHORT else name
+             for name, rows in comparable(tab).items() for row in rows}
     best_first = tab.measured if any(row.rank for row in tab.measured) else by_lead(tab.measured, tab)
     return {
         "schema_version": SCHEMA, "id": tab.id,
@@ -287,6 +289,8 @@ def _row(board: Board, tab: Tab, row: Row, kind: str | None) -> dict[str, Any]:
         "average_printed": row.average_printed, "marks": list(row.marks), "source": row.source, "link": safe_link(row.link),
         "card": row.card, "entry": row.entry, "year": row.year or _arxiv_year(row.link),
         "comparable": kind, "prompts": _over_prompts(row.prompts, tab.digits),
+        # {column: [yes, no or unknown, why]}, the lead's for the whole tab; a column that is absent is unknown.
+        "seen": {column: [one.answer, one.why] for column, one in row.exposure.items() if one != Exposure("unknown", "")},
         **_size(board.entries.get(row.entry)),
     }
     return {
@@ -325,7 +329,8 @@ def _arxiv_year(link: str) -> int | None:
 
 def _size(entry: Provenance | None) -> dict[str, Any]:
     """Return what the records hold of an encoder's size, where all runs agree, and of its speed and memory, where all
-    runs were timed on one machine: the median over them, with that machine."""
+    runs were timed on one machine: the median over them, with that machine. Beside it what its entry states: licence,
+    released (YYYY or YYYY-MM), languages (all of them, by ISO 639), hub (ORG/NAME), and max_tokens, its longest text."""
     if entry is None:
         return {}
     runs = [{"width": run.get("width"), **run.get("costs", {})} for run in entry.runs]
@@ -339,7 +344,7 @@ def _size(entry: Provenance | None) -> dict[str, Any]:
         timed = {name: [run[name] for run in runs if run.get(name) is not None] for name in TIMED}
         sizes |= {name: float(f"{median(values):.3g}") for name, values in timed.items() if len(values) == len(runs)}
         sizes |= {"machine": machine, "run_on": shared("run_on")}
-    return {name: value for name, value in sizes.items() if value is not None}
+    return {**{name: value for name, value in sizes.items() if value is not None}, **entry.facts}
 
 
 def _parts(rows: Sequence[tuple[Tab, Row]]) -> list[dict[str, Any]]:

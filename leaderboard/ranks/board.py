@@ -13,6 +13,7 @@ from stsbench.evaluation.schema import Better
 from stsbench.metrics.aggregation import OverTasks, difference_over_tasks, mean_over_tasks
 
 Number = float | None
+Answer = Literal["yes", "no", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,22 @@ class PromptSpread:
 
 
 @dataclass(frozen=True)
+class Exposure:
+    """Whether sentences or labels of a test set were among what an encoder was trained on, fitted on or chosen by, and by
+    what, or how a no is shown: `unknown` wherever nothing shows either."""
+
+    answer: Answer
+    why: str
+
+
+@dataclass(frozen=True)
 class Row:
     """One line of a tab. Published rows are never ranked, nor are measured ones that `unranked` gives a reason for.
 
     cells: column -> score, only where there is one; subsets: (task, subset) -> score of the part of a task; flags: what a
     reader must know before comparing, by the keys of FLAGS; marks: a sentence for each thing that is odd about the row;
     average_printed: what the paper prints where its columns average to something else; prompts: where its encoder was read
-    behind others, too.
+    behind others, too; exposure: column -> what the encoder was trained on of that column's set, of an average of all.
     """
 
     id: str
@@ -100,6 +110,11 @@ class Row:
     subsets: Mapping[tuple[str, str], Cell] = field(default_factory=dict)
     year: int | None = None  # the paper's, where the source states it
     prompts: PromptSpread | None = None
+    exposure: Mapping[str, Exposure] = field(default_factory=dict)
+
+    def word(self, column: str) -> Answer:
+        """Return "yes", "no" or "unknown": whether the encoder was trained on that column's test sentences or labels."""
+        return self.exposure[column].answer if column in self.exposure else "unknown"
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,6 +212,7 @@ class Provenance:
     runs: tuple[Mapping[str, Any], ...]  # of each: fingerprint, spec, seed, versions, git, device, command, created, records
     prompts: tuple[str, ...] = ()
     prompt_entries: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)  # licence, released, languages, hub, max_tokens
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from stsbench.metrics.aggregation import OF_PARTS
 from stsbench.metrics.ranks import Significance, letters, rank_intervals, tiers
 
 from .board import FLAGS, Board, PairTests, Rank, Row, Tab
+from .exposure import Exposures
 from .lines import AVERAGE, ScoreLine, column_metric, merged
 from .plan import MOST_UNSCORED, Placed, Plan, RowExtra, rounded, sections, tested
 from .provenance import entry_flags, read_provenance, uncommitted
@@ -47,7 +48,7 @@ def gather(root: Path, records: str | Path | None = None) -> Board:
     plans = _plans(_grouped(placed))
     tests = _tested([plan for plan in plans if plan.able])
     extras = [section.rows(plans, entries, lines) for section in sections().values()]
-    tabs = _tabs(plans, tests, extras)
+    tabs = _tabs(plans, tests, extras, Exposures(entries))
     tabs = published_tabs(published_rows(tabs, publications), publications)
     for section in sections().values():
         tabs = section.tabs(tabs, root)
@@ -96,7 +97,8 @@ def _repeats(members: Sequence[Placed], groups: Sequence[Sequence[Placed]]) -> b
 
 
 def _tabs(
-    plans: Sequence[Plan], tests: Mapping[str, Tested], extras: Sequence[Mapping[tuple[str, int], RowExtra]]
+    plans: Sequence[Plan], tests: Mapping[str, Tested], extras: Sequence[Mapping[tuple[str, int], RowExtra]],
+    exposures: Exposures,
 ) -> list[Tab]:
     """Return the tabs. tests: what the rows of each were tested by; extras: what each extension adds to rows."""
     tabs: list[Tab] = []
@@ -115,7 +117,7 @@ def _tabs(
             id=plan.name, group=first.setting.protocol, title=title(first) + number, about=_about(members, lead, columns),
             metric=first.setting.metric, aggregation=first.setting.aggregation, columns=columns, lead=lead,
             digits=count_decimals(first), finer=finer_columns(first), lower_is_better=plan.ranked_by.lower,
-            measured=_sorted(plan, ranks, extras), published=(),
+            measured=_sorted(plan, ranks, extras, exposures), published=(),
             sample=first.sample, known=first.known, settings=json.loads(first.setting.settings),
             data={column: digest for _, line, _ in members for column, digest in line.digests.items()},
             pairs=pairs,
@@ -215,7 +217,7 @@ def _ranks(values: Values, significance: Significance, lower: bool) -> list[Rank
 
 
 def _sorted(
-    plan: Plan, ranks: Mapping[int, Rank], extras: Sequence[Mapping[tuple[str, int], RowExtra]]
+    plan: Plan, ranks: Mapping[int, Rank], extras: Sequence[Mapping[tuple[str, int], RowExtra]], exposures: Exposures
 ) -> tuple[Row, ...]:
     """Return the rows, best first: those that may be ranked with their rank, then the others."""
     members, lead, sign = plan.members, plan.lead, plan.ranked_by.sign
@@ -224,7 +226,7 @@ def _sorted(
         cell = members[i][1].cells.get(lead)
         return i not in ranks, cell is None, sign * cell.value if cell else 0.0, members[i][0].id
 
-    return tuple(_row(plan, i, ranks.get(i), [of[plan.name, i] for of in extras if (plan.name, i) in of])
+    return tuple(_row(plan, i, ranks.get(i), [of[plan.name, i] for of in extras if (plan.name, i) in of], exposures)
                  for i in sorted(range(len(members)), key=key))
 
 
@@ -241,7 +243,7 @@ def _why_unranked(entry: LoadedEntry, line: ScoreLine, lead: str, averaged: Sequ
     return ""
 
 
-def _row(plan: Plan, index: int, rank: Rank | None, extras: Sequence[RowExtra]) -> Row:
+def _row(plan: Plan, index: int, rank: Rank | None, extras: Sequence[RowExtra], exposures: Exposures) -> Row:
     loaded, line, marks = plan.members[index]
     entry = loaded.entry
     notes = [f"{count} texts of {column} were cut at the encoder's limit" for column, count in line.cut.items() if count]
@@ -251,9 +253,11 @@ def _row(plan: Plan, index: int, rank: Rank | None, extras: Sequence[RowExtra]) 
     notes += uncommitted(loaded)
     notes += [f"texts are read behind {how}" for how in dict.fromkeys(task_prompts(shown).values())]
     notes += [note for extra in extras for note in extra.notes]
-    overlap = merge_overlap(item.record for run in loaded.runs for item in run.records
-                         if item.record.protocol.name == line.protocol.name
-                         and item.record.data.digest in line.digests.values())
+    scored = [item.record for run in loaded.runs for item in run.records
+              if item.record.protocol.name == line.protocol.name and item.record.data.digest in line.digests.values()]
+    overlap = merge_overlap(scored)
+    ids = {record.data.digest: record.data.id for record in scored}
+    sets = {column: ids[digest] for column, digest in line.digests.items() if digest in ids and column in plan.columns}
     flags = {*entry_flags(loaded), *(["shared-texts"] if overlap.shared else [])}
     notes += overlap.sentences()
     if line.setting.aggregation in OF_PARTS:
@@ -265,6 +269,7 @@ def _row(plan: Plan, index: int, rank: Rank | None, extras: Sequence[RowExtra]) 
         flags=tuple(flag for flag in FLAGS if flag in flags), seeds=len(loaded.runs), best_of=entry.best_of, rank=rank,
         unranked=plan.reasons[index], marks=(*marks, *loaded.twins, *notes), source=loaded.id, link=str(entry.paper or ""),
         card=entry.card, entry=loaded.id, subsets=dict(line.subsets),
+        exposure=exposures.of_columns(loaded.id, sets, line.sample, plan.lead, line.averaged),
     )
     for extra in extras:
         row = replace(row, rank=row.rank and replace(row.rank, **extra.rank), **extra.row)

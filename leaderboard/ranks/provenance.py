@@ -7,13 +7,13 @@ from datetime import UTC
 from typing import Any
 
 from stsbench.comparison.comparability import bytes_a_vector, machine_and_use, recorded_cost
-from stsbench.encoders.fitted import fitted_sets, was_trained_on
 from stsbench.evaluation.provenance import why_not_repeatable
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.run_file import RUN
 from stsbench.leaderboard.records.entries import LoadedEntry
 
 from .board import FLAGS, Provenance
+from .exposure import is_transductive
 
 
 def read_provenance(loaded: LoadedEntry, board: str) -> Provenance:
@@ -37,7 +37,9 @@ def read_provenance(loaded: LoadedEntry, board: str) -> Provenance:
         })
     entry = loaded.entry
     prompts = tuple(dict.fromkeys(run.prompt for run in loaded.prompts))
-    return Provenance(loaded.id, entry.method, entry.note, entry.recipe, tuple(runs), prompts, loaded.prompt_entries)
+    facts = {"licence": entry.licence, "released": entry.released, "languages": list(entry.languages), "hub": entry.hub,
+             "max_tokens": _common(run.spec.get("max_length") for run in loaded.runs)}
+    return Provenance(loaded.id, entry.method, entry.note, entry.recipe, tuple(runs), prompts, loaded.prompt_entries, facts)
 
 
 def uncommitted(loaded: LoadedEntry) -> list[str]:
@@ -64,7 +66,7 @@ def _costs(records: Sequence[Record]) -> dict[str, Any]:
 def entry_flags(loaded: LoadedEntry) -> tuple[str, ...]:
     """Return keys of FLAGS: what an entry states, and what its records show."""
     flags: set[str] = {*loaded.entry.flags}
-    if any(_transductive(item.record, item.set_id) for run in loaded.runs for item in run.records):
+    if any(is_transductive(item.record, item.set_id) for run in loaded.runs for item in run.records):
         flags.add("transductive")
     if loaded.changed:
         flags.add("changed-recipe")
@@ -75,18 +77,7 @@ def entry_flags(loaded: LoadedEntry) -> tuple[str, ...]:
     return tuple(flag for flag in FLAGS if flag in flags)
 
 
-def _transductive(record: Record, set_id: str) -> bool:
-    """Return whether the encoder was fitted or trained on sentences of the data that a set is a part of."""
-    fitted = map(set_name, fitted_sets(record.encoder.spec.get("fitted_on")))
-    return set_name(set_id) in fitted or was_trained_on(record.provenance.get("trained_on", ()), set_id)
-
-
-def set_name(name: str) -> str:
-    """Return "sts12" of "sts12/test": what a set is a part of."""
-    return name.partition("/")[0]
-
-
-def _common(numbers: Iterable[int]) -> int | None:
+def _common(numbers: Iterable[int | None]) -> int | None:
     """Return the number, where all are equal: tf-idf is as wide as the words of each data set."""
     several = set(numbers)
     return several.pop() if len(several) == 1 else None

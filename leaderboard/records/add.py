@@ -311,7 +311,8 @@ def _describe(path: Path, entry: Entry | Prompts | None) -> None:
             raise StsbenchError(f"{path.parent} is a new entry: say what it is, as in {_AS_IN}")
         read_entry(path)
         return
-    stated = {key: value for key, value in entry.model_dump(mode="json").items() if value not in (None, "", [])}
+    stated = {key: value for key, value in entry.model_dump(mode="json", by_alias=True).items()
+              if value not in (None, "", [], {})}
     text = yaml.safe_dump(stated, sort_keys=False, allow_unicode=True, width=120)
     if not create_whole(path, text.encode()) and read_entry(path) != entry:
         raise StsbenchError(f"{path} describes the entry otherwise: leave the description out, or edit that file")

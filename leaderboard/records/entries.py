@@ -24,6 +24,7 @@ from stsbench.parsing import MOST_YAML, read_text
 
 from .admission import EMOJI, check_record, check_widths, first_problem, hidden_in
 from .copies import Pair, refuse_equal, refuse_near
+from .statements import HubName, Language, Month, SetName, Statement, TextName
 
 DESCRIPTION = "entry.yaml"
 CHANGED = ("-changed", "-swept")  # how the name of a recipe ends that was changed before it trained
@@ -51,10 +52,18 @@ class Entry(BaseModel):
     # An address, or a path in the repository: "//" would begin an address, too.
     card: str = Field(default="", pattern=r"^(https?://\S+|[^:/\\\s][^:\\\s]*)?$", max_length=500)
     note: str = Field(default="", max_length=4000)
+    licence: str = Field(default="", max_length=80)  # of the weights, as SPDX writes it: Apache-2.0
+    released: Month | None = None
+    languages: tuple[Language, ...] = ()  # all that the makers name, by ISO 639: two letters where it has them
+    hub: HubName | None = None
+    starts_from: str | None = Field(default=None, min_length=1, max_length=80)  # the entry whose training is a part of its
+    trained_on: tuple[TextName, ...] = ()  # texts of training_texts.yaml that its makers name, in their card
+    # By set (sts12, ..., or all) what none of these, and no record, says: whether it was trained on the set's sentences.
+    statements: dict[SetName, Statement] = Field(default={}, alias="seen")
 
     @model_validator(mode="after")
     def _is_visible(self) -> Self:
-        for name in ("method", "backbone", "recipe", "paper", "card", "note"):
+        for name in ("method", "backbone", "recipe", "paper", "card", "note", "licence"):
             if hidden := hidden_in(getattr(self, name) or "", allowed="\n\t" + EMOJI if name == "note" else ""):
                 raise ValueError(f"{name} holds a character that is not seen ({hidden})")
         for name in ("method", "backbone"):

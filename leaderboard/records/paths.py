@@ -23,6 +23,7 @@ REPRODUCTIONS = _HERE / "reproductions"
 SHIPPED = _HERE  # the board of the repository, or, installed, what of it the package has
 BUNDLE = _HERE / "web" / "bundle"  # made by `make web`, committed
 EXPECTED = _HERE / "expected.yaml"
+TRAINING_TEXTS = _HERE / "training_texts.yaml"
 INDEX = "records.sha256"
 HUB = "hf:"  # begins the name of a data set of the Hugging Face Hub: hf:OWNER/DATASET, or hf:OWNER/DATASET@REVISION
 PATTERNS = (f"measured/*/*/{RUN}", "observations/*.parquet")

@@ -112,6 +112,12 @@ def refuse_board(change) -> None:
     gather(home / "board")
 
 
+def edit_entry(board: Path, line: str) -> None:
+    """Add a line to the description of the entry of a board of `refuse_board`."""
+    with (board / "measured/letters/entry.yaml").open("a") as stream:
+        stream.write(line + "\n")
+
+
 def yaml_folder(**files) -> Path:
     """Return a folder of YAML files: name -> their content, or their text."""
     folder = _folder()

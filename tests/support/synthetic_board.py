@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from stsbench.leaderboard.ranks.board import Board, Cell, PairTests, Provenance, Rank, Row, Tab
+from stsbench.leaderboard.ranks.board import Board, Cell, Exposure, PairTests, Provenance, Rank, Row, Tab
 from stsbench.metrics.ranks import tiers
 
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
@@ -50,6 +50,7 @@ def _ranked(scores: np.ndarray, rng: np.random.Generator) -> tuple[Row, ...]:
             rank=Rank(place, first, last, "", (first, place), tier=int(of_rows[i])), source=f"entry-{i:04}",
             link=f"https://arxiv.org/abs/2{i % 5}0{1 + i % 9}.0{i % 9000:04}", entry=f"entry-{i:04}",
             subsets={part: _cell(float(rng.uniform(40, 90)), rng) for part in PARTS},
+            exposure={"Avg": Exposure(("unknown", "yes", "no")[i % 3], "invented")},
         ))
     return tuple(rows)
 

@@ -26,7 +26,7 @@ from stsbench.leaderboard.page.tables import (
     markdown_tables,
     short_table,
 )
-from stsbench.leaderboard.ranks.board import Board, Cell, PromptSpread, Rank, Row, Tab
+from stsbench.leaderboard.ranks.board import Board, Cell, Exposure, PromptSpread, Rank, Row, Tab
 from stsbench.wording import printable, visible
 
 HOSTILE = "<script>alert(1)</script> | `a` & *b*\nc_d 100% {x}"
@@ -210,22 +210,23 @@ def test_the_short_table_names_the_protocol_and_shows_the_average():
     text = short_table(board(tab(id="x", aggregation="mean"), tab()))
     assert text.startswith(f"STS, Spearman, all: the best {README_ROWS} of each kind, of 2 ranked rows")
     (lines,) = rendered(text).tables
-    assert lines[0] == ["Trained with", "Method", "Backbone", "Avg", "95 % interval", "Rank", "Flags"]
-    assert lines[1] == ["NLI labels", ONE_LINE, "MiniLM_L6", "78.87", "78.1-79.6", "1-2", "best-of-n-like"]
-    assert [line[0] for line in lines[1:]] == ["NLI labels", "other labels"]  # the best of ten seeds is not ranked
+    assert lines[0] == ["Trained on", "Method", "Backbone", "Avg", "95 % interval", "Rank", "Flags"]
+    assert lines[1] == ["unknown texts", ONE_LINE, "MiniLM_L6", "78.87", "78.1-79.6", "1-2", "best-of-n-like"]
+    assert [line[0] for line in lines[1:]] == ["unknown texts"] * 2  # the best of ten seeds is not ranked
     assert "SBERT" not in text
 
 
-def test_the_short_table_compares_what_can_be_compared():
-    """Rows that saw STS labels or sentences of the tests lead nothing."""
+def test_the_short_table_is_by_what_rows_were_trained_on():
+    """No flag is no proof: a row of which nothing is stated stands under unknown texts."""
     plain = replace(MEASURED[1], setting="unsup", seeds=1)
     rows = [replace(plain, id=f"{i}", method=f"m{i}") for i in range(12)]
-    rows += [replace(plain, id="sts", flags=("sts", "nli")), replace(plain, id="seen", flags=("transductive",)),
-             replace(plain, id="nli", method="nli", setting="sup", flags=("nli",))]
+    rows += [replace(plain, id="sts", flags=("sts", "nli")), replace(plain, id="no", exposure={"Avg": Exposure("no", "")}),
+             replace(plain, id="nli", method="nli", setting="sup", flags=("nli",), exposure={"Avg": Exposure("yes", "")})]
     text = short_table(board(tab(measured=tuple(reversed(rows)))))
     (lines,) = rendered(text).tables
-    assert [line[0] for line in lines[1:]] == ["no labels"] * README_ROWS + ["NLI labels"]
-    assert "of 13 ranked rows" in text
+    assert [line[0] for line in lines[1:]] == ["test sentences", "no test sentences", "STS labels",
+                                               *["unknown texts"] * README_ROWS]
+    assert "of 15 ranked rows" in text
 
 
 def test_the_short_table_has_no_flags_where_no_row_has_one_and_never_shows_a_sample():

@@ -9,7 +9,7 @@ from stsbench.encoders.fitted import STATE, fitted_sets, is_transductive, was_tr
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.rescore import encoder_key, several_encoders
-from stsbench.leaderboard.ranks.provenance import set_name
+from stsbench.leaderboard.ranks.exposure import set_name
 from stsbench.leaderboard.records.entries import check_runs, run_name
 
 
