@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import math
 import re
 import subprocess
 import tempfile
@@ -26,8 +27,10 @@ from pydantic import BaseModel, ValidationError
 from stsbench.data.fetch.download import download
 from stsbench.errors import DataError, StsbenchError
 from stsbench.files import atomic_write, create_whole, sha256_file
-from stsbench.leaderboard.mteb.results import FOLDER as AS_PUBLISHED
 from stsbench.leaderboard.mteb.results import (
+    FACTS,
+    HOLD_SENTENCES,
+    MODELS,
     SOURCE,
     TABLE,
     TASKS,
@@ -39,6 +42,7 @@ from stsbench.leaderboard.mteb.results import (
     source_yaml,
     table_bytes,
 )
+from stsbench.leaderboard.mteb.results import FOLDER as AS_PUBLISHED
 from stsbench.leaderboard.records.admission import first_problem
 from stsbench.parsing import read_json, read_json_object
 
@@ -47,6 +51,15 @@ from .section import FOLDER, Correlation, Imported, ImportedTask, as_yaml
 META = "model_meta.json"
 MODEL = re.compile(r"[\w.-]+/[\w.-]+")
 LICENCE = "CC0-1.0"
+LICENCES = {"mit": "MIT", "apache-2.0": "Apache-2.0", "cc-by-nc-4.0": "CC-BY-NC-4.0", "cc-by-nc-sa-4.0": "CC-BY-NC-SA-4.0",
+            "not specified": None}
+# The languages of the board's tables, as mteb calls them -> by two letters where ISO 639 has them.
+SHORT = {
+    "afr": "af", "amh": "am", "ara": "ar", "arb": "ar", "arq": "arq", "ary": "ary", "cmn": "zh", "deu": "de",
+    "eng": "en", "fra": "fr", "hau": "ha", "hin": "hi", "ind": "id", "ita": "it", "jpn": "ja", "kin": "rw", "kor":
+    "ko", "mar": "mr", "nld": "nl", "pol": "pl", "por": "pt", "rus": "ru", "spa": "es", "tel": "te", "tur": "tr",
+    "zho": "zh",
+}
 NAMES = ("cosine_spearman", "main_score")  # a score's names in the order of preference: mteb prints the same under both
 SCHEMA = ("model", "revision", "task", "split", "subset", "metric", "value", "mteb_version", "dataset_revision")
 
@@ -230,7 +243,7 @@ def _fetched(url: str, target: Path) -> bool:
 
 
 def import_table(board: Path, source: Path, commit: str | None = None, date: str | None = None) -> Import:
-    """Write as_published/mteb_sts.tsv.gz, source.yaml and training.yaml of a board; returns which changed.
+    """Write as_published/mteb_sts.tsv.gz, source.yaml, training.yaml and models.yaml of a board; returns which changed.
 
     source: the clone's folder, or a table with the columns of SCHEMA (.tsv or .tsv.gz). commit, date: of the repository, as
     git says them of a clone; a table needs both. Raises StsbenchError, one line, for whatever is not such a source.
@@ -249,8 +262,9 @@ def import_table(board: Path, source: Path, commit: str | None = None, date: str
     if not re.fullmatch(r"[0-9a-f]{40}", commit) or not re.fullmatch(r"\d{4}-\d\d-\d\d", date):
         raise StsbenchError(f"--commit {commit} --date {date}: 40 hexadecimal digits and YEAR-MONTH-DAY are needed")
     kept = Source(repository=REPOSITORY, commit=commit, date=date, licence=LICENCE, scores=len(scores))
-    folder, training = board / AS_PUBLISHED, declared_training({score.model for score in scores})
-    made = {folder / TABLE: table_bytes(scores), folder / SOURCE: source_yaml(kept).encode(), folder / TRAINING: training}
+    folder, models = board / AS_PUBLISHED, {score.model for score in scores}
+    made = {folder / TABLE: table_bytes(scores), folder / SOURCE: source_yaml(kept).encode(),
+            folder / TRAINING: declared_training(models), folder / MODELS: model_facts(models)}
     changed = [path for path, content in made.items() if not path.is_file() or path.read_bytes() != content]
     for path in changed:
         with atomic_write(path, "wb") as stream:
@@ -269,6 +283,34 @@ def declared_training(models: Collection[str]) -> bytes:
              "in any split.\n# Of a model that is not here nothing is known. Written by `stsbench leaderboard import mteb "
              "--all-models`.\n")
     return (about + yaml.safe_dump(declared, default_flow_style=None, width=120, allow_unicode=True)).encode()
+
+
+def model_facts(models: Collection[str]) -> bytes:
+    """Return models.yaml: of each of these models that mteb's registry has, what a choice needs of it (FACTS)."""
+    import mteb
+
+    facts = {meta.name: _facts(meta) for meta in mteb.get_model_metas() if meta.name in models}
+    lines = [f"{name}: {yaml.safe_dump(stated, default_flow_style=True, width=math.inf, sort_keys=False)}"
+             for name, stated in sorted(facts.items())]
+    return (f"# What mteb {mteb.__version__} knows of the models, in the terms of mteb/results.py. Written by\n"
+            f"# `stsbench leaderboard import mteb --all-models`.\n{''.join(lines) or '{}'}").encode()
+
+
+def _facts(meta: Any) -> dict[str, Any]:
+    """Return what mteb's registry knows of one model."""
+    codes = {code.partition("-")[0] for code in meta.languages or ()}
+    width = meta.embed_dim
+    facts = {
+        "licence": LICENCES.get(str(meta.license), meta.license),
+        "released": meta.release_date and str(meta.release_date)[:7],
+        "parameters": meta.n_parameters, "width": max(width) if isinstance(width, list) else width,
+        "max_tokens": meta.max_tokens and (int(meta.max_tokens) if math.isfinite(meta.max_tokens) else "no limit"),
+        "weights_mb": meta.memory_usage_mb and round(meta.memory_usage_mb), "open": meta.open_weights,
+        "languages": sorted({SHORT[code] for code in codes & SHORT.keys()}), "languages_n": len(codes) or None,
+        "card": None if meta.reference == f"https://huggingface.co/{meta.name}" else meta.reference,
+        "holds": sorted({*HOLD_SENTENCES} & {*(meta.get_training_datasets() or ())}),
+    }
+    return {name: facts[name] for name in FACTS if facts[name] not in (None, [])}
 
 
 def _of_table(path: Path) -> Iterator[Score]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -21,6 +21,16 @@ from stsbench.parsing import MOST_YAML, read_text
 
 FOLDER = "as_published"  # below a board's folder
 TABLE, SOURCE, SAME, TRAINING = "mteb_sts.tsv.gz", "source.yaml", "measured_here.yaml", "training.yaml"
+MODELS = "models.yaml"
+# What it says of a model, where the registry knows it: licence as SPDX writes it; width of a vector, the largest of several;
+# max_tokens, its longest text; weights_mb; open, whether its weights are; languages, those that the board has tables of;
+# languages_n, all of them; card, where it is not the model's page of the Hub; holds, those of its training sets that hold
+# sentences of the tests, though none of their pairs (leaderboard/training_texts.yaml).
+FACTS = (
+    "licence", "released", "parameters", "width", "max_tokens", "weights_mb", "open", "languages", "languages_n", "card",
+    "holds",
+)
+HOLD_SENTENCES = ("AllNLI", "Flickr30k", "SNLI", "simcse_sup_nli")
 _KIN = re.compile(r"STS1[2-7]|STSB|STS-B|SICK")  # how sets begin that hold pairs of the seven tasks, in any split
 ITEMS = {  # the seven tasks -> their pairs in MTEB; SICK-R is all pairs, not the 4,927 of SentEval's test
     "STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186, "STSBenchmark": 1379, "SICK-R": 9927,
@@ -72,13 +82,14 @@ class Published:
     """All scores with their source. measured_here: the board's entry -> the model that it measures as its authors use it.
 
     training: model -> those of the sets that it was trained on, by what mteb's registry knows of its makers, which are kin
-    of the seven tasks; a model of which nothing is known is not in it.
+    of the seven tasks; a model of which nothing is known is not in it. facts: model -> some of FACTS.
     """
 
     scores: tuple[Score, ...]
     source: Source
     measured_here: dict[str, str]
     training: dict[str, list[str]] = field(default_factory=dict)
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def is_ranked(task: str, subset: str, split: str) -> bool:
@@ -105,11 +116,19 @@ def load_published(board: Path) -> Published | None:
     models = {score.model for score in scores}
     if not isinstance(linked, dict) or not set(linked.values()) <= models:
         raise StsbenchError(f"{same}: must name for entries of the board a model of {TABLE}")
-    declared = folder / TRAINING
-    training = parse_yaml(read_text(declared, MOST_YAML), str(declared)) if declared.is_file() else {}
-    if not isinstance(training, dict) or not all(isinstance(sets, list) for sets in training.values()):
-        raise StsbenchError(f"{declared}: must name for a model the sets that it was trained on")
-    return Published(scores, source, linked, training)
+    training = _stated(folder / TRAINING, list, "the sets that it was trained on")
+    facts = _stated(folder / MODELS, dict, f"some of {', '.join(FACTS)}")
+    if unknown := [f"{model}: {name}" for model, stated in facts.items() for name in stated if name not in FACTS]:
+        raise StsbenchError(f"{folder / MODELS}: {unknown[0]}: a model has some of {', '.join(FACTS)}")
+    return Published(scores, source, linked, training, facts)
+
+
+def _stated(path: Path, kind: type, what: str) -> dict[str, Any]:
+    """Return model -> what is stated of it; {} without the file."""
+    stated = parse_yaml(read_text(path, MOST_YAML), str(path)) if path.is_file() else {}
+    if not isinstance(stated, dict) or not all(isinstance(value, kind) for value in stated.values()):
+        raise StsbenchError(f"{path}: must name for a model {what}")
+    return stated
 
 
 def kin_of_tasks(sets: Iterable[str]) -> list[str]:

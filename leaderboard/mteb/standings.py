@@ -5,8 +5,9 @@ tasks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,6 +125,8 @@ class AsPublished:
     languages: tuple[Language, ...]
     training: Mapping[str, Sequence[str]]  # as `Published` has it
     declared: tuple[Standing | None, ...]  # of the rows among those alone whose makers name training sets, and no kin
+    without: tuple[Standing | None, ...] = ()  # of the rows among all but those whose makers name kin
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # as `Published` has it
 
     @property
     def ranked(self) -> int:
@@ -136,8 +139,7 @@ class AsPublished:
 
     def trained(self, model: str) -> str:
         """Return whether it was trained on kin of the tasks, by its makers: "yes", "no" or "unknown"."""
-        sets = self.training.get(model)
-        return "unknown" if sets is None else "yes" if sets else "no"
+        return trained_on_kin(self.training, model)
 
 
 def as_published(
@@ -156,11 +158,21 @@ def as_published(
         check = checked(measured, draws, shared)
     some, separated = standings(scores[able], shared)
     by_row = dict(zip(able.tolist(), some, strict=True))
-    free = [i for i in able.tolist() if published.training.get(rows[i].model) == []]
-    alone = dict(zip(free, standings(scores[free], shared)[0] if free else [], strict=True))
+
+    def among(words: str) -> tuple[Standing | None, ...]:
+        some = [i for i in able.tolist() if trained_on_kin(published.training, rows[i].model) in words.split()]
+        alone = dict(zip(some, standings(scores[some], shared)[0] if some else [], strict=True))
+        return tuple(alone.get(i) for i in range(len(rows)))
+
     return AsPublished(rows, tuple(by_row.get(i) for i in range(len(rows))), tuple(separated), shared, check,
                        published.source, tuple(measured_here), languages(published.scores), published.training,
-                       tuple(alone.get(i) for i in range(len(rows))))
+                       among("no"), among("no unknown"), published.facts)
+
+
+def trained_on_kin(training: Mapping[str, Sequence[str]], model: str) -> str:
+    """Return whether a model was trained on kin of the tasks, by its makers: "yes", "no" or "unknown"."""
+    sets = training.get(model)
+    return "unknown" if sets is None else "yes" if sets else "no"
 
 
 def score_matrix(rows: Sequence[PublishedRow]) -> Floats:

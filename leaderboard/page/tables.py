@@ -10,7 +10,7 @@ from typing import Any
 from stsbench.display.markup import PACKAGES, escaped, pipes, plain_markdown, tabular
 from stsbench.display.table import Column, Estimate, Table
 from stsbench.display.table import csv_table as as_csv
-from stsbench.leaderboard.ranks.board import FLAGS, Answer, Board, Cell, Row, Tab, span
+from stsbench.leaderboard.ranks.board import FLAGS, STS_LABELS, Answer, Board, Cell, Row, Tab, span
 from stsbench.leaderboard.ranks.wording import group_title
 from stsbench.registry import DEFAULT_PROTOCOL
 
@@ -165,7 +165,7 @@ def comparable(tab: Tab) -> dict[str, list[Row]]:
     ranked = [row for row in tab.measured if row.rank]
     groups: dict[str, list[Row]] = {}
     for row in ranked:
-        short, labels = "changed-recipe" in row.flags, "sts" in row.flags
+        short, labels = "changed-recipe" in row.flags, STS_LABELS in row.flags
         groups.setdefault(SHORT if short else LABELS if labels else TRAINED_ON[row.word(tab.lead)], []).append(row)
     return dict(sorted(groups.items(), key=lambda item: item[0] == SHORT))
 

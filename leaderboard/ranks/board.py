@@ -248,7 +248,8 @@ class Board:
     sections: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
 
 
-UNLIKE = ("sts", "transductive", "best-of-n")  # flags that make a score another thing than its neighbours'
+STS_LABELS = "sts"
+UNLIKE = (STS_LABELS, "transductive", "best-of-n")  # flags that make a score another thing than its neighbours'
 # key -> (short label, sentence)
 FLAGS: dict[str, tuple[str, str]] = {
     "nli": ("NLI", "trained with the labels of natural language inference data"),

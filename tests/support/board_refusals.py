@@ -35,6 +35,7 @@ from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.admission import check_record
 from stsbench.leaderboard.records.entries import Entry, load_entries
+from stsbench.leaderboard.records.paths import SHIPPED
 from stsbench.protocols.mteb import MtebProtocol
 from stsbench.protocols.regression import RegressionProtocol
 from stsbench.protocols.transfer import TransferProtocol
@@ -116,6 +117,14 @@ def edit_entry(board: Path, line: str) -> None:
     """Add a line to the description of the entry of a board of `refuse_board`."""
     with (board / "measured/letters/entry.yaml").open("a") as stream:
         stream.write(line + "\n")
+
+
+def published_with(models: str) -> Path:
+    """Return a board with the committed table of MTEB's results, and a file of facts of its models."""
+    board = _folder()
+    shutil.copytree(SHIPPED / "as_published", board / "as_published")
+    (board / "as_published" / "models.yaml").write_text(models)
+    return board
 
 
 def yaml_folder(**files) -> Path:

@@ -42,7 +42,7 @@ def clone(tmp_path):
 
 def test_a_clone_gives_scores_as_printed_with_its_commit(clone, tmp_path):
     made = import_table(tmp_path / "board", clone)
-    assert [path.name for path in made.written] == [TABLE, "source.yaml", "training.yaml"]
+    assert [path.name for path in made.written] == [TABLE, "source.yaml", "training.yaml", "models.yaml"]
     published = load_published(tmp_path / "board")
     assert [(score.task, score.subset, score.value, score.mteb_version, score.revision) for score in published.scores] == [
         ("STS12", "default", "0.12345678901234568", "2.1", COMMIT), ("STS17", "en-en", "0.8", "2.2", COMMIT),
@@ -51,7 +51,7 @@ def test_a_clone_gives_scores_as_printed_with_its_commit(clone, tmp_path):
     head = subprocess.run(["git", "-C", str(clone), "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
     assert published.source.commit == head.strip() and published.source.licence == "CC0-1.0"
     again = import_table(tmp_path / "board", clone)
-    assert again.written == () and len(again.present) == 3
+    assert again.written == () and len(again.present) == 4
 
 
 def test_a_table_needs_its_commit_and_is_renewed(cli, place, clone, tmp_path):

@@ -24,7 +24,7 @@ from site_pages import (  # noqa: F401  a fixture
 from synthetic_board import synthetic
 
 from stsbench.leaderboard.mteb.results import ITEMS, load_published
-from stsbench.leaderboard.mteb.section import published_page
+from stsbench.leaderboard.mteb.section import published_page, rank_moves
 from stsbench.leaderboard.mteb.standings import AsPublished, MeasuredHere, as_published
 from stsbench.leaderboard.page.site import site
 from stsbench.leaderboard.ranks.board import Board
@@ -167,3 +167,27 @@ def test_who_was_trained_on_kin_of_the_tasks_is_said_and_others_are_ranked_alone
     assert places == [1 + sum(other > mean for other in alone) for mean in alone]
     page = published_page(published)
     assert "31 models were trained on sets that hold pairs of these tasks" in page and "of 41 nothing is known" in page
+
+
+# As their makers state them: the models' cards, and the announcement of jina-embeddings-v3.
+@pytest.mark.parametrize(("model", "facts"), [
+    ("jinaai/jina-embeddings-v3", {"licence": "CC-BY-NC-4.0", "released": "2024-09", "width": 1024, "max_tokens": 8192}),
+    ("Qwen/Qwen3-Embedding-0.6B", {"licence": "Apache-2.0", "released": "2025-06", "width": 1024, "max_tokens": 32768}),
+    (MODEL, {"licence": "Apache-2.0", "width": 384, "max_tokens": 256, "languages": ["en"], "languages_n": 1, "open": True}),
+    ("intfloat/multilingual-e5-small", {"licence": "MIT", "width": 384, "max_tokens": 512, "languages_n": 93}),
+])
+def test_a_row_has_what_a_choice_needs(whole: Board, model: str, facts: dict[str, Any]) -> None:
+    rows = {row["model"]: row for row in json.loads(site(whole)[f"published/{TAB}.json"])["rows"]}
+    published = rows.get(model) or load_published(BOARD).facts[model]
+    assert {name: published[name] for name in facts} == facts
+
+
+def test_where_the_first_rows_stand_without_kin(published: AsPublished) -> None:
+    header, *rows = [line.split(",") for line in rank_moves(published).splitlines()]
+    assert len(rows) == 20 and header[2:4] == ["trained_on_kin", "place"]
+    ranks = {row[0]: row[2:4] + row[6:7] + row[9:10] for row in rows}
+    assert ranks["Lajavaness/bilingual-embedding-large"] == ["yes", "4", "", ""]
+    assert ranks["Haon-Chen/speed-embedding-7b-instruct"] == ["unknown", "8", "5", ""]
+    assert ranks["google/text-embedding-005"] == ["no", "12", "8", "6"]
+    for row, standing in zip(published.rows, published.without, strict=True):
+        assert (standing is None) == bool(row.unranked or published.trained(row.model) == "yes")
