@@ -28,7 +28,6 @@ ID, TITLE = "mteb-as-published", "MTEB, as published"
 DIGITS = 4  # two more than are shown, as in other tables
 FILE, BY_LANGUAGE = f"published/{ID}", "published/mteb-by-language"
 SHOWN = 10  # rows by the mean
-FIRST = 4  # of those that were not trained on kin of the tasks
 TOP = 20  # of which it is said how many were trained on kin of the tasks, and where they stand without
 MOVES = "mteb-top-20-without-kin.csv"
 GENERATED = (
@@ -170,15 +169,13 @@ def _trained(published: AsPublished) -> str:
     words = {row.model: published.trained(row.model) for row in published.rows}
     counts = Counter(words.values())
     holding = sum(word == "no" and "holds" in published.facts.get(model, {}) for model, word in words.items())
-    free = [f"{plain_markdown(row.model)} ({standing.first}–{standing.last})"
-            for row, standing in zip(published.rows, published.declared, strict=True) if standing]
     return (
         f"By what mteb's registry knows of their makers {counts['yes']} models were trained on sets that hold pairs of "
         f"these tasks, in whatever split, {counts['no']} on others alone ({holding} of them on NLI or captions that hold "
         f"sentences of the tests); of {counts['unknown']} nothing is known. Of the {TOP} best means "
         f"{[*words.values()][:TOP].count('yes')} were: [their ranks]({MOVES}) among all, without the {counts['yes']}, and "
-        f"among the {len(free)} ranked of the others. Of these, {len(published.tier(1, declared=True))} cannot be excluded "
-        f"as the best; the first: {', '.join(free[:FIRST])}."
+        f"among the {len([at for at in published.declared if at])} ranked of the others, of which "
+        f"{len(published.tier(1, declared=True))} cannot be excluded as the best."
     )
 
 

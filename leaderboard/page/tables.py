@@ -191,7 +191,7 @@ def short_table(board: Board) -> str:
         grid.append([name, method, plain_markdown(row.backbone), score, interval, rank, *flags])
     fair = sum(map(len, groups.values()))
     what = (f"{plain_markdown(group_title(tab.group))}, {plain_markdown(tab.title)}: the best {README_ROWS} of each kind, "
-            f"of {fair} ranked rows. Test sentences: of any of the tasks, as makers or records show; else unknown.")
+            f"of {fair} ranked rows, as makers or records show.")
     return "\n\n".join([what, pipes(grid, 3), *_footnotes(notes)]) + "\n"
 
 
