@@ -11,8 +11,8 @@ from .picture import COLOURS, DARK_STYLE, MUTED, PAPER, TEXT, ticks
 from .tables import SHORT, comparable, readme_tab
 
 ROWS = 10  # rows for each kind of training
-# In user units: 560 across is still read on a phone.
-WIDTH, LEFT, RIGHT, LINE, TOP, FOOT = 560.0, 262.0, 440.0, 21.0, 46.0, 73.0
+# In user units: 590 across is still read on a phone; a label of LONGEST characters has room.
+WIDTH, LEFT, RIGHT, LINE, TOP, FOOT = 590.0, 292.0, 470.0, 21.0, 46.0, 73.0
 LONGEST = 42  # characters of a label
 NOTES = (
     "Dot: average of the seven tasks, × 100; line: its 95 % interval. Filled: could be first.",
