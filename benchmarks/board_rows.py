@@ -112,14 +112,17 @@ def measure(models: Path, name: str, row: dict[str, Any]) -> None:
         subprocess.run(train, check=True, cwd=models)
     parts = {name: ["--protocol", row.get("protocols", PROTOCOLS)], f"{name}-lang": ["--protocol", MORE],
              f"{name}-cost": ["--protocol", LAST, *CONDITION, "--cost"]}
-    about = {key: row[key] for key in ("method", "backbone", "setting", "paper", "card", "note", "recipe") if key in row}
-    entry = [*(f"--{key}={value}" for key, value in about.items()), *(f"--flag={flag}" for flag in row.get("flag", ()))]
+    description = BOARD / "measured" / name / "entry.yaml"
+    if not description.exists():
+        description.parent.mkdir()
+        stated = yaml.safe_dump(row["entry"], sort_keys=False, allow_unicode=True, width=120)
+        description.write_text(stated, encoding="utf-8")
     for run, protocols in parts.items():
         folder = models / "runs" / run
         if not folder.exists():
             subprocess.run([STSBENCH, "eval", *encoder, *protocols, "--output", f"runs/{run}"], check=True, cwd=models)
         measured = next(folder.glob(row.get("copy", ".")))  # of smaller copies the one that the row is of
-        subprocess.run([STSBENCH, "leaderboard", "add", measured, "--board", BOARD, "--entry", name, *entry], check=True)
+        subprocess.run([STSBENCH, "leaderboard", "add", measured, "--board", BOARD, "--entry", name], check=True)
 
 
 def main() -> None:
