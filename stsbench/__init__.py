@@ -28,7 +28,6 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
     from stsbench.experiments.train import train as train
     from stsbench.extensions.functions import *  # noqa: F403
     from stsbench.training.engine.callbacks import TrainingCallback as TrainingCallback
-    from stsbench.training.export.fitted import fit as fit
     from stsbench.training.recipes.named import load_recipe as load_recipe
 
 _GROUP = "stsbench.functions"  # entry points: what extensions add
@@ -43,7 +42,6 @@ _PUBLIC = {
     "TrainingCallback": "stsbench.training.engine.callbacks",
     "compare": "stsbench.comparison.compare",
     "evaluate": "stsbench.evaluation.api",
-    "fit": "stsbench.training.export.fitted",
     "list_data": "stsbench.experiments.lists",
     "list_methods": "stsbench.experiments.lists",
     "list_protocols": "stsbench.experiments.lists",

@@ -1,16 +1,14 @@
 """Whatever a program has switched on in torch: vectors, fits and scores are those of a fresh process."""
 
 import random
-import shutil
 from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from tiny_models import build
 
-from stsbench import evaluate, fit
+from stsbench import evaluate
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
 from stsbench.encoders.light.callable import CallableEncoder
 from stsbench.encoders.load import load_encoder
@@ -132,16 +130,6 @@ def test_vectors_do_not_depend_on_it(undisturbed, state):
         assert np.array_equal(want, got)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert (np.random.get_state()[1].tolist(), random.getstate()) == before[1:]
-
-
-def test_weights_that_a_checkpoint_lacks_are_the_same_whenever_it_is_loaded(undisturbed, tmp_path):
-    folder = shutil.copytree(undisturbed[0], tmp_path / "headless")
-    weights = load_file(folder / "model.safetensors")
-    save_file({name: weight for name, weight in weights.items() if "pooler." not in name}, folder / "model.safetensors")
-    written = [tmp_path / name for name in ("once", "again")]
-    for output in written:
-        fit("all-but-the-top", str(folder), TEXTS, output, pooler="mean", no_cache=True)
-    assert len({(output / "model.safetensors").read_bytes() for output in written}) == 1
 
 
 def test_scores_of_trained_classifiers_do_not_depend_on_it(tmp_path):

@@ -32,7 +32,6 @@ _COMMANDS = {
     "compare": (
         "stsbench.cli.runs:compare_", "Compare and decide | Compare two runs: paired bootstrap, per task and on average."
     ),
-    "fit": ("stsbench.cli.train:fit", "Train | Fit a post-processing (whitening, ...) and write a model with it."),
     "list": ("stsbench.cli.show:list_", "Tools | List protocols, encoders, data, methods or recipes."),
     "show": ("stsbench.cli.show:show", "Tools | Show one protocol, data set, method or recipe in full."),
     "data": ("stsbench.cli.data:data", "Tools | Fetch, verify, bundle data; find sentences shared by sets."),

@@ -7,25 +7,23 @@ import shutil
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html import escape
 from os import fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from stsbench.config import shorten
-from stsbench.display.markup import PACKAGES, caption, plain_markdown
-from stsbench.display.table import Document, Table, csv_table, terminal_width
+from stsbench.display.table import Document, csv_table, terminal_width
 from stsbench.errors import StsbenchError
 from stsbench.files import as_path
-from stsbench.registry import Suggesting
-from stsbench.wording import visible
+from stsbench.registry import Suggesting, resolve
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
 Form = Literal["markdown", "latex"]
+_REPORTS = "stsbench.reports"  # entry points: class of a result, in lower case -> what writes its report
 
 
 class Rows(Suggesting, ABC):
@@ -96,6 +94,20 @@ class Tabular(Rows):
         return replace(document, below=(*document.below, *self.omissions()))
 
 
+class Reported(Tabular):
+    """A result of which there is a report for papers."""
+
+    def report(self, form: Form = "markdown") -> str:
+        """Return paragraphs and tables for a paper: what was measured, how, and what came out of it, as far as the records
+        say it.
+
+        form: "markdown", or "latex", which needs the packages booktabs and graphicx. Raises StsbenchError for another form,
+        and where nothing was measured.
+        """
+        text: str = resolve(_REPORTS, type(self).__name__.lower())(self, form)
+        return text
+
+
 class InFolder(Tabular):
     """A result that a folder holds: wherever a path is meant, the object itself will do."""
 
@@ -143,48 +155,3 @@ def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
     columns = dict.fromkeys(column for row in rows for column in row)
     return pa.table({column: [row.get(column) for row in rows] for column in columns})
-
-
-@dataclass(frozen=True)
-class Report:
-    """What was measured and how, in paragraphs of plain text; then the results: a paragraph and a table each."""
-
-    paragraphs: Sequence[str]
-    results: Sequence[tuple[str, Table]]
-
-    def text(self, form: Form = "markdown") -> str:
-        """Return the report as Markdown, or as LaTeX that needs the packages booktabs and graphicx.
-
-        Raises StsbenchError for another form.
-
-        >>> from stsbench.display.tabular import Report
-        >>> from stsbench.display.table import Column, Table
-        >>> table = Table("scores x 100", [Column("task", ["STS-B"]), Column("A", [1])])
-        >>> print(Report(["A is a_b."], [("A scores 1.", table)]).text())
-        A is a_b.
-        <BLANKLINE>
-        A scores 1.
-        <BLANKLINE>
-        **Table 1.** scores x 100
-        <BLANKLINE>
-        | task | A |
-        | --- | ---: |
-        | STS-B | 1 |
-        <BLANKLINE>
-        """
-        if form not in get_args(Form):
-            raise StsbenchError(f"form={shorten(form)}: a report is 'markdown' or 'latex'")
-        return self._latex() if form == "latex" else self._markdown()
-
-    def _markdown(self) -> str:
-        parts = [*map(plain_markdown, self.paragraphs)]
-        for number, (paragraph, table) in enumerate(self.results, 1):
-            grid = replace(table, title="", notes=()).markdown().rstrip("\n")
-            parts += [plain_markdown(paragraph), f"**Table {number}.** {plain_markdown(table.title)}", grid]
-        return "\n\n".join(filter(None, parts)) + "\n"
-
-    def _latex(self) -> str:
-        parts = [caption(visible(text)) for text in self.paragraphs]
-        for number, (paragraph, table) in enumerate(self.results, 1):
-            parts += [caption(visible(paragraph)), replace(table, notes=(), label=f"report-{number}").latex()]
-        return PACKAGES + "\n" + "\n\n".join(filter(None, parts))

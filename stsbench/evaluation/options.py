@@ -54,7 +54,7 @@ class MeasureOptions(OptionGroup):
 
     post: str | None = option(
         None, "Post-processing of the vectors, several joined by +: whitening, all-but-the-top, standardise, renormalise "
-        "and others (`stsbench list post`), which need --fit-on; embedfilter, which needs none.",
+        "and others (`stsbench list post`), which need --fit-on unless the model's own weights determine them.",
         metavar="NAME[:SETTING=VALUE,...]",
     )
     fit_on: str | Path | None = option(

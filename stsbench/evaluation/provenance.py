@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -16,26 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import stsbench
-from stsbench.encoders.fitted import is_transductive, shortened, texts_not_compared, texts_shared
-from stsbench.encoders.prompt.prompt import described
-from stsbench.encoders.prompt.reading import described_reading, read_otherwise
-from stsbench.evaluation.plan import changed_settings
-from stsbench.evaluation.protocol import load_protocol
+from stsbench.encoders.fitted import texts_not_compared, texts_shared
 from stsbench.evaluation.records import Record
-from stsbench.evaluation.schema import Metric
-from stsbench.metrics.aggregation import IN_WORDS
-from stsbench.wording import counted
 
-_CHANGES = "+changes"
+CHANGES = "+changes"
 _PACKAGES = ("stsbench", "torch", "transformers", "sentence-transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
-
-_NAMED = ("stsbench", "torch", "transformers")  # the packages that a paper names
-_SCORES = {"spearman": "Spearman's rank correlation", "pearson": "Pearson's correlation", "mse": "mean squared error"}
-_TEXTS = {
-    "senteval": "SentEval's text of the sets (text version senteval)", "raw": "the raw text of the sets (text version raw)",
-    "sample": "the invented sentences of the sample inside stsbench", "own": "data of the user or of mteb, in no catalog",
-}
-_READ_BY_MODEL = ("transformers", "sentence-transformers")
 
 _CODE = ("stsbench/", "methods/", "protocols/", "leaderboard/")
 
@@ -62,7 +46,7 @@ def git_revision() -> str | None:
         return None
     # A user's texts, runs and models beside the code are not part of it.
     dirty = any(not line.startswith("?? ") or line[3:].strip('"').startswith(_CODE) for line in changes)
-    return revision.strip() + (_CHANGES if dirty else "")
+    return revision.strip() + (CHANGES if dirty else "")
 
 
 def _git(root: Path, *arguments: str) -> str:
@@ -73,7 +57,7 @@ def _git(root: Path, *arguments: str) -> str:
 
 def why_not_repeatable(revision: object) -> str | None:
     """Return why nobody can repeat what was measured by this revision (as `git_revision` gives it); None where they can."""
-    if isinstance(revision, str) and revision.endswith(_CHANGES):
+    if isinstance(revision, str) and revision.endswith(CHANGES):
         return f"a checkout with uncommitted changes or new files in its code ({revision[:12]}): nobody can repeat it"
     return None
 
@@ -97,171 +81,6 @@ def provenance(**more: Any) -> dict[str, Any]:
         "git": git_revision(),
         **more,
     }
-
-
-def encoder_facts(records: Sequence[Record]) -> str:
-    """Return how an encoder makes vectors: "pooler mean, no prompt, at most 512 tokens, vectors normalised, float32, ...".
-
-    records: all of one encoder, or of its seeds. Its name may be a folder's or a short one: the weights' digest says which
-    model it was. What an older record's spec lacks is named as not recorded.
-    """
-    spec, options = records[0].encoder.spec, records[0].encoder.spec.get("options") or {}
-    if not records[0].encoder.dimension:
-        return f"scores that another tool wrote ({records[0].data.origin}), of sha256 {records[0].encoder.fingerprint[:12]}"
-    reads = spec.get("kind") in _READ_BY_MODEL or spec.get("pooler") is not None
-    parts = [f"pooler {spec['pooler']}"] if spec.get("pooler") is not None else []
-    if spec.get("template") is not None:
-        parts.append(f"template “{spec['template']}”")
-    if spec.get("prefix") is not None:
-        parts.append(f"prompt “{spec['prefix']}”")
-    parts += [*described(options), *described_reading(options)]
-    by_task = any(any((record.provenance.get("prompts") or {}).values()) for record in records)
-    prompted = by_task or {"prompt", "prompts"} & options.keys() or read_otherwise(options)
-    if reads and not prompted and spec.get("template", "") is None and spec.get("prefix", "") is None:
-        parts.append("no prompt")
-    if spec.get("max_length") is not None:
-        parts.append(f"at most {counted(spec['max_length'], 'token')}")
-    if spec.get("normalize") is not None and reads:
-        of_last = "" if spec.get("pooler") is not None else " at the end"  # only the last of a library's modules is known
-        parts.append("vectors normalised" if spec["normalize"] else f"vectors not normalised{of_last}")
-    if spec.get("post") is not None:
-        parts.append(f"post-processed by {spec['post']}")
-    parts.append(f"{records[0].encoder.dimension:,} dimensions")
-    if spec.get("dtype"):
-        parts.append(f"computed in {spec['dtype']}")
-    weights = {str(record.encoder.spec.get("weights") or "") for record in records}
-    if len(weights) == 1 and any(weights):  # seeds have weights of their own
-        parts.append(f"weights of sha256 {weights.pop()[:12]}")
-    lacking = {"pooler": "pooler", "prefix": "prompt", "max_length": "limit on length", "normalize": "normalisation",
-               "dtype": "precision"}
-    if reads and (unknown := [word for key, word in lacking.items() if key not in spec]):
-        parts.append(f"not recorded: {_join(unknown)}")
-    return ", ".join(parts)
-
-
-def fitting_facts(records: Sequence[Record]) -> str:
-    """Return what an encoder ("it") or its post-processing was fitted on, in a sentence; "" where nothing was fitted."""
-    fitted = list(dict.fromkeys(shortened(str(on)) for record in records if (on := record.encoder.spec.get("fitted_on"))))
-    if not fitted:
-        return ""
-    tested = [record for record in records if is_transductive(record.encoder.spec.get("fitted_on"), record.data.id)]
-    caution = " These include the very texts that it is tested on (transductive)." if tested else ""
-    by_set = ", set by set," if len(fitted) > 1 else ""
-    return f"It was fitted{by_set} on the texts of {_join(fitted)}.{caution}"
-
-
-def cut_texts(records: Sequence[Record]) -> str:
-    """Return how many texts lost tokens to the limit, in a sentence; "" without a limit, or where no record counts them."""
-    cut = [record.counts["truncated"] for record in records if "truncated" in record.counts]
-    if not cut or records[0].encoder.spec.get("max_length") is None:
-        return ""
-    if len(cut) < len(records):
-        return "Not all records say how many texts were cut at the limit."
-    return f"It cut up to {counted(max(cut), 'text')} of a set at the limit." if max(cut) else "It cut no text at the limit."
-
-
-def training_facts(runs: Sequence[Record]) -> list[str]:
-    """Return what the records say of an encoder's training, in sentences: recipe, seeds, start, and texts shared with test
-    sets.
-
-    runs: one record of every run. Nothing for what is not trained, such as word counts.
-    """
-    first = runs[0].provenance
-    if not any(first.get(key) is not None for key in ("recipe", "seed", "stage")):
-        trained = runs[0].encoder.spec.get("kind") in _READ_BY_MODEL
-        return ["The records do not say how it was trained."] if trained else []
-    recipe = f"by the recipe {first['recipe']}" if first.get("recipe") else "by a recipe that is not recorded"
-    stated = [run.provenance.get("seed") for run in runs]
-    seeds = _join(map(str, sorted(seed for seed in set(stated) if seed is not None)))
-    noun = "the seed" if len(set(stated)) == 1 else "the seeds"
-    unknown = "; its seed is not recorded" if len(runs) == 1 else "; not every seed is recorded"
-    lines = [f"It was trained {recipe}{unknown if None in stated else f' with {noun} {seeds}'}."]
-    if on := first.get("trained_on"):
-        lines.append(f"Its training text holds sentences of {_join(on)}.")
-    lines += [_overlap(text) for text in first.get("training_overlap") or []]
-    if not first.get("trained_on") and not first.get("training_overlap"):
-        lines.append("Whether its training text shares sentences with the test sets is not recorded.")
-    return [*lines, "Nor is how its checkpoint was chosen." if lines[-1].endswith("is not recorded.") else
-            "How its checkpoint was chosen is not recorded."]
-
-
-def _overlap(text: Mapping[str, Any]) -> str:
-    """Return what a training text shares with test sets, in a sentence."""
-    shared = [f"{name} ({counted(one['exact'] + one['normalised'], 'text')} of {one['texts']:,})"
-              for name, one in text["shared"].items()]
-    parts = [f"with {_join(shared)}"] if shared else []
-    if text["none"]:
-        parts.append(f"none with {_join(text['none'])}")
-    if text["not_looked_for"]:
-        parts.append(f"not looked for: {_join(text['not_looked_for'])}")
-    how = f"Texts that its training text {text['text']} shares with test sets ({', '.join(text['looked_for'])})"
-    return f"{how}: {'; '.join(parts)}."
-
-
-def data_facts(records: Sequence[Record], items: int) -> str:
-    """Return the text version and the counts, in a sentence. records: of one run, one for each set; items: that are
-    scored."""
-    texts = _join(dict.fromkeys(_TEXTS[record.data.text_version] for record in records))
-    changed = [record.data.shown for record in records if not record.data.known]
-    unlike = f" Not as in the catalog: {_join(changed)}." if changed else ""
-    return f"The data are {texts}: {counted(items, 'scored item')} in {counted(len(records), 'set')}.{unlike}"
-
-
-def protocol_facts(record: Record) -> str:
-    """Return "Protocol sts, version 1 (similarity cosine).": every setting that changes a score, and which are not the
-    default."""
-    protocol = record.protocol
-    kind = load_protocol(protocol.name)
-    paper = "" if protocol.label.partition(":")[0] == protocol.name else f" as the preset {protocol.label} sets it"
-    name = protocol.name if paper else protocol.label
-    kept = {key: value for key, value in protocol.settings.items()
-            if key not in kind.cosmetic | {kind.path_setting, "without_overlap"}}
-    settings = ", ".join(f"{key} {value if isinstance(value, str) else json.dumps(value)}" for key, value in kept.items())
-    changes = changed_settings(protocol)
-    line = f"Protocol {name}{paper}, version {protocol.version}{f' ({settings})' if settings else ''}."
-    if changes:
-        line += f" Not the default: {changes}."
-    if others := protocol.settings.get("without_overlap"):
-        line += f" Left out are the pairs that share a sentence with {_join(others)}: this is not the published task."
-    return line
-
-
-def score_facts(metric: str, declared: Metric, aggregation: str | None) -> str:
-    """Return "Scores are Spearman's rank correlation, x 100, over all pairs of a task.": metric, unit, direction,
-    aggregation."""
-    unit = ", x 100" if declared.scale == 100 else ""
-    neither = ", of which neither end is better" if declared.better == "neither" else ""
-    better = ", lower is better" if declared.lower else neither
-    over = "" if aggregation is None else f"; aggregation {aggregation}"
-    over += f": {IN_WORDS[aggregation]}" if aggregation in IN_WORDS else ""
-    return f"Scores are {_SCORES.get(metric, metric)}{unit}{better}{over}."
-
-
-def version_facts(records: Sequence[Record]) -> str:
-    """By which versions, on which device and when these were measured: "with stsbench 0.1.0 (revision ...), ...". What no
-    record names is said to be not recorded."""
-    stated = [record.provenance for record in records]
-    revisions = _unlike(one.get("git") for one in stated)
-    at = _join(revision.removesuffix(_CHANGES)[:12] + (" with uncommitted changes" if revision.endswith(_CHANGES) else "")
-                 for revision in revisions) if revisions else "not recorded"
-    parts, which = [], "revisions" if len(revisions) > 1 else "revision"
-    for package in _NAMED:
-        if values := _unlike((one.get("versions") or {}).get(package) for one in stated):
-            parts.append(f"{package} {_join(values)}{f' ({which} {at})' if package == 'stsbench' else ''}")
-    devices = _unlike(one.get("device") for one in stated)
-    days = sorted({record.created.date().isoformat() for record in records})
-    when = f"on {days[0]}" if len(days) == 1 else f"from {days[0]} to {days[-1]}"
-    by = f"with {_join(parts)}" if parts else "with versions that are not recorded"
-    return f"{by}, on {_join(devices) if devices else 'a device that is not recorded'}, {when}"
-
-
-def _unlike(values: Iterable[object]) -> list[str]:
-    return list(dict.fromkeys(str(value) for value in values if value))
-
-
-def _join(names: Iterable[str]) -> str:
-    listed = list(names)
-    return "".join(listed) if len(listed) < 2 else f"{', '.join(listed[:-1])} and {listed[-1]}"
 
 
 @dataclass(frozen=True)

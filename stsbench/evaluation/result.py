@@ -15,38 +15,23 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from stsbench.config import shorten
 from stsbench.display.table import Document, csv_table
-from stsbench.display.tabular import Form, InFolder, Report
+from stsbench.display.tabular import InFolder, Reported
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import declared_metric
-from stsbench.evaluation.protocol import Observations, load_protocol
-from stsbench.evaluation.provenance import (
-    cut_texts,
-    data_facts,
-    encoder_facts,
-    fitting_facts,
-    protocol_facts,
-    score_facts,
-    training_facts,
-    version_facts,
-)
+from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import ScoreRow, Scores
 from stsbench.evaluation.run_file import RUN, write_run
 from stsbench.evaluation.tables import (
-    AVERAGES,
     ORIGIN,
     as_csv,
     document,
     encoder,
     firsts,
-    interval,
     main_rows,
     paper_document,
-    remarks,
-    score_tables,
     table_rows,
     table_title,
 )
-from stsbench.evaluation.tables import format_score as shown_score
 from stsbench.files import atomic_write, is_temporary, temporary
 from stsbench.parsing import read_json_object
 from stsbench.registry import did_you_mean, match_name
@@ -58,12 +43,11 @@ if TYPE_CHECKING:
 
 _TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}  # a run or a file of that name is there
 SCORES = "scores.csv"  # beside the run file: every score, averages included
-_LISTED = 8  # scores that a sentence holds
 MISSING = "not-measured.json"  # there, too, where something failed or was left out: what, and why
 
 
 @dataclass(repr=False)
-class Result(Scores, InFolder):
+class Result(Scores, InFolder, Reported):
     """The scores of one encoder. `print` shows them, a notebook shows them as tables with their intervals."""
 
     meant: ClassVar = {**InFolder.meant, **dict.fromkeys(
@@ -133,28 +117,6 @@ class Result(Scores, InFolder):
         """Return the same as GitHub's Markdown."""
         return paper_document(self).markdown()
 
-    def report(self, form: Form = "markdown") -> str:
-        """Return paragraphs and tables for a paper: what was measured, how, and the scores, as far as the records say it.
-
-        form: "markdown", or "latex", which needs the packages booktabs and graphicx. Raises StsbenchError for another form,
-        and where nothing was measured.
-
-        >>> from stsbench import evaluate
-        >>> run = evaluate("lexical:token-set", sample=True, tasks="STS-B", resamples=0)
-        >>> run.report().partition(", ")[0]
-        'We measure lexical:token-set: 418 dimensions'
-        """
-        if not self.records:
-            raise StsbenchError("nothing was measured: there is nothing to report")
-        subject = str(self.records[0].encoder.spec["name"])
-        about = [f"We measure {subject}: {encoder_facts(self.records)}.", fitting_facts(self.records),
-                 cut_texts(self.records), *training_facts(self.records[:1])]
-        paragraphs = [" ".join(filter(None, about)), f"It was measured {version_facts(self.records)}.",
-                      " ".join(_sentence(line) for line in [*remarks(self), *self.omissions()])]
-        labels = dict.fromkeys(row.protocol for row in self.rows)
-        results = [(_in_words(self, label), table) for label, table in zip(labels, score_tables(self), strict=True)]
-        return Report(paragraphs, results).text(form)
-
     def plot(self, protocol: str | None = None, *, axes: Axes | None = None) -> Axes:
         """Return a protocol's scores task by task, with their 95 % intervals: of its first metric and aggregation.
 
@@ -217,39 +179,6 @@ class Result(Scores, InFolder):
 
     def _missing(self) -> dict[str, dict[str, str]]:
         return {"failures": self.failures, "left_out": self.left_out}
-
-
-def _in_words(result: Scores, label: str) -> str:
-    """Return a protocol's paragraph: settings, data, and the first score: of the average, or of the tasks where there is
-    none."""
-    records = [record for record in result.records if record.protocol.label == label]
-    rows = list(firsts(main_rows(result, label)).values())
-    lead = rows[0]
-    lines = [*dict.fromkeys(map(protocol_facts, records)), score_facts(lead.metric, declared_metric(lead), lead.aggregation),
-             data_facts(list({record.data.id: record for record in records}.values()),
-                        sum(max(row.n for row in rows if row.task == task)
-                            for task in dict.fromkeys(row.task for row in rows) if task not in AVERAGES))]
-    if any(row.low is not None for row in rows):
-        many = records[0].protocol.settings.get("resamples")
-        clause = load_protocol(records[0].protocol.name).resampling
-        how = f"from a bootstrap over the items ({many:,} resamples){f'; {clause}' if clause else ''}" if many else ""
-        lines.append(f"95 % intervals are {how}." if many else "Intervals are at 95 %.")
-    named = [row for row in rows if row.task == "Avg"] or [row for row in rows if row.task not in AVERAGES]
-    named = [row for row in named if (row.metric, row.aggregation) == (lead.metric, lead.aggregation)]
-    scores = [f"{_row_words(row)} is {shown_score(row)}{f' (95 % interval {bounds})' if (bounds := interval(row)) else ''}"
-              for row in named]
-    return " ".join([*lines, *([f"{_sentence('; '.join(scores))}"] if len(scores) <= _LISTED else [])])
-
-
-def _row_words(row: ScoreRow) -> str:
-    if row.task == "Avg":
-        return f"the average ({counted(row.n, 'item')})"
-    return f"the score of {row.task}, {row.subset}" if row.subset else f"the score of {row.task}"
-
-
-def _sentence(line: str) -> str:
-    """Return a line of remarks as a sentence of a paragraph."""
-    return f"{line[:1].upper()}{line[1:]}{'' if line.endswith('.') else '.'}"
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """What editors and type checkers see of the functions that extensions add to `stsbench`. Nothing imports it at run time."""
 
+from stsbench.extensions.fit.fit import fit as fit
 from stsbench.extensions.installation.report import doctor as doctor
 from stsbench.extensions.jobs.plan import run_plan as run_plan
 from stsbench.extensions.jobs.trials import sweep as sweep

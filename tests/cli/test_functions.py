@@ -6,31 +6,15 @@ import json
 from pathlib import Path
 
 import light_process
-import numpy as np
 import pytest
-import tiny_models
 from clirun import cli, place  # noqa: F401 - fixtures
 
 import stsbench
-from stsbench.encoders.options import CacheOptions, EncoderOptions
 from stsbench.evaluation.options import EvalOptions
 
 pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
 HASHED = "python:mine_cli:hashed"
 LINES = ["a cat sleeps", "the dog runs", "a cat sleeps", "", "rain falls", "the old man reads", "birds sing"]
-
-
-@pytest.fixture
-def lines(place):
-    """A file of texts, one a line."""
-    path = place / "lines.txt"
-    path.write_text("\n".join(LINES) + "\n")
-    return path
-
-
-@pytest.fixture
-def tiny(place):
-    return tiny_models.build(place / "model")
 
 
 @pytest.fixture
@@ -53,19 +37,6 @@ def test_score(cli, measured):
     again = stsbench.score("run")
     assert code == 0 and as_json([row.model_dump() for row in again.rows]) == json.loads(out)
     assert again.rows == measured.rows == stsbench.score(measured).rows and again.records == measured.records
-
-
-def test_fit(cli, tiny, lines):
-    words = ("fit", "whitening", "--set", "dimensions=2", "--model", tiny, "--pooler", "mean", "--data", lines)
-    assert cli(*words, "--output", "by-command")[0] == 0
-    encoder = stsbench.fit("whitening", tiny, lines, "by-function", settings={"dimensions": 2}, pooler="mean")
-    assert contents("by-command") == contents("by-function")
-    assert encoder.encode("a cat").shape == (2,)
-    loaded = stsbench.load_encoder(tiny, pooler="mean")
-    listed = stsbench.fit("whitening:dimensions=2", loaded, LINES, "by-list")
-    assert np.array_equal(listed.encode(LINES), encoder.encode(LINES))
-
-
 
 
 def test_load_gives_what_evaluate_returned(place, measured):
@@ -91,7 +62,6 @@ def defaults_of(*groups):
 
 
 @pytest.mark.parametrize(("function", "groups", "other_words"), [
-    (stsbench.fit, (EncoderOptions, CacheOptions), {"post", "data", "output", "settings"}),
     (stsbench.evaluate, (EvalOptions,), {"protocol", "task", "text", "cache"}),
 ])
 def test_a_function_takes_what_its_command_takes_with_the_same_defaults(function, groups, other_words):

@@ -46,7 +46,7 @@ from stsbench.errors import EncoderError
 
 EVAL = "eval --model m --sample --tasks STS-B --resamples 0 --no-cache --output o --device cpu --offline"
 PLAIN = f"{EVAL} --pooler mean"
-FIT = "fit standardise --model m --data text.txt --output v --device cpu --offline"
+FIT = f"{EVAL} --post standardise --fit-on text.txt"
 TRAIN = ("train simcse --backbone m --data text.txt --sample --offline --max-steps 1 --set training.batch_size=10 "
          "--set selection.every=1 --device cpu --output run")
 HUGE = 10**400

@@ -9,7 +9,6 @@ from prompted import MORE, models, with_prompt
 from tiny_models import build, sentences
 from training_runs import one_thread
 
-from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.forward.pooling import KINDS, STATES
@@ -17,7 +16,6 @@ from stsbench.encoders.load import load_encoder
 from stsbench.probes.exact import exact_solver
 from stsbench.probes.lockstep import lockstep_solver
 from stsbench.training.export.export import export_model
-from stsbench.training.export.fitted import fit_model
 
 __all__ = ["models", "one_thread"]
 TEXTS = [*sentences(6, longest=9), "", "a"]
@@ -53,18 +51,6 @@ def test_poolers_templates_and_prompts(folders):
 def test_trained_prompts(models, tmp_path, more):
     export_model(with_prompt(models, more[0], more[1]), tmp_path / "model", card="")
     check_same(tmp_path / "model")
-
-
-@pytest.mark.parametrize("post", ["whitening:dimensions=4", "renormalise"])
-def test_a_post_processing_is_fitted_and_applied(folders, tmp_path, monkeypatch, post):
-    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "texts.txt").write_text("\n".join(sentences(24, seed=1)) + "\n")
-    out = tmp_path / "out"
-    with pretend_device():
-        options = EncoderOptions(pooler="mean", device=DEVICE)
-        fit_model(str(folders["bert"]), options, post, tmp_path / "texts.txt", out, log=lambda line: None)
-        vectors = load_encoder(str(out), device=DEVICE).encode(TEXTS)
-    np.testing.assert_allclose(vectors, load_encoder(str(out), device="cpu").encode(TEXTS), atol=2e-4)
 
 
 def test_the_cache_holds_what_the_device_gave(folders, tmp_path):

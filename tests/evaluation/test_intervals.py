@@ -44,7 +44,7 @@ def test_everything_prints_the_interval_of_the_run(name, tmp_path, cli, monkeypa
     code, _, _ = cli("score", folder, "--json", "rows.json")
     assert code == 0 and of(json.loads((tmp_path / "rows.json").read_text())) == ends(row)
 
-    printed = [str(run), run._repr_html_(), run.report(), cli("score", folder)[1]]
+    printed = [str(run), run._repr_html_(), cli("score", folder)[1]]
     for said in printed:
         assert in_words(row) in said
         assert name != "none" or "[100.00, 100.00]" not in said

@@ -7,21 +7,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from stsbench.cli.output.messages import echo, write_json
 from stsbench.display.table import Document, Table, terminal_width
 from stsbench.files import atomic_write
 
 if TYPE_CHECKING:
-    from stsbench.display.tabular import Form, Tabular
-
-
-class Reported(Protocol):
-    """A result that can be reported."""
-
-    def report(self, form: Form = "markdown") -> str:
-        """Return the report as Markdown or LaTeX."""
+    from stsbench.display.tabular import Reported, Tabular
 
 
 def write_report(result: Reported, target: str) -> None:

@@ -1,74 +1,31 @@
-"""Texts that data share: a set with other sets, and a training file with the test sets.
+"""Texts that data share with test sets: equal ones, and ones equal but for case and punctuation.
 
-Equal texts, texts equal but for case and punctuation, near duplicates. STS-B is built from STS12-17, its dev split, too.
+STS-B is built from STS12-17, its dev split, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.data.fetch.sources import load_data
-from stsbench.data.own.table import arrow_rows, saved_files
-from stsbench.data.sets.lines import numbered_lines
 from stsbench.data.sets.scripts import normalise
 from stsbench.data.sets.sets import DataSet, LabelledSet, PairSet
-from stsbench.data.text.rows import READERS, USUAL, delimiters, file_format, separated
-from stsbench.errors import DataError, StsbenchError
-from stsbench.metrics.bootstrap import distinct
+from stsbench.errors import DataError
 
-NEAR = 0.7  # Jaccard of the character 4-grams from which on two texts are near duplicates
 EXAMPLES = 2  # examples of each set and kind: near duplicates have to be seen, however many are equal
-_GRAM = 4
-_HASHES, _BANDS = 64, 16  # texts whose Jaccard is .7 share a band in 99 % of cases, those of .5 in 64 %
 _BLOCK = 20_000  # texts at a time
 KINDS = ("exact", "normalised", "near")
-Words = NDArray[np.uint64]
 TESTS = (  # by the ids of the catalog: what is tested here
     "sts12/test", "sts13/test", "sts14/test", "sts15/test", "sts16/test", "stsb/test", "sick-r/test", "mr", "cr", "subj",
     "mpqa", "sst2", "trec", "mrpc",
 )
 PAIRED_TESTS = (*TESTS[:7], "mrpc")  # sets that hold pairs of texts
-
-
-@dataclass(frozen=True)
-class OverlapReport:
-    """Counts of distinct normalised sentences of `target`, and of its pairs, a user's own that repeat counted once."""
-
-    target: str
-    others: tuple[str, ...]
-    sentences: int  # distinct in target
-    shared: int  # texts that any other set holds, too
-    by_other: dict[str, int]  # texts that this one other set holds, too
-    pairs: int
-    touched_pairs: int  # pairs with at least one shared sentence
-
-    @property
-    def percent(self) -> float:
-        """Return shared sentences in percent of the target's distinct sentences; 0.0 for a set without sentences."""
-        return 100.0 * self.shared / self.sentences if self.sentences else 0.0
-
-
-def overlap(target: DataSet, others: Sequence[DataSet]) -> OverlapReport:
-    """Return what share of `target`'s distinct sentences occurs in `others`; a sentence of punctuation only never counts.
-
-    Raises DataError for a set that does not hold scored pairs.
-    """
-    mask = overlapping_pairs(target, others)
-    sentences_of_target = _sentences([target])
-    common_with = {other.id: sentences_of_target & _sentences([other]) for other in others}
-    shared: set[str] = set().union(*common_with.values())
-    return OverlapReport(
-        target=target.id, others=tuple(common_with), sentences=len(sentences_of_target), shared=len(shared),
-        by_other={name: len(common) for name, common in common_with.items()}, pairs=distinct(target.items),
-        touched_pairs=distinct(target.items[mask]),
-    )
 
 
 def overlapping_pairs(target: DataSet, others: Sequence[DataSet]) -> NDArray[np.bool_]:
@@ -78,7 +35,7 @@ def overlapping_pairs(target: DataSet, others: Sequence[DataSet]) -> NDArray[np.
     """
     for item in others:
         _pairs(item)
-    target, known = _pairs(target), _sentences(others)
+    target, known = _pairs(target), sentences(others)
     return np.array(
         [normalise(first) in known or normalise(second) in known
          for first, second in zip(target.first, target.second, strict=True)],
@@ -92,7 +49,8 @@ def _pairs(item: DataSet) -> PairSet:
     return item
 
 
-def _sentences(sets: Iterable[DataSet]) -> set[str]:
+def sentences(sets: Iterable[DataSet]) -> set[str]:
+    """Return the distinct sentences of some sets, as they are compared."""
     return {normalise(text) for item in sets for text in item.texts} - {""}
 
 
@@ -141,37 +99,29 @@ def available_tests(
     return sets, missing
 
 
-def leakage(path: Path, tests: Sequence[DataSet], *, near: float | None = NEAR) -> list[Shared]:
-    """Return what a training file shares with each of `tests`, of which the split test counts where they have one.
-
-    path: a .txt, .csv, .tsv, .jsonl or .parquet file, or a folder that `datasets` saved, every text of a row being compared.
-    near: the Jaccard of character 4-grams, above 0 and at most 1, of near duplicates, candidates for which come from MinHash
-    (Broder 1997; 64 hashes in 16 bands); None: they are not looked for. Raises DataError naming the file and line of what
-    cannot be read.
-    """
-    return shared_texts(_training_texts(path), tests, near=near)
-
-
 def shared_texts(
-    training: Iterable[tuple[int, str]], tests: Sequence[DataSet], *, near: float | None = NEAR
+    training: Iterable[tuple[int, str]], tests: Sequence[DataSet],
+    known: Callable[[Sequence[list[str]]], KnownTexts] | None = None,
 ) -> list[Shared]:
-    """As `leakage`, of (row, text) without white space around the texts; `Shared.rows` and `Example.line` count by row."""
-    if near is not None and not 0 < near <= 1:
-        raise StsbenchError(f"near must be above 0 and at most 1, not {near}")
-    known = _Known([_test_texts(data) for data in tests], near)
-    shared = [Shared(data.id, len(texts)) for data, texts in zip(tests, known.sets, strict=True)]
+    """Return what (row, text), without white space around the texts, share with each of `tests`, of which the split test
+    counts where they have one.
+
+    known: what texts are compared by. `Shared.rows` and `Example.line` count by row.
+    """
+    looked_up = (known or KnownTexts)([_test_texts(data) for data in tests])
+    shared = [Shared(data.id, len(texts)) for data, texts in zip(tests, looked_up.sets, strict=True)]
     nearest: list[dict[int, int]] = [{} for _ in tests]  # for each set: position of a test text -> index into KINDS
     rows: list[set[int]] = [set() for _ in tests]
     texts = iter(training)
     while block := list(islice(texts, _BLOCK)):
-        for at, number, kind, similarity in known.matches([text for _, text in block]):
+        for at, number, kind, similarity in looked_up.matches([text for _, text in block]):
             line, text = block[at]
-            owner, position = known.owners[number]
+            owner, position = looked_up.owners[number]
             rows[owner].add(line)
             if kind < nearest[owner].get(position, len(KINDS)):
                 nearest[owner][position] = kind
                 if sum(example.kind == KINDS[kind] for example in shared[owner].examples) < EXAMPLES:
-                    example = Example(KINDS[kind], line, text, known.sets[owner][position], similarity)
+                    example = Example(KINDS[kind], line, text, looked_up.sets[owner][position], similarity)
                     shared[owner].examples.append(example)
     for result, kinds, lines in zip(shared, nearest, rows, strict=True):
         counts = [sum(kind == number for kind in kinds.values()) for number in range(len(KINDS))]
@@ -207,56 +157,11 @@ def _test_texts(data: DataSet) -> list[str]:
                               if split == "test" and text))
 
 
-def _training_texts(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (line, text) of every text of a file; a header is no row. DataError: none of its rows holds a text."""
-    rows = texts = 0
-    for line, cells in _training_rows(path):
-        rows += 1
-        for text in filter(None, map(str.strip, cells)):
-            texts += 1
-            yield line, text
-    if rows and not texts:
-        raise DataError(f"{path}: no row holds a text: it must be .txt, a text a line, or a table of texts")
-
-
-def _training_rows(path: Path) -> Iterator[tuple[int, Iterable[str]]]:
-    """Yield (line, texts) of every row."""
-    if path.is_dir() or path.suffix.lower() == ".parquet":
-        rows = arrow_rows(path, saved_files(path) if path.is_dir() else [path], mark=[])
-        for number, (location, row) in enumerate(rows, 1):
-            if lists := next((name for name, cell in row.items() if cell == []), None):
-                raise DataError(f"{location}: the column {lists} holds lists or records, whose texts are not compared: give "
-                                "each text a column of its own, or leave it out")
-            yield number, _texts_in(list(row.values()))
-        return
-    kind = file_format(path)
-    marks = delimiters(path, USUAL[kind]) if kind in USUAL else []
-    lines = numbered_lines(path)
-    records = READERS[kind](lines, path) if not marks or marks[0] == USUAL[kind] else separated(lines, path, marks[0])
-    width = 0
-    for line, record in records:
-        if kind in USUAL and record and width == 1 < len(record):
-            raise DataError(f"{path}:{line}: {len(record)} fields, but the first line has one: put texts between quotes")
-        # A header's names are words; where the first line holds sentences, the file has none.
-        if kind not in USUAL or width or any(" " in cell.strip() for cell in record or ()):
-            yield line, _texts_in(record)
-        width = width or len(record or ())
-
-
-def _texts_in(value: Any) -> Iterator[str]:
-    """Yield the texts of a line, of a row's cells, and of what JSON nests in them."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list | dict):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _texts_in(part)
-
-
-class _Known:
+class KnownTexts:
     """The test texts of several sets, to be looked up. owners: number -> (set, position in it)."""
 
-    def __init__(self, sets: Sequence[list[str]], near: float | None) -> None:
-        self.sets, self.near = sets, near
+    def __init__(self, sets: Sequence[list[str]]) -> None:
+        self.sets = sets
         self.owners = [(owner, position) for owner, texts in enumerate(sets) for position in range(len(texts))]
         every = [text for texts in sets for text in texts]
         self.plain = [normalise(text) for text in every]
@@ -266,71 +171,10 @@ class _Known:
             self.exact.setdefault(text.strip(), []).append(number)
             if plain:
                 self.normalised.setdefault(plain, []).append(number)
-        if near is not None:
-            numbers, bands = _bands(self.plain)
-            self.bands = []
-            for keys in bands.T:
-                order = np.argsort(keys, kind="stable")
-                self.bands.append((keys[order], numbers[order]))
 
     def matches(self, texts: Sequence[str]) -> Iterator[tuple[int, int, int, float]]:
         """Yield (position in `texts`, number of a test text, index into KINDS, similarity), each pair once."""
-        plain = [normalise(text) for text in texts]
-        for at, (text, words) in enumerate(zip(texts, plain, strict=True)):
+        for at, text in enumerate(texts):
             same = self.exact.get(text, [])
             yield from ((at, number, 0, 1.0) for number in same)
-            yield from ((at, number, 1, 1.0) for number in self.normalised.get(words, []) if number not in same)
-        if self.near is not None:
-            yield from self._near(plain)
-
-    def _near(self, plain: Sequence[str]) -> Iterator[tuple[int, int, int, float]]:
-        numbers, bands = _bands(plain)
-        candidates: set[tuple[int, int]] = set()
-        for keys, (known, tests) in zip(bands.T, self.bands, strict=True):
-            first, last = (np.searchsorted(known, keys, side) for side in ("left", "right"))
-            for i in np.flatnonzero(last > first):
-                candidates.update((int(numbers[i]), int(test)) for test in tests[first[i] : last[i]])
-        for at, test in sorted(candidates):
-            one, other = plain[at], self.plain[test]
-            if one != other and (similarity := jaccard(one, other)) >= (self.near or 0):
-                yield at, test, 2, similarity
-
-
-def jaccard(one: str, other: str) -> float:
-    """Return the share of the character 4-grams of two texts that both have."""
-    first, second = ({text[i : i + _GRAM] for i in range(len(text) - _GRAM + 1)} for text in (one, other))
-    return len(first & second) / len(first | second) if first or second else 0.0
-
-
-def _bands(texts: Sequence[str]) -> tuple[NDArray[np.int64], Words]:
-    """Return int64 (m,) which texts have 4-grams, and uint64 (m, bands): equal where two texts share a band's least
-    hashes."""
-    numbers = np.array([number for number, text in enumerate(texts) if len(text) >= _GRAM], dtype=np.int64)
-    if not len(numbers):
-        return numbers, np.empty((0, _BANDS), dtype=np.uint64)
-    grams, starts = _grams([texts[number] for number in numbers.tolist()])
-    draw = np.random.default_rng(0)
-    factors, shifts = (draw.integers(0, 2**63, _HASHES, dtype=np.uint64) * 2 + 1 for _ in range(2))
-    least = np.stack([np.minimum.reduceat((grams * factor + shift) >> np.uint64(32), starts)
-                      for factor, shift in zip(factors, shifts, strict=True)], axis=1)
-    keys = np.zeros((len(numbers), _BANDS), dtype=np.uint64)
-    for rows in np.split(least.reshape(len(numbers), _BANDS, -1), _HASHES // _BANDS, axis=2):
-        keys = keys * np.uint64(0x9E3779B97F4A7C15) + rows[:, :, 0] + np.uint64(1)
-    return numbers, keys
-
-
-def _grams(texts: Sequence[str]) -> tuple[Words, NDArray[np.int64]]:
-    """Return a number for each 4-gram of all texts, one text after the other, and where each text's begin."""
-    letters = np.frombuffer("".join(texts).encode("utf-32-le"), dtype="<u4").astype(np.uint64)
-    lengths = np.array([len(text) for text in texts], dtype=np.int64)
-    every = np.zeros(len(letters) - _GRAM + 1, dtype=np.uint64)
-    for step in range(_GRAM):
-        every = every * np.uint64(1_000_003) + letters[step : len(letters) - _GRAM + 1 + step]
-    every ^= every >> np.uint64(29)
-    ends = np.cumsum(lengths)
-    inside = np.ones(len(every), dtype=bool)
-    for back in range(1, _GRAM):  # a 4-gram that reaches into the next text is none
-        across = ends[:-1] - back
-        inside[across[(across >= 0) & (across < len(every))]] = False
-    counts = lengths - _GRAM + 1
-    return every[inside], np.concatenate([[0], np.cumsum(counts)[:-1]])
+            yield from ((at, number, 1, 1.0) for number in self.normalised.get(normalise(text), []) if number not in same)

@@ -80,7 +80,7 @@ def _join(ids: Sequence[str], names: Mapping[str, str]) -> str:
 def _compared(
     rows: StageData, numbers: NDArray[np.int64], tests: Sequence[DataSet], missing: Sequence[str], sample: bool
 ) -> dict[str, Any]:
-    results = shared_texts(_texts(rows, numbers), tests, near=None) if tests else []
+    results = shared_texts(_texts(rows, numbers), tests) if tests else []
     return {
         "looked_for": [*LOOKED_FOR] if tests else [],
         "shared": {one.id: {"texts": one.texts, "exact": one.exact, "normalised": one.normalised, "rows": one.rows}

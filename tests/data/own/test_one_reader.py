@@ -2,16 +2,13 @@
 
 import io
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from stsbench.data.own import table
-from stsbench.data.own.overlap import leakage
 from stsbench.data.own.sets import read_scored_pairs
 from stsbench.data.own.texts import Texts
-from stsbench.data.sets.sets import PairSet
 from stsbench.data.text.rows import read_rows
 from stsbench.errors import DataError
 
@@ -44,11 +41,9 @@ def written(folder, name, content):
 
 
 def test_texts_are_the_same_in_every_format(tmp_path):
-    test = PairSet("own", "own", "own", (CAT,), ("z",), np.zeros(1), ("all",))
     for name, content in READ.items():
         path = written(tmp_path, name, content)
         assert [text for chunk in Texts(str(path)).chunks(9) for text in chunk] == [CAT, DOG], name
-    assert leakage(tmp_path / "rows.parquet", [test])[0].exact == 1
     for name, content, column in (  # a column is asked for by its name or position
         ("a.csv", f"id;frage\n1;{DOG}\n2;x\n", "frage"), ("a.csv", f"1;{DOG}\n2;x\n", 2), ("a.csv", f"1;{DOG}\n2;x\n", "2"),
         ("a.tsv", f"1\t{DOG}\n2\tx\n", 2), ("a.txt", f"1\t{DOG}\n2\tx\n", 2),
@@ -63,7 +58,7 @@ PAIRS = [("A cat, asleep", "One cat; big", 4.5), ("two dogs", "three, dogs", 1.0
 
 @pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
 def test_rows_are_known_by_what_separates_them(tmp_path, mark):
-    """Pairs of one's own, training rows, and what is compared with test sets."""
+    """Pairs of one's own, and training rows."""
     for header, columns in (("sentence1,sentence2,score", ""), ("", ""), ("", "sentence1=1,sentence2=2,score=3"),
                             ("frage,antwort,punkte", "sentence1=frage,sentence2=antwort,score=punkte")):
         lines = [mark.join(header.split(","))] * bool(header)
@@ -72,8 +67,6 @@ def test_rows_are_known_by_what_separates_them(tmp_path, mark):
         assert list(zip(data.first, data.second, data.gold, strict=True)) == PAIRS
     path = written(tmp_path, "a.csv", f'anchor{mark}positive\n"A cat, asleep"{mark}"a dog; awake"\n"x"{mark}"y"\n')
     assert [texts for _, texts in read_rows(path)] == [("A cat, asleep", "a dog; awake"), ("x", "y")]
-    test = PairSet("own", "own", "own", ("a dog; awake",), ("z",), np.zeros(1), ("all",))
-    assert [shared.exact for shared in leakage(path, [test])] == [1]
 
 
 def test_quotes_that_are_not_those_of_cells_are_text(tmp_path):

@@ -10,14 +10,13 @@ import torch
 from pretend_device import pretend_device
 from tiny_models import build, sentences
 
-from stsbench.encoders.base import EncoderOptions
+import stsbench
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import StsbenchError
 from stsbench.extensions.flow.flow import BertAdam, Flow, count_steps, objective
 from stsbench.extensions.flow.glow import Glow, Mixing
-from stsbench.training.export.fitted import fit_model
 
 
 def _norm(x, state, name):
@@ -310,8 +309,8 @@ def test_it_is_fitted_and_applied_on_a_device(model, data, tmp_path):
     """With dropout on the device, whose masks are others: only its shape is compared with a fit on the CPU."""
     out = tmp_path / "out"
     with pretend_device():
-        options, chain = EncoderOptions(pooler="mean", device=DEVICE), "flow:levels=1,depth=1,width=4,batch_size=8"
-        fit_model(str(model), options, chain, data, out, log=lambda line: None)
+        chain = "flow:levels=1,depth=1,width=4,batch_size=8"
+        stsbench.fit(chain, str(model), data, out, pooler="mean", device=DEVICE)
         vectors = load_encoder(str(out), device=DEVICE).encode(SENTENCES)
     np.testing.assert_allclose(vectors, load_encoder(str(out), device="cpu").encode(SENTENCES), atol=2e-4)
 

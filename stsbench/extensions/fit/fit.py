@@ -48,12 +48,12 @@ def fit(
 ) -> Encoder:
     """Fit a post-processing on texts and write a model that applies it to its vectors, as `stsbench fit` does.
 
-    post: whitening, all-but-the-top, standardise, renormalise, embedfilter, one of an extension, or a chain such as
+    post: whitening, all-but-the-top, standardise, renormalise, one of an extension, or a chain such as
     "standardise+whitening"; settings: those of one post-processing. model: a transformer by its Hub id or folder, a run of
     `train`, or what `load_encoder` made of it. data: a list of texts; a file, .txt with a sentence a line, or .csv, .tsv,
-    .jsonl of NLI pairs (both sentences); or a folder of vectors; None for embedfilter, which
-    the model's weights determine. output: a new folder, which sentence-transformers loads, too. cache_dir, cache_limit (GB),
-    no_cache: of the vectors that are kept. All others are options of `load_encoder`.
+    .jsonl of NLI pairs (both sentences); or a folder of vectors; None for what the model's weights determine. output: a new
+    folder, which sentence-transformers loads, too. cache_dir, cache_limit (GB), no_cache: of the vectors that are kept. All
+    others are options of `load_encoder`.
 
     Returns the encoder that the folder holds. Nothing is printed. Raises StsbenchError, one line: `output` is there, the
     texts do not suffice, or the model cannot be written.

@@ -4,14 +4,15 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from clirun import cli, fails, place  # noqa: F401 - fixtures
 from realdata import real_data
 
 from stsbench.data.fetch.sources import load_data, sts_texts
-from stsbench.data.own.overlap import jaccard, leakage
 from stsbench.data.sets.scripts import normalise
 from stsbench.data.sets.sets import LabelledSet, PairSet
+from stsbench.extensions.overlap.leakage import jaccard, leakage
 
 WORDS = ["a", "the", "old", "young", "man", "woman", "dog", "cat", "horse", "plays", "eats", "sees", "guitar", "apple",
          "garden", "street", "slowly", "quickly", "near", "behind"]
@@ -77,6 +78,11 @@ def test_every_text_of_a_file_counts(tmp_path):
         (tmp_path / name).write_text(content)
         (shared,) = leakage(tmp_path / name, [pair_set("one", texts)])
         assert shared.exact == 2 and shared.examples[0].line == (2 if name.startswith("a.") else 1), name
+    for mark in ";|":
+        (tmp_path / "a.csv").write_text(f'anchor{mark}positive\n"A cat, asleep"{mark}"a dog; awake"\n')
+        assert leakage(tmp_path / "a.csv", [pair_set("one", ["a dog; awake", "z"])])[0].exact == 1
+    pq.write_table(pa.table({"text": texts, "id": [1, 2]}), tmp_path / "a.parquet")
+    assert leakage(tmp_path / "a.parquet", [pair_set("one", texts)])[0].exact == 2
     (tmp_path / "none.txt").write_text("")
     assert leakage(tmp_path / "none.txt", [pair_set("one", texts)])[0].any == 0
     rows, folder = pa.table({"text": [texts[0], None, texts[1]], "n": [1, 2, 3]}), tmp_path / "saved"

@@ -1,6 +1,6 @@
 """The reports on docs/how-to/report.md are those that the commands above them print.
 
-`python tests/evaluation/test_report_page.py` writes them.
+`python tests/extensions/reports/test_report_page.py` writes them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stsbench.comparison.compare import compare
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs/how-to/report.md"
 RESAMPLES = 1000  # the usual number takes ten seconds
 REPORT = re.compile(r"(?<=<!-- report: )(?P<a>\S+) (?P<b>\S+) -->\n(?P<text>.*?)(?=<!-- end of report -->)", re.DOTALL)

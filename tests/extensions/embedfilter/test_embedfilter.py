@@ -23,13 +23,13 @@ from transformers import (
 )
 from written_once import written_once
 
-from stsbench.encoders.base import EncoderOptions, TokenTable
+import stsbench
+from stsbench.encoders.base import TokenTable
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.post.chain import Chain, read_post
-from stsbench.encoders.post.embedfilter import EmbedFilter, singular
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import StsbenchError
-from stsbench.training.export.fitted import fit_model
+from stsbench.extensions.embedfilter.embedfilter import EmbedFilter, singular
 
 TEXTS = sentences(12, seed=3)
 X = np.random.default_rng(4).normal(size=(20, 12)) + 3
@@ -201,7 +201,7 @@ def test_written_as_a_folder_sentence_transformers_gives_the_same_vectors(tmp_pa
     folder = language_model(tmp_path / "m")
     for post, module in (("embedfilter", "Dense"), ("embedfilter:normalise_after=true", "PostProcessing")):
         out = tmp_path / module
-        fit_model(str(folder), EncoderOptions(pooler="mean"), post, None, out, log=lambda line: None)
+        stsbench.fit(post, folder, None, out, pooler="mean")
         vectors, direct = load_encoder(str(out)).encode(TEXTS), encoder_of(folder, post)
         np.testing.assert_array_equal(vectors, direct.encode(TEXTS))
         assert read_post(out)[1] == direct.spec.fitted_on
@@ -209,3 +209,14 @@ def test_written_as_a_folder_sentence_transformers_gives_the_same_vectors(tmp_pa
         assert type(library[-1]).__name__ == module
         np.testing.assert_allclose(library.encode(TEXTS), vectors, atol=1e-5)
         assert "| fitted on | lm_head.weight&#64;" in (out / "README.md").read_text()
+
+
+def test_it_is_its_settings_and_state_and_maps_rows_alone():
+    made = filter_of()
+    whole, (_, kernel) = made.transform(X), made.affine()
+    np.testing.assert_allclose(made.transform(X[5:8]), whole[5:8], atol=1e-12)
+    np.testing.assert_allclose(X @ kernel, whole, atol=1e-9)
+    again = EmbedFilter.from_state(made.settings(), made.state())
+    np.testing.assert_array_equal(again.transform(X), whole)
+    others = [filter_of(**one) for one in ({"tau": 4}, {"form": "projection"}, {"rounded": "float16"}, {"drop": "tail"})]
+    assert again.digest() == made.digest() and len({post.digest() for post in (made, *others)}) == 5

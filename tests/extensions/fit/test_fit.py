@@ -1,26 +1,33 @@
 """`stsbench fit`: a folder that stsbench reads to the last bit and sentence-transformers to float32; whole or absent."""
 
+import dataclasses
+import inspect
 import json
 import re
+from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from clirun import cli, place  # noqa: F401
 from live_models import inference
+from pretend_device import pretend_device
 from prompted import MORE, models, with_prompt  # noqa: F401
+from safetensors.torch import load_file, save_file
 from tiny_models import add_modules, build, sentences
 
+import stsbench
 from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.load import load_encoder
+from stsbench.encoders.options import CacheOptions
 from stsbench.encoders.post import chain as registered
 from stsbench.encoders.post.base import Post
 from stsbench.encoders.post.chain import read_post
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.evaluation.api import evaluate
-from stsbench.training.export import fitted
+from stsbench.extensions.fit import fit as fit_module
+from stsbench.extensions.fit.fit import fit_model
 from stsbench.training.export.export import export_model
-from stsbench.training.export.fitted import fit_model
 
 TEXTS = sentences(12, seed=3)
 
@@ -154,7 +161,7 @@ def test_an_interrupted_or_refused_fit_leaves_nothing(tmp_path, data, monkeypatc
     before = set(tmp_path.iterdir())
     for where in ("_inference", "_card", "fitted_on_data"):
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(fitted, where, Mock(side_effect=KeyboardInterrupt))
+            patch.setattr(fit_module, where, Mock(side_effect=KeyboardInterrupt))
             fit(tmp_path, data, "standardise", pooler="mean")
     for options in ({"template": "It means {} ."}, {"prompt": "query: "}, {"truncate_dim": 8}, {"dtype": "bfloat16"},
                     {"full_stop": True}, {"layer": 1}):
@@ -200,3 +207,48 @@ def test_the_command_fits_and_says_on_what(tmp_path, data, cli):
     assert re.search(r"fitted on texts\.txt@[0-9a-f]{12}\n", err)
     assert json.loads((tmp_path / "out" / "post.json").read_text())["fitted_on"].startswith("texts.txt@")
     assert "# whitening of model" in (tmp_path / "out" / "README.md").read_text()
+
+
+def contents(folder):
+    """Name -> bytes of every file below a folder."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+
+@pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
+def test_the_function_writes_what_the_command_writes(cli, place):
+    tiny, lines = build(place / "model"), ["a cat sleeps", "the dog runs", "a cat sleeps", "", "rain falls", "birds sing"]
+    (place / "lines.txt").write_text("\n".join(lines) + "\n", "utf-8")
+    words = ("fit", "whitening", "--set", "dimensions=2", "--model", tiny, "--pooler", "mean", "--data", "lines.txt")
+    assert cli(*words, "--output", "by-command")[0] == 0
+    encoder = stsbench.fit("whitening", tiny, "lines.txt", "by-function", settings={"dimensions": 2}, pooler="mean")
+    assert contents("by-command") == contents("by-function")
+    assert encoder.encode("a cat").shape == (2,)
+    listed = stsbench.fit("whitening:dimensions=2", stsbench.load_encoder(tiny, pooler="mean"), lines, "by-list")
+    assert np.array_equal(listed.encode(lines), encoder.encode(lines))
+
+
+def test_the_function_takes_what_the_command_takes_with_the_same_defaults():
+    kinds = (EncoderOptions, CacheOptions)
+    entries = [entry for kind in kinds for entry in dataclasses.fields(kind) if entry.name != "model"]
+    parameters = inspect.signature(stsbench.fit).parameters
+    assert set(parameters) - {"model", "post", "data", "output", "settings"} == {entry.name for entry in entries}
+    assert all(parameters[entry.name].default == entry.default for entry in entries)
+    assert all(parameters[entry.name].kind is inspect.Parameter.KEYWORD_ONLY for entry in entries)
+
+
+@pytest.mark.parametrize("post", ["whitening:dimensions=4", "renormalise"])
+def test_it_is_fitted_and_applied_on_whatever_device(tmp_path, data, monkeypatch, post):
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    build(tmp_path / "model")
+    with pretend_device():
+        folder = fit(tmp_path, data, post, pooler="mean", device="pretend:0")
+        vectors = load_encoder(str(folder), device="pretend:0").encode(TEXTS)
+    np.testing.assert_allclose(vectors, load_encoder(str(folder), device="cpu").encode(TEXTS), atol=2e-4)
+
+
+def test_weights_that_a_checkpoint_lacks_are_the_same_whenever_it_is_loaded(tmp_path, data):
+    folder = build(tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    save_file({name: weight for name, weight in weights.items() if "pooler." not in name}, folder / "model.safetensors")
+    written = [fit(tmp_path, data, "all-but-the-top", name, pooler="mean") for name in ("once", "again")]
+    assert len({(output / "model.safetensors").read_bytes() for output in written}) == 1

@@ -1,0 +1,1 @@
+"""EmbedFilter: directions of the output embedding are taken out of the vectors."""

@@ -1,0 +1,1 @@
+"""Reports of runs and comparisons for papers: paragraphs and tables."""
