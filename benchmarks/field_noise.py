@@ -1,4 +1,4 @@
-"""How noisy paired differences between the leaderboard's rows are: makes stsbench/metrics/field_noise.json.
+"""How noisy paired differences between the leaderboard's rows are: makes stsbench/extensions/statistics/field_noise.json.
 
 `python benchmarks/field_noise.py`, three minutes on one core. Of every measured row the first run, on each of the seven STS
 sets as `sts` scores them by default; 1,000 resamples of seed 0, those of `stsbench compare`. For all pairs of rows: the
@@ -17,12 +17,12 @@ import numpy as np
 from stsbench.comparison.comparability import Measured
 from stsbench.comparison.shared import narrowed
 from stsbench.evaluation.measure import row_key
+from stsbench.extensions.statistics.field_noise import ALL, FILE, METRICS
 from stsbench.files import atomic_write
 from stsbench.leaderboard.records.entries import LoadedEntry, read_entries
-from stsbench.metrics.power import ALL, FILE, METRICS
 
 ROOT = Path(__file__).resolve().parents[1]
-TARGET = ROOT / "stsbench" / "metrics" / FILE
+TARGET = ROOT / "stsbench" / "extensions" / "statistics" / FILE
 RESAMPLES, SEED, QUARTILES = 1000, 0, (0.25, 0.5, 0.75)
 SETTINGS = {"similarity": "cosine", "without_overlap": []}
 

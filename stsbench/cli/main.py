@@ -35,7 +35,6 @@ _COMMANDS = {
     "list": ("stsbench.cli.show:list_", "Tools | List protocols, encoders, data, methods or recipes."),
     "show": ("stsbench.cli.show:show", "Tools | Show one protocol, data set, method or recipe in full."),
     "data": ("stsbench.cli.data:data", "Tools | Fetch, verify, bundle data; find sentences shared by sets."),
-    "cache": ("stsbench.cli.cache:cache", "Tools | Show or clear the embedding cache."),
     "completion": ("stsbench.cli.main:completion", "Tools | Print the script for the tab key in bash, zsh or fish."),
 }
 

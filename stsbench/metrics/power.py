@@ -5,29 +5,20 @@ the items) or estimated with df degrees of freedom (over training seeds). The te
 is then that of the z test, or of Student's t test (the noncentral t distribution; Cohen 1988, Statistical Power Analysis for
 the Behavioral Sciences, chapter 2). The standard error shrinks with the square root of the number of items, as that of a
 smooth statistic of independent items does; the part of it that is due to training seeds does not.
-
-How noisy differences are in the field, over the leaderboard's measured rows, stands in `field_noise.json`, which
-`benchmarks/field_noise.py` makes from the board's records.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from importlib.resources import files
+from functools import lru_cache
 from math import inf, isinf
-from typing import Any
 
 from stsbench.metrics.aggregation import FEWEST_ITEMS
 
 POWER, LEVEL = 0.8, 0.95  # what is called detectable: in 80 % of experiments, by a test at the 5 % level
 _ONE_SIDED = 5.0  # standard errors: beyond, the wrong way has a probability below 3e-7, of which scipy may give NaN
 _NORMAL_FROM = 1e5  # degrees of freedom: from here on Student's distribution is the normal one
-FILE = "field_noise.json"
-ALL = "all sets"  # the pairs of rows of every set together
-METRICS = ("spearman", "pearson")
 WIDEST = 10.0  # points that half a 95 % interval may be wide before something is said
 _NORMAL = 1.959963984540054  # half a 95 % interval, in standard errors
 
@@ -92,56 +83,6 @@ def _standard_errors(df: float, power: float) -> float:
         if isinf(high):
             raise ValueError(f"no difference has a power of {power} with {df} degrees of freedom")
     return float(brentq(lambda size: _power(size, df) - power, 0.0, high, xtol=1e-10))
-
-
-@dataclass(frozen=True)
-class Quartiles:
-    """The lower quartile, the median and the upper quartile of a number over all pairs of rows."""
-
-    low: float
-    median: float
-    high: float
-
-
-@dataclass(frozen=True)
-class FieldNoise:
-    """One STS set, or `ALL`: the paired noise of all pairs of the board's rows.
-
-    unit_error: the standard error of the paired difference times the square root of the number of pairs, in points: what
-    one pair would have. ratio: that standard error over the root mean square of the two scores' own: 1.41 where the
-    scores' errors are independent, 1 where they correlate at .5, 0 for one encoder twice. n: pairs of the set.
-    """
-
-    name: str
-    n: int
-    unit_error: Quartiles
-    ratio: Quartiles
-
-
-@cache
-def field_noise(metric: str = "spearman") -> dict[str, FieldNoise]:
-    """Return task -> its noise, `ALL` last, for "spearman" or "pearson". Raises KeyError for another metric.
-
-    >>> from stsbench.metrics.power import field_noise
-    >>> [name for name in field_noise()]
-    ['STS12', 'STS13', 'STS14', 'STS15', 'STS16', 'STS-B', 'SICK-R', 'all sets']
-    """
-    return {name: FieldNoise(name, one["n"], *(Quartiles(*one[metric][key]) for key in ("unit_error", "ratio")))
-            for name, one in provenance()["sets"].items()}
-
-
-@cache
-def provenance() -> dict[str, Any]:
-    """Return the file as it is: what it was made from (`made_by`, `protocol`, `rows`, `resamples`, `seed`), and the
-    figures."""
-    stored: dict[str, Any] = json.loads((files(__package__) / FILE).read_text("utf-8"))
-    return stored
-
-
-def typical_ratio() -> float:
-    """Return the median ratio over all sets: how noisy a paired difference usually is, over one score's own standard
-    error."""
-    return field_noise()[ALL].ratio.median
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.config import shorten
-from stsbench.data.own.source import retrieval_files
+from stsbench.data.own.source import hub_files
 from stsbench.data.own.table import Rows, arrow_rows, csv_rows
 from stsbench.data.sets.lines import check_no_nul, check_text, numbered_lines, without_end
 from stsbench.data.sets.readers import json_object, parse_score
@@ -46,7 +46,7 @@ def read_relevance(folder: Path) -> RetrievalSet:
     """
     name, origin, split, files = path_name(folder), str(folder), "", Files()
     if name.startswith(ON_HUB):
-        dataset = retrieval_files(name)
+        dataset = hub_files("retrieval")(name)
         folder, origin, split, files = dataset.folder, dataset.origin, dataset.split, dataset.parts
     files = files or _files(folder, split)
     queries, _ = _texts(files["queries"], False)

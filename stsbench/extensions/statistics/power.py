@@ -18,7 +18,8 @@ from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import split_names
 from stsbench.evaluation.run_file import run_folders
-from stsbench.metrics.power import ALL, METRICS, POWER, detectable_difference, difference_power, field_noise, provenance
+from stsbench.extensions.statistics.field_noise import ALL, METRICS, field_noise, provenance
+from stsbench.metrics.power import POWER, detectable_difference, difference_power
 from stsbench.options import takes
 from stsbench.registry import did_you_mean
 

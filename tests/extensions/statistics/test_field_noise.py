@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stsbench.extensions.statistics.field_noise import ALL, METRICS, field_noise, provenance
 from stsbench.leaderboard.records.entries import read_entries
-from stsbench.metrics.power import ALL, METRICS, field_noise, provenance
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ def default_folder() -> Path:
     return cache_root() / "embeddings"
 
 
-@click.group()
+@click.group(short_help="Tools | Show or clear the embedding cache.")
 def cache() -> None:
     """Show or clear the embeddings kept on disk."""
 
