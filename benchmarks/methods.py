@@ -58,7 +58,7 @@ WAYS = ("fill", "whole")  # of the generator
 def run_method(side: str, work: Path, args: argparse.Namespace) -> float | None:
     """Train by one side until the clock ends it; the last logged loss, the mean of 10 steps, None where there were fewer."""
     from stsbench.training.recipes.recipe import checked
-    from stsbench.training.runs.request import TrainOptions
+    from stsbench.training.runs.options import TrainOptions
     from stsbench.training.runs.run import train
 
     method, pooler, options = (TRIPLETS if args.what == "prompts" else SIDES)[side]

@@ -23,10 +23,10 @@ from markdown_table import line
 from stsbench.evaluation.run_file import load_records, read_observations
 from stsbench.extensions.statistics.power import items_needed
 from stsbench.metrics.bootstrap import bootstrap_correlation, resample_counts
-from stsbench.metrics.correlation import correlation
 from stsbench.metrics.paired import paired_difference
 from stsbench.metrics.power import POWER, detectable_difference
 from stsbench.metrics.seeds import difference_over_seeds
+from stsbench.metrics.similarity import correlation
 
 BOARD = Path(__file__).resolve().parents[1] / "leaderboard" / "measured"
 # Resamples: of 200, p < .05 in 4.98 % where nothing differs (of 199, in 4.5); comparisons that share them; the noise of

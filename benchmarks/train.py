@@ -81,7 +81,7 @@ def run_stsbench(folder: Path, data: Path, work: Path, args: argparse.Namespace,
     """Our run; its losses, each the mean of 10 steps."""
     from stsbench.training.modules import backbone
     from stsbench.training.recipes.recipes import load_recipe
-    from stsbench.training.runs.request import TrainOptions
+    from stsbench.training.runs.options import TrainOptions
     from stsbench.training.runs.run import train
 
     if side == "padded":

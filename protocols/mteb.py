@@ -23,7 +23,7 @@ from stsbench.errors import DataError, ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import CORRELATION, Array, Metric, Names, Settings, SettingsModel, Text, requirement, setting
-from stsbench.metrics.correlation import correlation
+from stsbench.metrics.similarity import correlation
 from stsbench.registry import did_you_mean
 
 TASKS = {

@@ -34,8 +34,8 @@ from stsbench.evaluation.schema import (
     setting,
 )
 from stsbench.metrics.bootstrap import bootstrap_correlation, interval, resample_counts, share_interval
-from stsbench.metrics.correlation import correlation
 from stsbench.metrics.shared_sentences import INFLUENCE, Influence
+from stsbench.metrics.similarity import correlation
 from stsbench.probes.regressor import RegressorSettings, check_features, fit_regressor, pair_features
 from stsbench.probes.schemes import given_splits
 

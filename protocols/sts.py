@@ -65,7 +65,6 @@ from stsbench.metrics.bootstrap import (
     interval,
     resample_blocks,
 )
-from stsbench.metrics.correlation import METRICS, correlation
 from stsbench.metrics.shared_sentences import (
     INFLUENCE,
     TOO_FEW_SENTENCES,
@@ -74,6 +73,7 @@ from stsbench.metrics.shared_sentences import (
     joined,
     stretched,
 )
+from stsbench.metrics.similarity import METRICS, correlation
 
 # The seven tasks of the literature's average, then MTEB's SICK-R: other data under the same everyday name.
 TASKS = {

@@ -18,7 +18,8 @@ from training_runs import no_pinned_memory, one_thread
 
 from stsbench.encoders.transformer import find
 from stsbench.evaluation import provenance
-from stsbench.training.recipes import methods, sample
+from stsbench.training.recipes import methods
+from stsbench.training.recipes import recipes as sample
 
 __all__ = ["cli", "no_pinned_memory", "one_thread", "place"]
 PAGES = {name: blocks(text) for name, text in pages().items()}

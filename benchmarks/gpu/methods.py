@@ -44,7 +44,7 @@ def _trained(name: str, setting: Setting, precision: str, device: str) -> dict[s
 
     from stsbench.encoders.load import load_encoder
     from stsbench.training.engine import loop
-    from stsbench.training.runs.request import TrainOptions
+    from stsbench.training.runs.options import TrainOptions
     from stsbench.training.runs.run import train
 
     folder = setting.folder / "runs" / f"{name}-{precision}-{device}"

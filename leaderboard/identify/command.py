@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from stsbench.cli.options import add_options
-from stsbench.cli.output.messages import echo, log
-from stsbench.cli.output.report import print_result
+from stsbench.cli.output.messages import echo, log, print_result
 from stsbench.errors import StsbenchError
 from stsbench.options import SetOptions
 

@@ -15,7 +15,7 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import presets
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed
-from stsbench.metrics.correlation import METRICS
+from stsbench.metrics.similarity import METRICS
 
 from .numbers import AVERAGE, Numbers, refuse_impossible
 from .observed import Form, Observed, empty, score_settings

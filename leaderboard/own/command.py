@@ -32,7 +32,7 @@ def board(
     \b
     stsbench board minilm lexical:tfidf --data pairs.csv
     """
-    from stsbench.cli.output.report import print_document
+    from stsbench.cli.output.messages import print_document
 
     from .models import measure_models
 

@@ -8,8 +8,7 @@ from pydantic import model_validator
 
 from stsbench.losses.choices import DISTIL_LOSSES
 from stsbench.settings import setting
-from stsbench.training.api.options import Options
-from stsbench.training.api.ranking_options import Teacher
+from stsbench.training.api.options import Options, Teacher
 
 _VECTORS, _BY_PCA = {"objective": "vectors"}, {"projection": ("auto", "pca")}
 

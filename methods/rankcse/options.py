@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from stsbench.settings import setting
-from stsbench.training.api.ranking_options import RankingOptions
+from stsbench.training.api.options import RankingOptions
 
 
 class RankCSEOptions(RankingOptions):

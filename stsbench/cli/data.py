@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stsbench.cli.output.messages import echo, is_quiet, write_json
-from stsbench.cli.output.report import print_table
+from stsbench.cli.output.messages import echo, is_quiet, print_table, write_json
 from stsbench.errors import DataError
 from stsbench.registry import names, resolve
 from stsbench.wording import counted, sized

@@ -41,9 +41,8 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     stsbench eval --model minilm --sample
     stsbench eval --model minilm --protocol pairs:mine.csv --columns sentence1=q
     """
-    from stsbench.cli.output.messages import log
+    from stsbench.cli.output.messages import log, print_omissions, print_result
     from stsbench.cli.output.progress import progress_bar
-    from stsbench.cli.output.report import print_omissions, print_result
     from stsbench.evaluation.api import EvalOptions, run
     from stsbench.evaluation.tables import SAMPLE
 

@@ -50,7 +50,7 @@ class _Lazy(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in _names() and not args[0].startswith("-") and not ctx.resilient_parsing:
-            from stsbench.cli.slips import command_meant
+            from stsbench.cli.options import command_meant
 
             meant = [name for name in _names() if args[0] in getattr(_command(name), "also", ())]
             if meant:  # of several the one that takes as many words
@@ -63,7 +63,7 @@ class _Lazy(click.Group):
         ctx.default_map = {name: _defaults_below_torchrun(name, args[1:])}
         resolved, command, rest = super().resolve_command(ctx, args)
         if command is not None and not ctx.resilient_parsing:
-            from stsbench.cli.slips import refuse_repeated
+            from stsbench.cli.options import refuse_repeated
 
             refuse_repeated(command, rest)
         return resolved, command, rest
@@ -148,7 +148,7 @@ def main() -> None:
         code = cli.main(arguments, prog_name="stsbench", standalone_mode=False)
     except click.ClickException as error:
         if isinstance(error, click.UsageError):
-            from stsbench.cli.slips import meant
+            from stsbench.cli.options import meant
 
             if now := meant(error, arguments[1:]):
                 error = click.UsageError(now, error.ctx)

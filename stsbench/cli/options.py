@@ -1,11 +1,13 @@
-"""Options of commands, made of the fields of dataclasses, where their defaults and help stand."""
+"""Options of commands, made of the fields of dataclasses, where their defaults and help stand; and what people type that is
+written otherwise here: which option, command or order of words is meant."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -13,7 +15,7 @@ import click
 
 from stsbench.errors import StsbenchError
 from stsbench.options import flag_name
-from stsbench.registry import where
+from stsbench.registry import did_you_mean, where
 
 
 def add_options(*groups: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -144,3 +146,144 @@ def _as_flag(argument: str) -> str:
     name, equals, value = first.partition("=")
     flag = f"{'-' if len(name) == 1 else '--'}{name.replace('_', '-')}"
     return f"{flag} '{value}{blank}{rest}'" if "{" in value else flag + equals.replace("=", " ") + value + blank + rest
+
+
+_RUNS = ("a", "b", "run")  # arguments that are folders of runs
+
+
+def command_meant(name: str, command: click.Command, words: Sequence[str]) -> str:
+    """Return what to write in the place of a command that is not there, and of the words behind it."""
+    return "; ".join([f"write stsbench {name}", *_words_alone(command, words), *_unknown_options(command, "", words)])
+
+
+def meant(error: click.UsageError, words: Sequence[str]) -> str | None:
+    """Return what to write in the place of all words of a line that its command does not take; None where nothing is known
+    of them."""
+    command = error.ctx.command if error.ctx else None
+    if command is None or isinstance(command, click.Group):
+        return None
+    if not isinstance(error, click.NoSuchOption | click.MissingParameter) and "unexpected extra" not in error.message:
+        return None
+    if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Argument):
+        kind = error.param.type
+        return f"name one of {', '.join(map(str, kind.choices))}" if isinstance(kind, click.Choice) else None
+    unknown = _unknown_options(command, error.option_name, words) if isinstance(error, click.NoSuchOption) else []
+    return "; ".join([*_words_alone(command, words), *unknown]) or None
+
+
+def refuse_repeated(command: click.Command, words: Sequence[str]) -> None:
+    """Raise UsageError where a line gives an option of one value twice: click would keep the last and say nothing."""
+    while isinstance(command, click.Group) and words and words[0] in command.commands:
+        command, words = command.commands[words[0]], words[1:]
+    values: dict[str, list[str]] = {}
+    for flag, value in _valued(command, words):
+        values.setdefault(flag, []).append(value)
+    for flag, several in values.items():
+        if len(several) > 1 and not _parameters(command)[flag].multiple:
+            joined = f": name several with commas, {flag} {','.join(several)}" if _takes_commas(command, flag) else ""
+            raise click.UsageError(f"{flag} is given {'twice' if len(several) == 2 else f'{len(several)} times'}{joined}")
+
+
+def _valued(command: click.Command, words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield each option of a line that takes a value, by its first flag, and the value."""
+    options = _parameters(command)
+    rest = iter(words)
+    for word in rest:
+        if word == "--":
+            return
+        flag, equals, value = word.partition("=")
+        option = options.get(flag)
+        if option is not None and not getattr(option, "is_flag", False):
+            yield option.opts[0], value if equals else next(rest, "")
+
+
+def _takes_commas(command: click.Command, flag: str) -> bool:
+    option = _parameters(command).get(flag)
+    metavar = getattr(option, "metavar", None) or ""
+    return "," in metavar and "=" not in metavar
+
+
+def _unknown_options(command: click.Command, first: str, words: Sequence[str]) -> list[str]:
+    """Return what is meant by every option of the line that the command does not have, not by the first one alone."""
+    known = _parameters(command)
+    written = [*([first] if first else []), *(word.partition("=")[0] for word in words if re.match("--|-[a-z]$", word))]
+    meanings: dict[str, list[str]] = {}
+    for word in dict.fromkeys(written):
+        if word == first or word not in {*known, "--", "-h", "--help"}:
+            value = next((after for before, after in pairwise(words) if before == word and not after.startswith("-")), None)
+            flags = {flag for flag, one in known.items() if value is None or not getattr(one, "is_flag", False)}
+            meanings.setdefault(_spelling(command, word, flags, value), []).append(word)
+    return [f"there is no {', '.join(unknown)}{meaning}" for meaning, unknown in meanings.items()]
+
+
+def _parameters(command: click.Command) -> dict[str, click.Parameter]:
+    return {name: parameter for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+
+
+def _spelling(command: click.Command, word: str, flags: set[str], value: str | None) -> str:
+    """Return ": write ..." for an option that the command does not have. flags: those that may be meant; value: what stands
+    behind it."""
+    name = word.strip("-").replace("_", "-")
+    plain = word.replace("_", "-")
+    options = sorted((one for one in command.params if isinstance(one, Option)), key=lambda one: one.rare)
+    meant = [option for option in options if plain in option.renamed]
+    now = [option.renamed[plain] for option in meant if option.rare == meant[0].rare]
+    if more := [option.renamed[f"--{value}"] for option in meant if f"--{value}" in option.renamed]:  # --precision fp16
+        return f": write {more[0]}"
+    if value is not None and plain == "--data" and now and Path(value).exists() and (protocols := _protocols(value)):
+        return f": write {protocols}"
+    # --batch_size where there is --batch-size; --output-dir where there is --output
+    now = now or sorted((flag for flag in flags if f"--{name}-".startswith(f"{flag}-")), key=len)[-1:]
+    if now:
+        return f": write {' or '.join(now)}"
+    if len(name) == 1 and (fitting := [flag for flag in flags if flag.startswith(f"--{name}")]):
+        return f"; did you mean {' or '.join(sorted(fitting)[:3])}?"
+    return did_you_mean(f"--{name}", sorted(name for name in flags if name.startswith("--")), otherwise="; see --help")
+
+
+def _protocols(file: str) -> str:
+    """Return the options by which a user's file is measured, by its columns; "" where they tell nothing."""
+    from stsbench.evaluation.own_data import fitting_options
+
+    try:
+        return ", or ".join(option for _, option in fitting_options(Path(file)))
+    except StsbenchError:
+        return ""
+
+
+def _words_alone(command: click.Command, words: Sequence[str]) -> list[str]:
+    """Return what is meant by words without an option: a model, a file, a value of a flag that takes none."""
+    parameters = _parameters(command)
+    arguments = [parameter for parameter in command.params if isinstance(parameter, click.Argument)]
+    if any(argument.nargs < 0 for argument in arguments):
+        return []
+    alone, before, lists, last = [], "", dict[str, list[str]](), ""
+    for word in words:
+        parameter = parameters.get(before)
+        if word.startswith("-"):
+            last = before = "" if "=" in word else word
+            continue
+        if last and _takes_commas(command, last):
+            lists.setdefault(last, []).append(word)
+        elif not before or (isinstance(parameter, click.Option) and parameter.is_flag):
+            alone.append((word, before))
+        before = ""
+    commas = [f"name several with commas: {flag} {','.join(several)}" for flag, several in lists.items() if len(several) > 1]
+    flags = [f"{flag} takes no value, and {word} stands behind it" for word, flag in alone if flag]
+    flags += [f"{word} is not a run folder: measure it first, stsbench eval --model {word} --output runs/{Path(word).name}"
+              for argument, (word, _) in zip(arguments, alone, strict=False)
+              if argument.name in _RUNS and not Path(word).exists() and not any(letter in word for letter in "*,:")]
+    left = [word for word, flag in alone if not flag][len(arguments) :]
+    if not flags and left and "--run" in parameters:
+        return [f"name runs by their option: {' '.join(f'--run {run}' for run in left)}"]
+    if flags or not left or "--model" not in parameters:
+        return [*flags, *commas]
+    lines = commas if "--model" in words else [*commas, f"name the model by its option: --model {left.pop(0)}"]
+    if files := [word for word in left if Path(word).exists()]:
+        options = [name for name in ("--input", "--corpus", "--data") if name in parameters]
+        if "--protocol" in parameters:
+            kinds = f"--protocol sts:{files[0]} (or pairs:, triplets:, transfer:, retrieval:)"
+            lines.append(f"name data by their kind: {_protocols(files[0]) or kinds}")
+        elif options:
+            lines.append(f"name the texts by their option: {options[0]} {files[0]}")
+    return lines

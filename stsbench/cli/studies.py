@@ -68,7 +68,7 @@ def run_study(
 ) -> int:
     """Measure, save and print. Return 3 where a task failed, else 0. UsageError for what several runs in one process do not
     take."""
-    from stsbench.cli.output.report import print_result
+    from stsbench.cli.output.messages import print_result
     from stsbench.encoders.load import load_encoder
 
     encoder = {entry.name: options.pop(entry.name) for entry in fields(EncoderOptions)}

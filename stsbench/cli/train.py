@@ -16,7 +16,7 @@ from stsbench.training.runs.options import KEYS, RecipeOptions, RunOptions
 
 if TYPE_CHECKING:
     from stsbench.training.recipes.recipe import Recipe
-    from stsbench.training.runs.request import TrainOptions
+    from stsbench.training.runs.options import TrainOptions
 
 
 @click.command("train", cls=Command, also=("finetune",))
@@ -38,7 +38,7 @@ def train(seeds: int | None, subsets: int | None, evaluate: str | None, **option
     if options["offline"]:
         os.environ["HF_HUB_OFFLINE"] = "1"
     from stsbench.evaluation.options import split_names
-    from stsbench.training.runs.request import TrainRequest, resolve
+    from stsbench.training.runs.options import TrainRequest, resolve
 
     settings = {key: options.pop(name) for name, key in KEYS.items()}  # they are only another spelling of --set
     request = TrainRequest(
@@ -49,7 +49,7 @@ def train(seeds: int | None, subsets: int | None, evaluate: str | None, **option
     warnings_as_lines()
     code = _run(chosen, seeds, subsets)
     if code == 0 and on_sample:
-        from stsbench.training.recipes.sample import WARNING
+        from stsbench.training.recipes.recipes import WARNING
 
         _log(WARNING)
     return code
@@ -92,7 +92,7 @@ def _run(chosen: TrainOptions, seeds: int | None, subsets: int | None) -> int:
     finally:
         progress.close()
     if _main():
-        from stsbench.cli.output.report import print_summary
+        from stsbench.cli.output.messages import print_summary
 
         print_summary(folder, summary)
         _log(f"run: {folder}")

@@ -20,8 +20,7 @@ from stsbench.training.engine.callbacks import Callbacks, TrainingCallback, chec
 from stsbench.training.recipes.methods import method_name
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.sections import OWN_PAIRS
-from stsbench.training.runs.options import KEYS, RecipeOptions
-from stsbench.training.runs.request import TrainRequest
+from stsbench.training.runs.options import KEYS, RecipeOptions, TrainRequest
 
 FilePath = str | PathLike[str]
 Rows = FilePath | Iterable[Any]  # a file or a set's name; or a list, or a table
@@ -79,8 +78,8 @@ def train(
     >>> stsbench.train(SimCSE(temperature=0.1), backbone="minilm", data=texts, dev="none", device="cpu", output="run")
     <Run of simcse, recipe unsup-bert-base-changed, seed 42: 1 step in run; print it for its scores>
     """
-    from stsbench.training.recipes.sample import WARNING
-    from stsbench.training.runs.request import resolve
+    from stsbench.training.recipes.recipes import WARNING
+    from stsbench.training.runs.options import resolve
     from stsbench.training.runs.seed_runs import train_runs
 
     log = warning_log()

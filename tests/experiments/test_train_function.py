@@ -23,7 +23,7 @@ from stsbench.experiments.run import Run
 from stsbench.methods import MirrorBERT, SimCSE
 from stsbench.training import TrainingCallback
 from stsbench.training.runs import seed_runs
-from stsbench.training.runs.request import TrainRequest, resolve
+from stsbench.training.runs.options import TrainRequest, resolve
 
 __all__ = ["cache", "one_thread", "place"]
 QUICK = {"training.batch_size": 10, "selection.every": 2, "training.learning_rate": 1e-3, "backbone.max_length": 16}
@@ -260,7 +260,7 @@ def test_only_written_options_count(monkeypatch):
         requests.append((request.method, dict(request.values)))
         raise StsbenchError("enough")
 
-    monkeypatch.setattr("stsbench.training.runs.request.resolve", resolve)
+    monkeypatch.setattr("stsbench.training.runs.options.resolve", resolve)
     for method in (MirrorBERT(), SimCSE(temperature=0.05, view="given")):
         with pytest.raises(StsbenchError, match=r"^enough$"):
             stsbench.train(method)

@@ -12,7 +12,7 @@ from stsbench.errors import StsbenchError
 from stsbench.methods.angle.method import AnglE, check_scores
 from stsbench.methods.angle.options import AnglEOptions
 from stsbench.training.runs import run
-from stsbench.training.runs.request import TrainOptions
+from stsbench.training.runs.options import TrainOptions
 
 __all__ = ["folder", "one_thread"]
 

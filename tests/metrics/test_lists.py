@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.metrics import aggregation, correlation, equivalence, paired, ranks, seeds
+from stsbench.metrics import aggregation, equivalence, paired, ranks, seeds, similarity
 
 
 def with_arrays() -> list[Callable[..., Any]]:
     """The public functions of these modules whose example makes an array."""
-    modules = (aggregation, correlation, equivalence, paired, ranks, seeds)
+    modules = (aggregation, equivalence, paired, ranks, seeds, similarity)
     return [function for module in modules for name, function in inspect.getmembers(module, inspect.isfunction)
             if function.__module__ == module.__name__ and name[0] != "_" and "np." in (function.__doc__ or "")]
 

@@ -14,8 +14,7 @@ from stsbench.errors import ScoreError
 from stsbench.metrics import bootstrap
 from stsbench.metrics.aggregation import average_of_printed, combine
 from stsbench.metrics.bootstrap import _Ranker, bootstrap_correlation, fisher_interval, interval, resample_counts
-from stsbench.metrics.correlation import METRICS, correlation
-from stsbench.metrics.similarity import SIMILARITIES, paired_similarity, zero_rows
+from stsbench.metrics.similarity import METRICS, SIMILARITIES, correlation, paired_similarity, zero_rows
 
 SCIPY = {"spearman": stats.spearmanr, "pearson": stats.pearsonr}
 # Few distinct values: nearly every example holds ties, in both variables.

@@ -86,8 +86,8 @@ class JobServer:
 
 def serve(address):
     """Fork a process for each command that a client sends, and another one that waits for it."""
-    for name in ("stsbench.cli.train", "stsbench.cli.eval", "stsbench.cli.output.report", "stsbench.evaluation.api",
-                 "stsbench.cli.output.report"):
+    for name in ("stsbench.cli.train", "stsbench.cli.eval", "stsbench.cli.output.messages", "stsbench.evaluation.api",
+                 "stsbench.cli.output.messages"):
         import_module(name)
     gc.freeze()
     server = socket.socket(socket.AF_UNIX)

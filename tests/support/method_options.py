@@ -17,7 +17,7 @@ from stsbench.training.engine.selection import live_encoder
 from stsbench.training.modules.backbone import set_chunk
 from stsbench.training.recipes.methods import options_class
 from stsbench.training.runs import prepare, run
-from stsbench.training.runs.request import TrainOptions
+from stsbench.training.runs.options import TrainOptions
 
 OTHER = "a cat in the park : {} eats [MASK] ."
 VALUES = {"features": [["u", "v"]], "template": [OTHER], "second_template": [OTHER], "test_template": [OTHER],

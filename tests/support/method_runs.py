@@ -10,10 +10,9 @@ import pytest
 import tiny_models
 from accelerate import PartialState
 
-from stsbench.training.recipes.recipes import load_recipe
-from stsbench.training.recipes.sample import sample_settings
+from stsbench.training.recipes.recipes import load_recipe, sample_settings
 from stsbench.training.runs import run
-from stsbench.training.runs.request import TrainOptions
+from stsbench.training.runs.options import TrainOptions
 
 TEACHERS = [{"model": "model", "settings": {"pooler": "mean"}}, {"model": "lexical:token-set", "weight": 0.5}]
 TEMPLATE = "the man : {} means [MASK] ."

@@ -12,7 +12,7 @@ from stsbench.config import put
 from stsbench.errors import StsbenchError
 from stsbench.training.recipes import methods
 from stsbench.training.recipes.recipe import checked
-from stsbench.training.runs.request import TrainOptions
+from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.run import train
 
 

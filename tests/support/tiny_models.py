@@ -26,7 +26,7 @@ from transformers import (
 )
 from written_once import written_once
 
-from stsbench.training.recipes import sample
+from stsbench.training.recipes.recipes import TEXTS
 
 WORDS = [
     "a", "the", "man", "woman", "cat", "dog", "plays", "eats", "runs", "sleeps", "guitar", "food", "park", "red",
@@ -104,7 +104,7 @@ def build(
 def build_for_sample(folder: Path, **shape: Any) -> Path:
     """A model for training that knows the sample's usual words: of letters alone a sentence would be several times as
     long."""
-    texts = "".join(path.read_text("utf-8") for path in sample.TEXTS.parent.rglob("*") if path.is_file())
+    texts = "".join(path.read_text("utf-8") for path in TEXTS.parent.rglob("*") if path.is_file())
     usual = Counter(re.findall(r"[a-z]{3,}", texts.lower())).most_common(800)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(globals(), "WORDS", [*WORDS, *(word for word, _ in usual)])

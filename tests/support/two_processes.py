@@ -15,7 +15,7 @@ from training_runs import leave, log_of, spawn, train, train_ranks
 from stsbench import registry
 from stsbench.training.api.batch import Shares
 from stsbench.training.runs import run
-from stsbench.training.runs.request import TrainOptions
+from stsbench.training.runs.options import TrainOptions
 
 
 def both_find(place: Path, find, *arguments) -> list:

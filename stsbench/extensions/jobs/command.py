@@ -85,7 +85,7 @@ def _run_and_print(jobs: PlanJobs, workers: int | None, ray: str | None) -> int:
 
 def _print(jobs: PlanJobs, standings: Mapping[str, Standing]) -> None:
     """Write a row a job to stdout, below how many stand where."""
-    from stsbench.cli.output.report import print_result
+    from stsbench.cli.output.messages import print_result
     from stsbench.extensions.jobs.plan import Jobs
 
     print_result(Jobs(jobs.folder, jobs.jobs, dict(standings)))
@@ -123,7 +123,7 @@ def sweep(
     data are not read. The same command again goes on; several may run at once. OUTPUT/best.yaml is the recipe, and records
     of what it trains say among how many trials it was chosen.
     """
-    from stsbench.cli.output.report import print_result
+    from stsbench.cli.output.messages import print_result
     from stsbench.extensions.jobs.plan_run import make_pool, refuse_missing
     from stsbench.extensions.jobs.sweep import BEST
     from stsbench.extensions.jobs.sweep import sweep as sweeping

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stsbench.cli.options import add_options
-from stsbench.cli.output.messages import echo, write_json
-from stsbench.cli.output.report import print_table
+from stsbench.cli.output.messages import echo, print_table, write_json
 from stsbench.errors import DataError
 from stsbench.options import SetOptions
 

@@ -39,8 +39,7 @@ def parity_(
     Exit codes: 0 equal, 3 different, 1 not comparable, 2 wrong usage. With --protocol 0 also where every
     score is equivalent.
     """
-    from stsbench.cli.output.messages import log
-    from stsbench.cli.output.report import print_result
+    from stsbench.cli.output.messages import log, print_result
     from stsbench.extensions.parity.parity import compare_encoders
     from stsbench.extensions.parity.result import write_page
 
@@ -90,8 +89,7 @@ def check(
 
     Exit codes: 0 equal, 3 different, 1 not comparable, 2 wrong usage.
     """
-    from stsbench.cli.output.messages import log
-    from stsbench.cli.output.report import print_result
+    from stsbench.cli.output.messages import log, print_result
     from stsbench.extensions.parity.canary import check_canary
 
     result = check_canary(model, file, options=_settings("--with", settings), tolerance=tolerance, why=why, log=log)

@@ -34,7 +34,6 @@ from stsbench.metrics.bootstrap import (
     resample_blocks,
     share_interval,
 )
-from stsbench.metrics.correlation import correlation
 from stsbench.metrics.shared_sentences import (
     INFLUENCE,
     Dependence,
@@ -42,6 +41,7 @@ from stsbench.metrics.shared_sentences import (
     SharedSentences,
     stretched,
 )
+from stsbench.metrics.similarity import correlation
 
 CORRELATIONS = ("spearman", "pearson")
 FEW = 50  # items, below which a test of a difference is made Student's

@@ -39,8 +39,8 @@ from stsbench.evaluation.schema import (
 )
 from stsbench.extensions.robustness.rules import RULES, RuleName, apply_rule
 from stsbench.metrics.bootstrap import BootstrapCorrelation, block_rows, distinct, interval, resample_blocks
-from stsbench.metrics.correlation import correlation
 from stsbench.metrics.matching import Cuts, roc_auc
+from stsbench.metrics.similarity import correlation
 
 PARAPHRASES = Form(
     what="paraphrases", texts=("text", "kept", "changed"), optional=SUBSET,

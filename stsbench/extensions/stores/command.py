@@ -147,8 +147,8 @@ def neighbours(
     Equal lines are one text: the first line is shown, with the number of further copies. A line equal to the query is shown
     too, with cosine 1. For a data set the number is that of the item: both sentences of the first pair have 1.
     """
+    from stsbench.cli.output.messages import print_result
     from stsbench.cli.output.progress import progress_bar
-    from stsbench.cli.output.report import print_result
     from stsbench.encoders.load import load_encoder
     from stsbench.extensions.stores.neighbours import NeighboursOptions, distinct, nearest_texts, open_corpus
 

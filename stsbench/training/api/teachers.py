@@ -17,7 +17,7 @@ from stsbench.errors import EncoderError, StsbenchError
 from stsbench.losses.ranking import consistency, cosines, listmle, listnet, without_own
 from stsbench.torch_random import forked
 from stsbench.training.api.batch import Batch, Examples, Gathering, Term, Views, gather, gather_columns
-from stsbench.training.api.ranking_options import RankingOptions
+from stsbench.training.api.options import RankingOptions
 from stsbench.training.modules.backbone import Backbone
 
 _LEAST = 1e-8  # the smallest norm that is divided by

@@ -22,7 +22,7 @@ from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import Wrapping, watched, wrapped
 from stsbench.training.api.labelled import NLIClassifier, count_classes, nli_views
 from stsbench.training.api.method import Method
-from stsbench.training.api.ranking_options import RankingOptions
+from stsbench.training.api.options import RankingOptions
 from stsbench.training.api.teachers import Ranking, Teachers
 from stsbench.training.modules.masked_lm import LMHead
 from stsbench.training.recipes.method_plan import SUP, MethodPlan

@@ -23,9 +23,8 @@ from stsbench.encoders.transformer.live import LiveEncoder
 from stsbench.encoders.transformer.parts import Parts
 from stsbench.errors import DataError, DegenerateError, MissingDataError, ScoreError, StsbenchError
 from stsbench.evaluation.protocol import load_protocol
-from stsbench.metrics.correlation import correlation
 from stsbench.metrics.matching import matching_scores
-from stsbench.metrics.similarity import paired_similarity
+from stsbench.metrics.similarity import correlation, paired_similarity
 from stsbench.registry import calling
 from stsbench.torch_random import Generators, drawing
 from stsbench.torch_state import fresh_torch

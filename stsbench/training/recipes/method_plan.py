@@ -10,8 +10,7 @@ from stsbench.registry import calling
 from stsbench.training.api.checks import check_needs, check_stages, check_stages_for
 from stsbench.training.api.labelled import nli_roles
 from stsbench.training.api.method import LabelledUse, Method, Needs
-from stsbench.training.api.options import Options
-from stsbench.training.api.ranking_options import RankingOptions
+from stsbench.training.api.options import Options, RankingOptions
 from stsbench.training.recipes.methods import load_method
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.sections import GuideSettings, MatryoshkaSettings, SemiSettings

@@ -15,7 +15,7 @@ from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
 from stsbench.registry import did_you_mean
 from stsbench.settings import Described, Settings, described, sections, setting, setting_defaults
-from stsbench.training.api.ranking_options import RankingOptions
+from stsbench.training.api.options import RankingOptions
 from stsbench.training.recipes.methods import options_class, short_name
 from stsbench.training.recipes.sections import (
     BackboneSettings,

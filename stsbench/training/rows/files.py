@@ -20,7 +20,7 @@ from stsbench.errors import DataError, EncoderError, NotOnThisMachineError, Stsb
 from stsbench.files import training_cache
 from stsbench.registry import did_you_mean
 from stsbench.training.recipes.recipe import Recipe
-from stsbench.training.recipes.sample import BACKBONE
+from stsbench.training.recipes.recipes import BACKBONE
 from stsbench.training.recipes.sections import DataSettings
 
 if TYPE_CHECKING:

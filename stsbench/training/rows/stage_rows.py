@@ -29,7 +29,7 @@ from stsbench.training.api.labelled import TRIPLET
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipe import Recipe
-from stsbench.training.recipes.sample import TEXTS
+from stsbench.training.recipes.recipes import TEXTS
 from stsbench.training.recipes.sections import DataSettings
 from stsbench.training.rows.batches import stream
 from stsbench.training.rows.files import LABELLED as LABELLED

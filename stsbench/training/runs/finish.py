@@ -35,9 +35,9 @@ from stsbench.training.recipes.sections import LABELLED_PAIRS
 from stsbench.training.rows.files import LABELLED
 from stsbench.training.rows.overlap import not_looked_for
 from stsbench.training.rows.stage_rows import StageData
+from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.prepare import PreparedRun, fixed_inputs, make_backbone
 from stsbench.training.runs.report import LOG, read_log, read_summary
-from stsbench.training.runs.request import TrainOptions
 from stsbench.training.runs.warm_start import earlier_run
 
 _LATER: dict[str, Any] = {  # settings that were added after the first records -> what trained before

@@ -1,12 +1,20 @@
-"""Options of a training: what is changed in its recipe, and how it is run. Imports nothing heavy, for the commands."""
+"""Options of a training: what is changed in its recipe, and how it is run; and the recipe that `stsbench train` and
+`stsbench.train` make of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from functools import partial
 from pathlib import Path
+from threading import Lock
+from typing import Any
 
+from stsbench.errors import StsbenchError, UsageError
 from stsbench.options import GIVEN, OptionGroup, SetOptions, Where, option
+from stsbench.training.recipes.recipe import Recipe
 
 # Option -> the key of the recipe that it sets.
 KEYS = {"backbone": "backbone.model", "data": "data.file", "labelled": "labelled.file", "seed": "seed",
@@ -79,3 +87,141 @@ class RunOptions(SetOptions):
     )
     offline: bool = option(False, "Never touch the network.")
     command: Sequence[str] = ()
+
+
+_naming, _named = Lock(), set[Path]()  # run folders that this process has named
+
+
+@dataclass(frozen=True)
+class TrainOptions(RunOptions):
+    """A recipe, and how it is run."""
+
+    recipe: Recipe
+    output: Path
+
+
+@dataclass(frozen=True)
+class TrainRequest(RunOptions):
+    """A training as the command line, or `stsbench.train`, asks for it; `resolve` makes TrainOptions of it.
+
+    recipe: a name, a file or a Recipe; None: that of the run gone on from, else the method's own. output: None: runs/<time>-
+    <method>-<recipe>. settings: dotted key -> value, in the place of the recipe's, of what has an option of its own; a
+    training.max_steps is of every stage that has more. sets: any other values, as "key.sub=value"; values: the same, as
+    dotted key -> value.
+    """
+
+    method: str
+    recipe: str | Recipe | None = None
+    output: Path | None = option(None, "Run folder; default runs/<time>-<method>-<recipe>.")
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    sets: Sequence[str] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+def resolve(request: TrainRequest, log: Callable[[str], None]) -> tuple[TrainOptions, bool]:
+    """Return the recipe and the options of a run that was asked for, and whether it trains on the package's sample.
+
+    `log` gets a line for each choice that was made for the user: minilm where the recipe's backbone is not to be had, the
+    sample's texts, float32 for fp16. Raises StsbenchError, one line, for settings that there are not or that have no effect,
+    and UsageError for options that exclude or need one another.
+    """
+    from stsbench.training.recipes.methods import canonical, find_method
+
+    _check_usage(request)
+    method, words = canonical(request.method), list(request.sets)
+    find_method(method)  # a slip is told of before torch is imported, which the modules below do
+    from stsbench.training.recipes.recipes import (
+        is_of_sample,
+        load_for_device,
+        load_recipe,
+        of_the_users_own,
+        sample_settings,
+        shadowed_recipes,
+    )
+    from stsbench.training.rows.files import SetPlace, backbone_at_hand, check_texts
+
+    settings = {**request.values, **request.settings}
+    set_keys = [*(word.partition("=")[0] for word in words), *request.values]
+    stored = _started_recipe(request.output) if request.resume and request.output else None
+    resumed = stored if request.recipe is None else None
+    recipe = resumed if request.recipe is None else request.recipe
+    if recipe is None and request.start_from is not None:
+        from stsbench.training.runs.warm_start import earlier_recipe
+
+        recipe = str(earlier_recipe(request.start_from, settings.get("seed")))
+    load, keys = partial(load_recipe, method, recipe, words), {*settings, *set_keys}
+    on_sample = request.sample and not (stored or request.start_from or of_the_users_own(recipe, keys))
+    if on_sample:
+        settings |= sample_settings(load(settings), keys, log)
+    elif recipe is None and "backbone.model" not in keys and (
+        model := backbone_at_hand(load(settings), request.offline, log)
+    ):
+        settings["backbone.model"] = model
+    chosen = load(settings)
+    if "data.file" in keys:
+        check_texts(chosen, method, SetPlace(request.data_dir, request.sample, request.offline))
+    _refuse_overridden(chosen, set_keys)
+    if steps := request.settings.get("training.max_steps"):
+        longest = {f"stages.{name}.training.max_steps": part.get("training", {}).get("max_steps") or 0
+                   for name, part in chosen.stages.items()}
+        settings |= {key: steps for key, most in longest.items() if most > steps and key not in set_keys}
+    kept = resumed or "precision" in set_keys  # that precision is to be kept, or an error
+    chosen = load(settings) if kept else load_for_device(load, settings, request.device, log)
+    for line in shadowed_recipes(method, recipe) if isinstance(recipe, str) else ():
+        log(line)
+    how = {entry.name: getattr(request, entry.name) for entry in fields(RunOptions)}
+    folder = request.output or _unused(f"{method.rpartition(':')[2].lower()}-{chosen.name}")
+    options = TrainOptions(recipe=chosen, output=folder, **how)
+    return options, bool(on_sample) or is_of_sample(chosen)
+
+
+def _unused(name: str) -> Path:
+    """Return runs/<time>-NAME; of trainings that begin in one second, also in several threads, each has a folder of its
+    own."""
+    folder = first = Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
+    with _naming:
+        number = 1
+        while folder.exists() or folder.absolute() in _named:
+            number += 1
+            folder = first.with_name(f"{first.name}-{number}")
+        _named.add(folder.absolute())
+    return folder
+
+
+def _check_usage(request: TrainRequest) -> None:
+    """Raise UsageError for a key that is set twice, of which one value would silently not count, and for several processes
+    without a folder that all of them know."""
+    if request.output is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError("several processes need --output, one folder for all of them")
+    if twice := sorted({*request.settings} & {*request.values}):
+        raise UsageError(f"{twice[0]} is set twice: in settings, and by an option of its own")
+    keys = {*request.settings, *request.values}
+    for word in request.sets:
+        if (key := word.partition("=")[0]) in keys:
+            raise UsageError(f"--set {word}: {key} is set twice: by another --set, or by the option of its own")
+        keys.add(key)
+
+
+def _started_recipe(folder: Path) -> str | None:
+    """Return the recipe file of a run that is resumed, of several seeds the first; None where a run was killed before it
+    began."""
+    from stsbench.training.recipes.recipes import check_whole
+
+    several = (*folder.glob("seed-*/recipe.yaml"), *folder.glob("subset-*/seed-*/recipe.yaml"))
+    seeds = sorted(several, key=lambda path: [(len(part), part) for part in path.parts])
+    paths = [path for path in (folder / "recipe.yaml", *seeds) if path.is_file()]
+    return str(check_whole(paths[0])) if paths else None
+
+
+def _refuse_overridden(recipe: Recipe, keys: Sequence[str]) -> None:
+    """Raise StsbenchError for a --set of training.X or data.X that every stage overrides."""
+    from stsbench.training.recipes.method_plan import load_plan
+
+    if not keys:
+        return
+    names = load_plan(recipe).stages
+    for part, _, key in (dotted.partition(".") for dotted in keys):
+        setting = [name for name in names if key in recipe.stages.get(name, {}).get(part, {})]
+        if part in ("training", "data") and key and len(setting) == len(names):
+            better = " or ".join(f"stages.{name}.{part}.{key}" for name in setting)
+            raise StsbenchError(f"--set {part}.{key} has no effect: each stage sets it itself; set {better}")

@@ -37,7 +37,7 @@ from stsbench.training.recipes.methods import method_file
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.rows.files import LABELLED, SetPlace, check_at_hand
 from stsbench.training.rows.stage_rows import StageData, digests, label_names, open_rows
-from stsbench.training.runs.request import TrainOptions
+from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.run_folder import RunManifest
 from stsbench.training.runs.warm_start import (
     WarmStart,

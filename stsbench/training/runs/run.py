@@ -36,9 +36,9 @@ from stsbench.training.recipes.recipes import lacks_fp16
 from stsbench.training.rows.files import LABELLED
 from stsbench.training.rows.overlap import overlap_lines, training_overlap
 from stsbench.training.runs.finish import described_data, export_best, summarise, tested
+from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.prepare import Log, PreparedRun, prepare_method, prepare_run, user_tests
 from stsbench.training.runs.report import read_summary
-from stsbench.training.runs.request import TrainOptions
 from stsbench.training.runs.run_folder import check_folder, check_output, claim, open_manifest, run_lock
 from stsbench.training.runs.warm_start import WarmStart, check_start
 from stsbench.wording import counted

@@ -18,8 +18,8 @@ from stsbench.training.engine.callbacks import TrainingCallback
 from stsbench.training.engine.loop import LossError
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.sections import DataSettings, LabelledSettings
+from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.report import summarise_seeds, summarise_subsets
-from stsbench.training.runs.request import TrainOptions
 from stsbench.training.runs.run import train
 from stsbench.training.runs.run_folder import check_output, read_manifest
 from stsbench.training.runs.warm_start import earlier_run, earlier_subsets

@@ -19,7 +19,7 @@ from terminal import screen
 
 import stsbench
 from stsbench.cli.main import main
-from stsbench.cli.output.report import print_result
+from stsbench.cli.output.messages import print_result
 from stsbench.display.markup import plain_markdown
 from stsbench.encoders.forward.identity import folder_digest
 from stsbench.evaluation.run_file import load_records

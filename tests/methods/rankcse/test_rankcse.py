@@ -13,7 +13,7 @@ from stsbench.losses.ranking import consistency, listmle, listnet, without_own
 from stsbench.methods.rankcse.method import RankCSE
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.training.api.batch import Shares
-from stsbench.training.api.ranking_options import RankingOptions
+from stsbench.training.api.options import RankingOptions
 from stsbench.training.engine.objective import Ranked
 from stsbench.training.rows.batches import to_batch
 

@@ -22,7 +22,7 @@ from stsbench.training.export.export import export_model
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows.batches import to_batch
-from stsbench.training.runs.request import TrainOptions
+from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.run import train as run
 
 TEXTS = tiny_models.sentences(12, longest=9, seed=3)

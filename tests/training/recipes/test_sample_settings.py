@@ -14,8 +14,16 @@ from stsbench.data.fetch.sources import NAMED
 from stsbench.errors import StsbenchError
 from stsbench.registry import names
 from stsbench.training.recipes.recipe import resolved_yaml
-from stsbench.training.recipes.recipes import load_recipe, recipe_names
-from stsbench.training.recipes.sample import BACKBONE, BATCH, STEPS, TEXTS, is_of_sample, sample_settings
+from stsbench.training.recipes.recipes import (
+    BACKBONE,
+    BATCH,
+    STEPS,
+    TEXTS,
+    is_of_sample,
+    load_recipe,
+    recipe_names,
+    sample_settings,
+)
 from stsbench.training.runs.finish import trained_as
 
 __all__ = ["cli", "one_thread", "place"]

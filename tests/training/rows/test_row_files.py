@@ -21,7 +21,7 @@ from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows import stage_rows
 from stsbench.training.rows.files import SetPlace, catalog_file, check_at_hand
 from stsbench.training.rows.stage_rows import shared_words
-from stsbench.training.runs.request import TrainOptions
+from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.run import train
 
 PACKAGED = Path(stsbench.__file__).parent / "data" / "sample"

@@ -15,7 +15,7 @@ from stsbench.data.sets.scripts import normalise
 from stsbench.encoders.fitted import texts_not_compared, texts_shared
 from stsbench.evaluation.run_file import load_records
 from stsbench.training.rows.batches import stream
-from stsbench.training.runs.request import TrainRequest, resolve
+from stsbench.training.runs.options import TrainRequest, resolve
 from stsbench.training.runs.seed_runs import train_runs
 
 __all__ = ["cache", "one_thread", "place"]

@@ -13,7 +13,7 @@ from stsbench.errors import UsageError
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.runs import seed_runs
 from stsbench.training.runs.finish import trained_as
-from stsbench.training.runs.request import TrainOptions, TrainRequest, resolve
+from stsbench.training.runs.options import TrainOptions, TrainRequest, resolve
 
 STAGES = """
 extends: bert-base-semi

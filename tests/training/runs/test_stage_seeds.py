@@ -13,8 +13,8 @@ from training_runs import one_thread, weights_of
 from stsbench.errors import StsbenchError
 from stsbench.training.engine.loop import Loop
 from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.report import shared_line
-from stsbench.training.runs.request import TrainOptions
 from stsbench.training.runs.seed_runs import train_seeds, train_subsets
 
 __all__ = ["one_thread", "place"]
