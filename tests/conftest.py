@@ -43,7 +43,6 @@ STARTS = re.compile(r"\b(?:\w*train(?:ed|_ranks)?|two_ranks_equal_one|spawn|run|
 
 @cache
 def starts(path: Path) -> int:
-    """How often a test file starts one of these."""
     return len(STARTS.findall(path.read_text("utf-8")))
 
 

@@ -77,8 +77,6 @@ def test_the_page_runs_from_top_to_bottom(name, vectors, tiny, wide, cli, place,
 
 
 class Runner:
-    """Runs a block, by its language."""
-
     def __init__(self, page, cli, capsys):
         self.page, self.cli, self.capsys = page, cli, capsys
         self.names = {"__name__": "__main__"}  # the blocks of a page go on from one another

@@ -21,7 +21,6 @@ def write(folder, **files):
 
 
 def fails(call, *parts):
-    """One StsbenchError, of one line, that holds all `parts`."""
     with pytest.raises(StsbenchError) as caught:
         call()
     text = str(caught.value)

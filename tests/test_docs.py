@@ -19,12 +19,10 @@ def pages(root: Path) -> list[Path]:
 
 
 def prose(page: Path) -> str:
-    """A page without its code blocks and code spans."""
     return CODE.sub("", FENCE.sub("", page.read_text("utf-8")))
 
 
 def anchors(page: Path) -> set[str]:
-    """The fragments that GitHub makes of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

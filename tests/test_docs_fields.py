@@ -48,7 +48,6 @@ ELSEWHERE = {"docs/reference/records.md": r"data\.", "docs/how-to/adding-a-metho
 
 
 def spans(text):
-    """The code spans of a page, of one line each."""
     return [span.strip("`") for span in CODE.findall(FENCE.sub("", text))]
 
 
@@ -140,7 +139,6 @@ def test_every_recipe_key_is_one():
 
 
 def every_option():
-    """All that begins with -- in a command or below it."""
     waiting, options = [cli], {"--help", "--version"}
     while waiting:
         command = waiting.pop()

@@ -19,7 +19,6 @@ CORE = [file for file in tree() if file.split("/")[1] != "extensions" and file !
 
 
 def package(folder):
-    """The dotted name of an extension's folder, as it is installed."""
     return f"stsbench.{'leaderboard' if folder.name in BOARD else 'extensions'}.{folder.name}"
 
 

@@ -47,7 +47,6 @@ MAYBE_LOCAL = re.compile(rf"\b_*(?:{'|'.join(sorted(CLASSES | NAMES | LOCAL | {'
 
 
 def files(root: Path) -> list[Path]:
-    """Python files, pages, templates and recipes of a checkout."""
     listed = [*root.glob("*.md")]
     for folder in FOLDERS:
         listed += [path for path in (root / folder).rglob("*") if path.suffix in (".py", ".md", ".html", ".j2", ".yaml")]

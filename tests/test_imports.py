@@ -125,7 +125,6 @@ def circle(pairs: list[tuple[str, str]]) -> list[str]:
 
 
 def faults(files: Mapping[str, str]) -> list[str]:
-    """Everything that is wrong with the imports of a tree of texts."""
     drawn = list(arrows(files))
     said = [f"{where}: {why}" for here, there, where in drawn if (why := wrong(here, there))]
     drawn = [arrow for arrow in drawn if not {arrow[0].name, arrow[1].name} & {*FOR_TYPES}]

@@ -14,7 +14,6 @@ BOTH = (signal.SIGINT, signal.SIGTERM)
 
 @pytest.fixture(autouse=True)
 def told():
-    """Signals that reached the handler that was there before."""
     numbers, before = [], {number: signal.getsignal(number) for number in BOTH}
 
     def handler(number, frame):

@@ -25,7 +25,6 @@ SHOWN = ("text/html", "text/markdown")
 
 
 def cells(name):
-    """The code cells of a notebook."""
     book = json.loads((FOLDER / f"{name}.ipynb").read_text("utf-8"))
     return [cell for cell in book["cells"] if cell["cell_type"] == "code"]
 

@@ -93,8 +93,6 @@ def test_inside_all_is_as_at_the_start_and_afterwards_as_before(state):
 
 
 class Plugin(Encoder):
-    """Multiplies with torch, as it finds it."""
-
     spec = EncoderSpec("plugin", "plugin", "0" * 64)
 
     def run(self, texts, progress=None):

@@ -10,7 +10,6 @@ from stsbench.wording import printable, visible
 
 @pytest.fixture
 def hostile(tmp_path, monkeypatch):
-    """Own pairs whose file has a hostile name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     rows = [f"{score}\ta {word} boat\tthe {other}" for score, word, other in zip("01234", "pqrst", "pqxyz", strict=True)]

@@ -36,8 +36,6 @@ def text():
 
 @pytest.fixture
 def train(cli, model):
-    """`stsbench train METHOD` on the tiny model into `out`."""
-
     def run(method, data, *more, output="out"):
         quick = QUICK[2:] if any(str(word).startswith("training.batch_size=") for word in more) else QUICK
         return cli("train", method, "--backbone", model, "--data", data, "--output", output, *quick, *more)

@@ -86,8 +86,6 @@ def put(stored, values):
 
 
 def recipe(**values):
-    """Values of the run's recipe."""
-
     def spoil(work):
         path = work / "run" / "recipe.yaml"
         stored = yaml.safe_load(path.read_text("utf-8"))
@@ -98,8 +96,6 @@ def recipe(**values):
 
 
 def in_json(pattern, **values):
-    """Values of a JSON file."""
-
     def spoil(work):
         path = next(iter(sorted(work.glob(pattern))))
         stored = json.loads(path.read_text("utf-8"))
@@ -110,8 +106,6 @@ def in_json(pattern, **values):
 
 
 def record(**values):
-    """Values of the first record."""
-
     def change(row):
         put(row.record, values)
         with suppress(ValueError, KeyError):  # one that is no record at all keeps its name
@@ -126,8 +120,6 @@ def text(column, content):
 
 
 def linked(name, target):
-    """A link, a device or a pipe in the place of a file."""
-
     def spoil(work):
         path = next(iter(sorted(work.glob(name))), work / name)
         path.unlink(missing_ok=True)
@@ -137,8 +129,6 @@ def linked(name, target):
 
 
 class Evil:
-    """Runs a command where it is unpickled."""
-
     def __reduce__(self):
         return os.system, (f"touch {MARKER}",)
 
@@ -150,21 +140,18 @@ def header(shape):
 
 
 def pickled():
-    """An array file that holds an object."""
     stream = io.BytesIO()
     np.save(stream, np.array([Evil()], dtype=object), allow_pickle=True)
     return stream.getvalue()
 
 
 def archive(path, members):
-    """An .npz file of these members."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as stream:
         for name, content in members.items():
             stream.writestr(f"{name}.npy", content)
 
 
 def rewrite(work, table):
-    """The table as a run file."""
     with pq.ParquetWriter(work / "measured" / RUN, table.schema, store_schema=False, compression="zstd") as writer:
         writer.write_table(table)
         writer.add_key_value_metadata({"stsbench": "run 1"})
@@ -192,8 +179,6 @@ def zeros(work):
 
 
 def several(*spoils):
-    """One after the other."""
-
     def spoil(work):
         for each in spoils:
             each(work)
@@ -202,7 +187,6 @@ def several(*spoils):
 
 
 def vectors(**members):
-    """A file of vectors."""
     return lambda work: archive(work / "v.npz", members)
 
 

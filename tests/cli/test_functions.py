@@ -18,13 +18,23 @@ LINES = ["a cat sleeps", "the dog runs", "a cat sleeps", "", "rain falls", "the 
 
 
 @pytest.fixture
+def lines(place):
+    path = place / "lines.txt"
+    path.write_text("\n".join(LINES) + "\n")
+    return path
+
+
+@pytest.fixture
+def tiny(place):
+    return tiny_models.build(place / "model")
+
+
+@pytest.fixture
 def measured(place):
-    """A run on the sample, with intervals and an average."""
     return stsbench.evaluate("lexical:token-set", sample=True, resamples=20, output="run")
 
 
 def contents(folder):
-    """Name -> bytes of every file below a folder."""
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
 
 

@@ -39,7 +39,6 @@ def result(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """All STS tasks by dot product."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     return evaluate("lexical:token-set", output=folder, sample=True, resamples=0, similarity="dot", tasks=list(TASKS))
 

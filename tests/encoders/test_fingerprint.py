@@ -105,7 +105,6 @@ def test_another_version_of_a_library_is_a_miss(tmp_path, monkeypatch, name):
     computed = []
 
     def found():
-        """Whether every vector comes from the cache."""
         encoder = encoder_of(folder, kind.options)
         run = encoder.run
         monkeypatch.setattr(encoder, "run", lambda *given: computed.append(given) or run(*given))

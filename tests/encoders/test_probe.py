@@ -18,8 +18,6 @@ from stsbench.training.engine.selection import live_encoder
 
 
 class Model:
-    """Counts of letters through its own weights."""
-
     def __init__(self, seed):
         self.weights = np.random.default_rng(seed).normal(size=(26, 8))
 

@@ -39,7 +39,6 @@ FORM = b"rows 1"
 
 
 def table_of(path, *rows):
-    """These rows, written to a file and read."""
     path.write_bytes(packed(to_columns(rows), FORM))
     table = opened(path, FORM).read()
     check_columns(table)

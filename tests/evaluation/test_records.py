@@ -49,7 +49,6 @@ def make(**changes):
 
 
 def written(folder, *records):
-    """A run of these records, each with SEEN beside it."""
     write_run(folder / RUN, [(record, SEEN) for record in records])
     return folder
 

@@ -36,7 +36,6 @@ def comparison(runs):
 
 @pytest.fixture
 def printed(cli):
-    """What the command line prints, of a command that succeeds."""
     def run(*words):
         code, out, _ = cli(*words)
         assert code == 0

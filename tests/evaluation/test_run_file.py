@@ -29,7 +29,6 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def file(made, tmp_path):
-    """The run's file, to be damaged."""
     path = tmp_path / "run" / RUN
     path.parent.mkdir()
     path.write_bytes((made.folder / RUN).read_bytes())
@@ -37,7 +36,6 @@ def file(made, tmp_path):
 
 
 def rewritten(file, change, marked=True, **options):
-    """The same table after `change`, written by pyarrow itself."""
     table = change(pq.read_table(file))
     with pq.ParquetWriter(file, table.schema, store_schema=False) as writer:
         writer.write_table(table, **options)
@@ -46,7 +44,6 @@ def rewritten(file, change, marked=True, **options):
 
 
 def column(name, values, kind=None):
-    """A change: the column holds these values."""
     def change(table):
         at = table.column_names.index(name)
         return table.set_column(at, name, pa.array(values, kind))

@@ -18,7 +18,6 @@ PROCESSES, ROUNDS = 8, 3
 
 
 def result(folder, number=0):
-    """A run of one record that says which run it is."""
     record = make(encoder=EncoderIdentity(spec={"name": str(number)}, fingerprint=SHA, dimension=3))
     return Result(Path(folder), [record], observed=[SEEN])
 

@@ -43,7 +43,6 @@ anything = st.recursive(
 
 
 def of(annotation):
-    """A model with one setting, `key`, of that type."""
     return create_model("Made", __base__=Settings, key=(annotation, setting(..., "a setting of the test", "nowhere")))
 
 

@@ -59,7 +59,6 @@ def call(*words):
 
 @pytest.fixture(scope="module")
 def run(place, tmp_path_factory):
-    """A run of two seeds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STSBENCH_CACHE", str(place / "cache"))
         return trained(place, seeds=2, output=tmp_path_factory.mktemp("run") / "two")

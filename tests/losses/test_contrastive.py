@@ -19,7 +19,6 @@ def random(*shape, seed=0):
 
 
 def check_same(value, expected, inputs):
-    """Value and gradients."""
     assert value.item() == pytest.approx(expected.item(), abs=1e-12)
     for ours, theirs in zip(*(torch.autograd.grad(loss, inputs) for loss in (value, expected)), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)

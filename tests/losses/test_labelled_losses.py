@@ -161,8 +161,6 @@ def test_labelled_in_batch_negatives_equal_a_loop_in_shares_too(scale):
 
 
 class Features(nn.Module):
-    """A "model" whose vectors are the features themselves."""
-
     def forward(self, features):
         return features
 

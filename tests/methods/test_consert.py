@@ -33,7 +33,6 @@ MAX_SQUARE = ("u", "v", "difference", "max_square")
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """family -> the folder of a tiny model."""
     place = tmp_path_factory.mktemp("consert")
     return {family: build(place / family, family) for family in START}
 

@@ -21,8 +21,6 @@ WORDS = ["man", "cat", "dog", "runs", "food", "park", "red", "blue", "plays", "t
 LENGTHS = (31, 24, 40)
 
 class NotedDraws:
-    """A generator's draws, written down."""
-
     def __init__(self, rng):
         self.rng, self.numbers = rng, []
 
@@ -109,8 +107,6 @@ def test_a_document_shorter_than_the_least_has_no_spans():
 
 
 class Documents(MemoryRows):
-    """Rows that are documents, whole."""
-
     def ids(self, role):
         spaced = [" " + text for text in self.texts(role)]
         read = _tokenizer(self.folder)(spaced, add_special_tokens=False, padding=False, truncation=False)["input_ids"]

@@ -91,7 +91,6 @@ def batch_for(method, data, labelled=None, padding=3):
 
 
 def expected_terms(oracle, options, stage, data, labelled=None):
-    """Name -> value, weight, number of rows."""
     columns = {role: with_mask(oracle.folder, texts) for role, texts in data.items()}
     if stage == "prefix":
         return {"nli": (oracle.cross_entropy(columns, PIECES), 1.0, 2 * len(data["anchor"]))}

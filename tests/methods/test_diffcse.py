@@ -43,7 +43,6 @@ def folder(place):
 
 @pytest.fixture(scope="module")
 def generator(place):
-    """A generator of other sizes."""
     return masked_lm(place / "generator", seed=12, copies=True, hidden_size=24, num_hidden_layers=2, intermediate_size=40)
 
 

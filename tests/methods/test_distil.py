@@ -34,7 +34,6 @@ def teacher(folder, pooler="cls", **more):
 
 
 def ready(folder, **options):
-    """The method where a training begins."""
     method = make(Distil, folder, options, pooler="mean")
     method.start_stage("main")
     return method
@@ -54,8 +53,6 @@ def value_and_gradient(student, teachers, **options):
 
 
 class VectorsThemselves(nn.Module):
-    """A "model" whose vectors are the features."""
-
     device, similarity_fn_name = "cpu", "cosine"
 
     def forward(self, features):

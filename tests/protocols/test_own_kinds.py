@@ -43,7 +43,6 @@ READERS = {"sts": (read_scored_pairs, SCORED), "pairs": (read_labelled_pairs, PA
 
 
 def write(folder, rows):
-    """Every format -> a file or folder with these rows."""
     import datasets
     import pyarrow as pa
     from pyarrow import parquet

@@ -72,7 +72,6 @@ def folder_of(place, name):
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
-    """A user's folder of queries, corpus and relevance judgements."""
     folder = tmp_path_factory.mktemp("own") / "find"
     folder.mkdir()
     (folder / "queries.tsv").write_text("".join(f"q{i}\t{text}\n" for i, text in enumerate(QUERIES)))

@@ -30,7 +30,6 @@ FORMS = ["transfer:exact", "retrieval:keep", "sts:wmean", "geometry", "mteb:STSB
 
 @pytest.fixture(scope="module", autouse=True)
 def site(tmp_path_factory):
-    """The folder of the plug-in's package, which is installed."""
     folder = tmp_path_factory.mktemp("plug-in") / "site"
     with pytest.MonkeyPatch.context() as patch, howto_protocol.installed(folder, patch):
         yield folder

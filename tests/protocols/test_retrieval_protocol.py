@@ -124,7 +124,6 @@ def test_both_layouts_read_the_same(tmp_path):
 
 
 def parquet(rows):
-    """Rows as a file of Parquet."""
     stream = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows), stream)
     return stream.getvalue()

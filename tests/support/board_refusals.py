@@ -63,7 +63,6 @@ def _sound() -> Path:
 
 
 def run_of(board: Path) -> Path:
-    """Return the only run file of a board."""
     (file,) = board.glob(f"measured/*/*/{RUN}")
     return file
 
@@ -180,7 +179,6 @@ def _invented(protocol, set_id, arrays, names=None, n=None, **data):
 
 
 def transfer(**changes):
-    """Eight items, two folds."""
     gold = np.array([0, 1] * 4)
     arrays = {
         "rows": np.arange(8), "predicted": gold.copy(), "gold": gold, "fold": np.repeat([0, 1], 4),
@@ -210,7 +208,6 @@ def mteb(result=None, items=8, **names):
 
 
 def letters(text):
-    """Return a text as an array of numbers."""
     return np.frombuffer(text.encode(), np.uint8)
 
 

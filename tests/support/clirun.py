@@ -96,7 +96,6 @@ def evaluate(cli):
 
 @pytest.fixture
 def damaged(tmp_path):
-    """A copy of the sample, to be damaged, as a data folder."""
     return Path(shutil.copytree(SAMPLE, tmp_path / "data"))
 
 
@@ -119,6 +118,5 @@ def fails(outcome, *parts, code=1):
 
 
 def record(run="run"):
-    """The only record of a run, as JSON has it."""
     [(_, only)] = load_records(run)
     return only.model_dump(mode="json")

@@ -10,7 +10,6 @@ from model_folders import WIDTH, change, declare, dense, pooling, read, transfor
 
 
 def ran(folder: Path) -> Path:
-    """The file that a folder's code writes when it runs."""
     return folder.with_name(folder.name + "-ran")
 
 
@@ -53,7 +52,6 @@ def own_model(folder: Path) -> Path:
 
 
 def own_module(folder: Path) -> Path:
-    """A module whose class lies in the folder."""
     from sentence_transformers.sentence_transformer.modules import LayerNorm
 
     declare(transformer(folder), pooling("mean"), LayerNorm(WIDTH))
@@ -65,7 +63,6 @@ def own_module(folder: Path) -> Path:
 
 
 def own_tokenizer(folder: Path) -> Path:
-    """A tokenizer whose class lies in the folder."""
     transformer(folder)
     change(folder / "tokenizer_config.json", tokenizer_class="MyTokenizer",
            auto_map={"AutoTokenizer": [None, "mine.MyTokenizer"]})
@@ -74,8 +71,6 @@ def own_tokenizer(folder: Path) -> Path:
 
 
 class _Runs:
-    """What runs once it is unpickled."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
 

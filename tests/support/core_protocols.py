@@ -4,5 +4,4 @@ from stsbench.evaluation.protocol import kinds
 
 
 def core_protocols():
-    """Return name -> class."""
     return {name: kind for name, kind in kinds().items() if kind.__module__.startswith("stsbench.protocols.")}

@@ -18,7 +18,6 @@ def _read(folder):
 
 
 def _loaded(folder):
-    """A masked LM of its own, in float64, without dropout."""
     return copy.deepcopy(_read(folder))
 
 

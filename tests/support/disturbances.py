@@ -14,8 +14,6 @@ from stsbench.training import TrainingCallback
 
 
 class Shifted(TorchFunctionMode):
-    """Every linear layer gives other numbers."""
-
     def __torch_function__(self, func, types, args=(), kwargs=None):
         value = func(*args, **(kwargs or {}))
         return value + 1e-3 if getattr(func, "__name__", "") == "linear" else value

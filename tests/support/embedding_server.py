@@ -189,11 +189,9 @@ def quick(monkeypatch, tmp_path):
 
 @pytest.fixture
 def server():
-    """One that answers as it should."""
     with serving() as state:
         yield state
 
 
 def loaded(server: State, name: str = "hash", **options: Any) -> Any:
-    """The encoder openai:NAME of a server."""
     return load_encoder(f"openai:{name}", base_url=server.url, **options)

@@ -44,7 +44,6 @@ def edit(name: str, kind: str | Kind, make: Callable[[Path], Any], **expected: b
 
 
 def listed(folder: Path, position: int, **values: Any) -> None:
-    """An entry of modules.json with other values."""
     stored = read(folder / "modules.json")
     stored[position].update(values)
     write(folder / "modules.json", stored)

@@ -42,7 +42,6 @@ def vectors(texts, scale=1.0, shift=0.0, d=12):
 
 
 def embed(**options):
-    """An Embed over `vectors`."""
     return Embed(CallableEncoder(lambda texts: vectors(texts, **options)))
 
 

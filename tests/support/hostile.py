@@ -114,8 +114,6 @@ def _hook(folder, ran, read, watching):
 
 
 def written(name, content):
-    """A file."""
-
     def spoil(work):
         path = work / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,6 @@ NAMES = ("sts-top", "sts-top-own")
 
 
 def blocks(language):
-    """The page's blocks of code in a language."""
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 

@@ -24,7 +24,6 @@ def _backbone(folder, sizes, dropout):
 
 
 def isbert(folder, *, dropout=0.0, sizes=None, **options):
-    """The method in float64 and train mode."""
     backbone = copy.deepcopy(_backbone(folder, tuple({**SMALL, **(sizes or {})}.items()), dropout))
     backbone.folder, backbone.name = folder, folder.name
     return ISBERT(backbone, ISBERT.Options(**options)).double().train()

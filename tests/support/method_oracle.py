@@ -50,7 +50,6 @@ class MemoryRows:
 
 
 def tokens(folder, texts, limit=LIMIT):
-    """Token ids by transformers' own truncation."""
     return _tokenizer(folder)(list(texts), truncation=True, max_length=limit, padding=False)["input_ids"]
 
 
@@ -90,7 +89,6 @@ def _backbone(folder, pooler, dropout):
 
 
 def make(kind, folder, options=None, *, dropout=0.0, pooler="cls", seed=1):
-    """A method in float64 and train mode, as a run makes it."""
     backbone = copy.deepcopy(_backbone(folder, pooler, dropout))
     backbone.folder, backbone.name = folder, folder.name
     torch.manual_seed(seed)

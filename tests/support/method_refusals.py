@@ -11,7 +11,6 @@ from stsbench.training.recipes.methods import load_method, options_class
 
 
 def options(method, **values):
-    """The options as a recipe would set them."""
     return validate(options_class(method), values, "recipe", "options.")
 
 
@@ -21,7 +20,6 @@ def roles(method, *columns, **values):
 
 
 def build(method, pooler="cls", folder="lm", without_mask=False, **values):
-    """The method on a model of the working folder."""
     if without_mask:
         from transformers import AutoTokenizer
 

@@ -153,15 +153,12 @@ def recipe_of(place, name, **changes):
 
 
 def _sample_of(method):
-    """Of a plug-in."""
     settings = sample_settings(load_recipe(method), (), lambda line: None)
     length = ("training.epochs", "max_steps", "backbone.model", "selection.every")
     return {"data.file": None, **{key: value for key, value in settings.items() if not key.endswith(length)}}
 
 
 class StopAt:
-    """Breaks a run off after so many written steps."""
-
     def __init__(self, step):
         self.left = step
 

@@ -46,8 +46,6 @@ KINDS: dict[str, Kind] = {}
 
 
 def kind(name: str, **expected: Any) -> Callable[[Callable[[Path], Any]], Callable[[Path], Any]]:
-    """Enter a builder as a kind."""
-
     def enter(build: Callable[[Path], Any]) -> Callable[[Path], Any]:
         assert name not in KINDS
         KINDS[name] = Kind(build, **expected)
@@ -220,7 +218,6 @@ def _(folder):
 
 
 def word_embeddings() -> Any:
-    """A first module of word vectors."""
     import torch
     from sentence_transformers.sentence_transformer.modules import WordEmbeddings
     from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
@@ -266,7 +263,6 @@ def _(folder):
 
 
 def static(seed: int) -> Any:
-    """A first module of static embeddings."""
     import torch
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 

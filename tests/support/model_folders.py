@@ -205,7 +205,6 @@ def dense(width: int = 10, given: int = WIDTH, **more: Any) -> Any:
 
 
 def normalize() -> tuple[str, dict[str, Any]]:
-    """A Normalize module."""
     return "sentence_transformers.models.Normalize", {}
 
 
@@ -231,13 +230,11 @@ def adapter(folder: Path, base: Path, *, named: str | None = None, seed: int = 3
 
 
 def write(path: Path, value: Any) -> None:
-    """Write JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value, indent=1), "utf-8")
 
 
 def read(path: Path) -> Any:
-    """Read JSON."""
     return json.loads(path.read_text("utf-8"))
 
 

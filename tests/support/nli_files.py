@@ -12,7 +12,6 @@ LABELS = ("entailment", "neutral", "contradiction")
 
 
 def triplets(folder: Path, count: int = 30, seed: int = 3) -> Path:
-    """A file of distinct triplets, its header the known one."""
     texts = tiny_models.sentences(3 * count, longest=9, seed=seed)
     return _written(folder / f"triplets-{count}.csv", ("sent0", "sent1", "hard_neg"),
                     zip(texts[:count], texts[count : 2 * count], texts[2 * count :], strict=True), ",")

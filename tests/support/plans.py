@@ -39,7 +39,6 @@ def here(tmp_path, monkeypatch):
 
 
 def training(**more):
-    """A group of one training of two steps."""
     return {"method": "simcse", "backbone": "tiny", "data": "text.txt", "max_steps": 2,
             "set": {"backbone.max_length": 16, "selection.every": 1, "training.batch_size": 10}, **more}
 
@@ -52,7 +51,6 @@ def write(plan, name="plan.yaml"):
 
 
 def jobs_of(path):
-    """The jobs of a plan file, by name."""
     return {job.name: job for job in expand(read_plan(path), str(path))}
 
 
@@ -90,7 +88,6 @@ def finished(output="out"):
 
 
 def alive(process):
-    """Whether a process is there."""
     try:
         os.kill(process.pid, 0)
     except ProcessLookupError:

@@ -87,7 +87,6 @@ def overflowing(folder: Path) -> Path:
 
 
 def quantised(folder: Path) -> Any:
-    """The model by torch's own dynamic quantisation."""
     model = AutoModel.from_pretrained(folder).eval()
     return torch.ao.quantization.quantize_dynamic(copy.deepcopy(model), {torch.nn.Linear}, dtype=torch.qint8)
 

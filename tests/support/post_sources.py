@@ -47,7 +47,6 @@ def plain_whitening(vectors, k):
 
 
 def cosines(vectors):
-    """(n, n)."""
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     return unit @ unit.T
 

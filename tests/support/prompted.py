@@ -73,7 +73,6 @@ def random_prompt(tokenizer, family="bert", *, prefixes=0, words=False, head=Non
 
 
 def values(prompt):
-    """Every tensor's values as lists, named."""
     named = {"words": prompt.words}
     for i, prefix in enumerate(prompt.prefixes):
         named |= {f"keys {i}": prefix.keys, f"values {i}": prefix.values}

@@ -126,7 +126,6 @@ def file_of(name, content):
 
 
 def parquet_of(**columns):
-    """A Parquet file in the working folder with these columns."""
     import pyarrow as pa
     from pyarrow import parquet
 

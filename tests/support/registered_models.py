@@ -44,14 +44,12 @@ def tasks_of_jina(folder: Path) -> Path:
 
 
 def sides(folder: Path) -> Path:
-    """A table of vectors for queries and another one for documents."""
     from sentence_transformers.base.modules import Router
 
     return declare(folder, Router.for_query_document([static(7)], [static(8)]), normalize(), first=None)
 
 
 def mean(folder: Path, family: str, *more: Any, settings: dict[str, Any] | None = None) -> Path:
-    """An encoder of `family` with the mean of its tokens."""
     return declare(transformer(folder, family), pooling("mean"), *more, settings=settings)
 
 
@@ -104,20 +102,17 @@ def registered(meta: Any) -> Iterator[str]:
 
 
 def scored_pairs() -> tuple[list[str], list[str], list[float]]:
-    """Two lists of texts and gold scores from 0 to 5."""
     texts = sentences(2 * PAIRS, longest=12)
     return texts[:PAIRS], texts[PAIRS:], np.random.default_rng(2).uniform(0, 5, size=PAIRS).round(2).tolist()
 
 
 def write_pairs(file: Path) -> Path:
-    """The same as a file for the protocol of scored pairs."""
     rows = zip(*scored_pairs(), strict=True)
     file.write_text("".join(f"{first}\t{second}\t{gold}\n" for first, second, gold in rows), "utf-8")
     return file
 
 
 def judged() -> tuple[dict[str, str], dict[str, str], dict[str, dict[str, int]]]:
-    """Queries, a corpus and judgements, by id."""
     texts = sentences(QUERIES + DOCUMENTS, longest=12, seed=4)
     queries = {f"q{i}": text for i, text in enumerate(texts[:QUERIES])}
     corpus = {f"d{i}": text for i, text in enumerate(texts[QUERIES:])}
@@ -126,7 +121,6 @@ def judged() -> tuple[dict[str, str], dict[str, str], dict[str, dict[str, int]]]
 
 
 def write_judged(folder: Path) -> Path:
-    """The same as a folder for the protocol of retrieval."""
     queries, corpus, relevant = judged()
     folder.mkdir()
     for name, texts in (("queries", queries), ("corpus", corpus)):
@@ -137,7 +131,6 @@ def write_judged(folder: Path) -> Path:
 
 
 def similarity_task(name: str = "STSBenchmark") -> Any:
-    """One of mteb's STS tasks on these pairs."""
     import mteb
     from datasets import Dataset, DatasetDict
 

@@ -29,7 +29,6 @@ class Row:
 
 
 def rows_of(run):
-    """The rows of a run, given as its folder or its file."""
     table = columns.opened(_file(run), RUN_FORM).read()
     rest = table.drop_columns(list(_RECORD))
     rows = []
@@ -41,7 +40,6 @@ def rows_of(run):
 
 
 def write_rows(run, rows):
-    """Write these rows, valid or not, as a run's file. Returns it."""
     import pyarrow as pa
 
     made = {"name": pa.array([row.name for row in rows], pa.string()),
@@ -64,7 +62,6 @@ def edit(run, change, name=None):
 
 
 def put_beside(run, *others):
-    """Add the rows of other runs to a run's. Returns the run."""
     write_rows(run, [*rows_of(run), *(row for other in others for row in rows_of(other))])
     return run
 
@@ -86,7 +83,6 @@ def with_layout(run, change):
 
 
 def with_metadata(run, **texts):
-    """Give a run's file more key-value metadata."""
     _rewritten(run, lambda table: table, texts)
 
 

@@ -54,7 +54,6 @@ def printed(method, paper=None):
 
 
 def rows_of(papers, own):
-    """The committed rows of `papers` that are `own`."""
     return [row for each in load_publications(PUBLISHED) if each.paper.id in papers for row in each.rows if own(row)]
 
 

@@ -45,7 +45,6 @@ def heads(vectors, dense):
 
 
 def naive_info_nce(queries, keys, negatives=(), temperature=0.05, similarity="cosine", alpha=1.0):
-    """The mean over lists of vectors."""
     first, second, *blocks = (torch.tensor(rows, dtype=torch.float64) for rows in (queries, keys, *negatives))
     options = {"temperature": temperature, "similarity": similarity, "alpha": alpha}
     return info_nce_oracle.naive_info_nce(first, second, negatives=blocks, **options).mean().item()

@@ -127,7 +127,6 @@ def css(browser: Any, selector: str) -> list[Any]:
 
 
 def by_script(element: Any) -> None:
-    """A click that takes no pointer's time."""
     element.parent.execute_script("arguments[0].click()", element)
 
 
@@ -172,7 +171,6 @@ def fragment(browser: Any) -> str:
 
 
 def ranking(browser: Any, kind: str = "measured") -> list[str]:
-    """The names in the ranking, from the top."""
     return list(
         browser.execute_script(
             "return [...document.querySelectorAll('.lines.' + arguments[0] + ' .name .open')].map(each => each.textContent)",

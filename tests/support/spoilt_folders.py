@@ -90,8 +90,6 @@ def work(tmp_path, monkeypatch):
 
 
 class Evil:
-    """Runs a command where it is unpickled."""
-
     def __reduce__(self):
         return os.system, (f"touch {MARKER}",)
 
@@ -122,8 +120,6 @@ def set_in(file, /, **values):
 
 
 def put(file, content):
-    """A file."""
-
     def spoil(m):
         (m / file).parent.mkdir(parents=True, exist_ok=True)
         (m / file).write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -132,8 +128,6 @@ def put(file, content):
 
 
 def module(i, **values):
-    """Keys of an entry of modules.json, and code beside it."""
-
     def spoil(m):
         entries = read(m / "modules.json")
         entries[i].update(values)
@@ -144,13 +138,10 @@ def module(i, **values):
 
 
 def own_code(file, **auto_map):
-    """Code of the folder's own that a file names."""
     return several(put("code.py", CODE), set_in(file, auto_map=auto_map))
 
 
 def several(*spoils):
-    """One after the other."""
-
     def spoil(m):
         for each in spoils:
             each(m)
@@ -159,8 +150,6 @@ def several(*spoils):
 
 
 def linked(file, target):
-    """A link or a pipe in the place of a file."""
-
     def spoil(m):
         (m / file).unlink(missing_ok=True)
         os.mkfifo(m / file) if target == "pipe" else (m / file).symlink_to(target)
@@ -169,8 +158,6 @@ def linked(file, target):
 
 
 def pickled(file):
-    """A pickle in the place of the weights."""
-
     def spoil(m):
         (m / "model.safetensors").unlink(missing_ok=True)
         (m / file).parent.mkdir(exist_ok=True)
@@ -180,7 +167,6 @@ def pickled(file):
 
 
 def zipped(file):
-    """The same in torch's format."""
     import torch
 
     def spoil(m):
@@ -191,19 +177,16 @@ def zipped(file):
 
 
 def header(file, text, size=None):
-    """A safetensors file with this header."""
     content = text.encode()
     return put(file, (len(content) if size is None else size).to_bytes(8, "little") + content)
 
 
 def linked_module(m):
-    """A module's folder that is a link outside."""
     shutil.rmtree(m / "1_Pooling")
     (m / "1_Pooling").symlink_to("/dev")
 
 
 def router_of_code(m):
-    """A router whose first module is code of the folder's own."""
     config = read(m / "0_Router/router_config.json")
     config["types"] = {**config["types"], next(iter(config["types"])): "code.M"}
     write(m / "0_Router/router_config.json", config)
@@ -212,14 +195,12 @@ def router_of_code(m):
 
 
 def base_of_code(m):
-    """An adapter alone, whose base has code of its own."""
     adapter_alone(m)
     own_code(CONFIG, AutoModel="code.M", AutoConfig="code.M")(m.with_name("base"))
     change(m.with_name("base") / CONFIG, model_type="mine")
 
 
 def index(**shards):
-    """A map of shards."""
     return set_in("model.safetensors.index.json", weight_map=shards)
 
 
@@ -235,17 +216,14 @@ def declared(*modules, **more):
 
 
 def tensors(change, file=MODEL):
-    """Other weights."""
     return lambda m: weights(m / file, change)
 
 
 def without(part, file=MODEL):
-    """The weights without those whose name has this in it."""
     return tensors(lambda stored: {name: tensor for name, tensor in stored.items() if part not in name}, file)
 
 
 def with_more(stored):
-    """A third layer, in a model of two."""
     layer = {name: tensor.clone() for name, tensor in stored.items() if "layer.1." in name}
     stored.update({name.replace("layer.1.", "layer.2."): tensor for name, tensor in layer.items()})
 
@@ -260,7 +238,6 @@ def extra_weights(**shapes):
 
 
 def adapter_alone(m, base="base"):
-    """The base of an adapter in a folder of its own."""
     shutil.copytree(m, m.with_name(base), ignore=shutil.ignore_patterns("adapter*"))
     for name in (MODEL, CONFIG):
         (m / name).unlink()
@@ -268,7 +245,6 @@ def adapter_alone(m, base="base"):
 
 
 def of_layer_7(stored):
-    """An adapter for a layer that the model has not."""
     return {name.replace("layer.1.", "layer.7."): tensor for name, tensor in stored.items()}
 
 
@@ -279,26 +255,21 @@ def way(**values):
 
 
 def index_file(content):
-    """The map of shards."""
     return put(f"{MODEL}.index.json", content)
 
 
 def cut_short(file):
-    """The first bytes of a file."""
     return lambda m: (m / file).write_bytes((m / file).read_bytes()[:999])
 
 
 def removed(file):
-    """No such file."""
     return lambda m: (m / file).unlink()
 
 
 def no_tokenizer(m):
-    """No file of a tokenizer."""
     for path in m.glob("token*"):
         path.unlink()
 
 
 def pooled_by(**values):
-    """Another config of the pooling."""
     return lambda m: write(m / "1_Pooling/config.json", {"embedding_dimension": 16, **values})

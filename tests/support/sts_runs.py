@@ -69,7 +69,6 @@ def sts_run(folder, noise, tasks=AVERAGED, draw=0, settings=None, label=None, **
 
 
 def head(folder, noise, draw=0):
-    """A run of the relatedness head."""
     protocol, result = RegressionProtocol({}), Result(folder)
     seen = pairs("STS-B", noise, draw=draw).arrays
     arrays = {
@@ -82,7 +81,6 @@ def head(folder, noise, draw=0):
 
 
 def seed_run(folder, seed, noise, tasks=("STS-B",), **provenance):
-    """A run of one task, made by a training of that seed."""
     sts_run(folder, noise, tasks, draw=seed, name=f"{folder.parent.name} {seed}")
 
     def change(row):
@@ -94,7 +92,6 @@ def seed_run(folder, seed, noise, tasks=("STS-B",), **provenance):
 
 @pytest.fixture
 def two(tmp_path):
-    """Two methods of three seeds each, and their scores."""
     folders = [[seed_run(tmp_path / name / str(seed), seed, noise) for seed in (42, 43, 44)]
                for name, noise in (("good", 0.3), ("poor", 0.6))]
     scores = [[100 * spearmanr(each.arrays["similarity"], each.arrays["gold"]).statistic for each in

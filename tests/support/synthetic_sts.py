@@ -46,7 +46,6 @@ B2 = {
 
 
 def said(numbers):
-    """Numbers as one types them."""
     return ",".join(f"{number:.2f}" for number in numbers)
 
 

@@ -35,8 +35,6 @@ SGOPT = {"projection_width": 8, "temperature": 0.1}
 
 
 class LabelledRows(MemoryRows):
-    """Rows with a score and a class each."""
-
     def scores(self):
         return [float(row) for row in self.rows]
 

@@ -94,11 +94,9 @@ class Naive:
         return ids[:-1] if ids and ids[-1] == self.tokenizer.eos_token_id else ids
 
     def pieces(self, text: str) -> list[int]:
-        """Without special tokens."""
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def states(self, ids: list[int], layer: int = -1, **inputs: Any) -> torch.Tensor:
-        """(tokens, d) of hidden_states[layer]."""
         with torch.no_grad():
             given = inputs or {"input_ids": torch.tensor([ids])}
             return self.model(**given, output_hidden_states=True).hidden_states[layer][0]

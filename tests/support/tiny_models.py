@@ -156,7 +156,6 @@ def add_modules(
 
 
 def sentences(count: int, longest: int = 30, seed: int = 0) -> list[str]:
-    """`count` distinct random texts of 1 to `longest` words."""
     generator = torch.Generator().manual_seed(seed)
     found: dict[str, None] = {}
     while len(found) < count:

@@ -87,7 +87,6 @@ def _fork(path, arguments, kept):
 
 
 def make_text(folder: Path, count: int = 60) -> Path:
-    """A file of distinct invented sentences."""
     path = folder / "text.txt"
     path.write_text("\n".join(tiny_models.sentences(count, longest=9)) + "\n", "utf-8")
     return path
@@ -251,13 +250,11 @@ def _arm(moment: str, times: int, number: int = signal.SIGKILL) -> None:
 
 
 def log_of(folder: Path):
-    """The log without what a clock says."""
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text("utf-8").splitlines()]
     return [{key: value for key, value in line.items() if key != "sentences_per_second"} for line in lines]
 
 
 def weights_of(folder: Path) -> dict[str, bytes]:
-    """Every weight of the newest checkpoint and of the export."""
     newest = sorted((folder / "checkpoints").glob("[0-9]*"))[-1]
     return {
         f"{path.name} {name}": weight.numpy().tobytes()  # tensor by tensor: the file's header has no fixed order

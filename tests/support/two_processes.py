@@ -49,7 +49,6 @@ def second_pass(method, batch, processes=1):
 
 
 def same_gradients(found, expected, rel=1e-9):
-    """Weight by weight, None included."""
     assert found.keys() == expected.keys()
     for name, gradient in expected.items():
         if gradient is None:

@@ -18,7 +18,6 @@ NUMBERS = [5.0, 0.25, -0.3, 0.5]
 
 
 def written(path, rows, header=HEADER):
-    """A CSV, TSV or JSON-lines file, by the extension."""
     if path.suffix == ".jsonl":
         path.write_text("\n".join(json.dumps(dict(zip(header, row, strict=True))) for row in rows))
     else:

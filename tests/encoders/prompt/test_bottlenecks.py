@@ -39,7 +39,6 @@ def adapters(config, **options):
 
 
 def batch(pad):
-    """Padded right: ids, mask."""
     generator = torch.Generator().manual_seed(5)
     mask = (torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]).long()
     ids = torch.randint(5, 30, mask.shape, generator=generator)

@@ -48,7 +48,6 @@ KINDS = {
 
 @written_once
 def language_model(folder, kind="llama", tied=False):
-    """A tiny random language model and its tokenizer."""
     torch.manual_seed(11)
     tok = tokenizer("bert")
     config, model, sizes, _ = KINDS[kind]

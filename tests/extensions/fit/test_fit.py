@@ -74,7 +74,6 @@ def library(folder, **more):
 
 
 def close(vectors, want, tolerance=1e-5):
-    """To a share of a vector's length."""
     gap = np.linalg.norm(np.asarray(vectors) - want, axis=1) / np.linalg.norm(want, axis=1)
     assert gap.max() < tolerance, gap.max()
 

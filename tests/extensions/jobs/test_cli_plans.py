@@ -102,7 +102,6 @@ def test_an_entry_is_added_by_the_command_when_all_of_it_is_done(cli, place, mon
 
 
 def _existing(words, jobs):
-    """The words, once the folders are there that they name."""
     for job in jobs:
         job.folder(Path("out")).mkdir(parents=True, exist_ok=True)
     return words

@@ -20,7 +20,6 @@ PLAN = "run plan.yaml --dry-run"
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    """A model, a text and code."""
     folder = tmp_path_factory.mktemp("base")
     tiny_models.build(folder / "tiny", pooler=False)
     (folder / "text.txt").write_text("\n".join(tiny_models.sentences(40, longest=9)) + "\n", "utf-8")
@@ -30,19 +29,16 @@ def base(tmp_path_factory):
 
 @pytest.fixture
 def work(base, tmp_path, monkeypatch):
-    """A copy of these, beside a folder that nobody may read."""
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     forbidden(tmp_path)
     return Path(shutil.copytree(base, tmp_path / "work"))
 
 
 def plan(**parts):
-    """A plan."""
     return written("plan.yaml", yaml.safe_dump({"output": "o", **parts}))
 
 
 def space(**keys):
-    """A space; __ for the dot."""
     return written("space.yaml", yaml.safe_dump({"space": {key.replace("__", "."): among for key, among in keys.items()}}))
 
 

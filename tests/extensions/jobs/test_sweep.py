@@ -31,11 +31,9 @@ pytest.importorskip("optuna")
 
 
 def search(space, seeds=(1,), trials=None, sampler="grid", prune=False, **sets):
-    """A sweep of trainings of two steps into out/."""
-    group = TrainGroup(
-        method=("simcse",), backbone=("tiny",), data="text.txt", max_steps=2, seeds=seeds, device="cpu", dtype="float32",
-        set={"selection.every": 1, "training.batch_size": 10, "backbone.max_length": 16, **sets},
-    )
+    group = TrainGroup(method=("simcse",), backbone=("tiny",), data="text.txt", max_steps=2, seeds=seeds, device="cpu",
+                       dtype="float32",
+                       set={"selection.every": 1, "training.batch_size": 10, "backbone.max_length": 16, **sets})
     return Sweep(group, Defaults(sample=True, offline=True), space, sampler, trials, prune, Path("out"))
 
 

@@ -22,7 +22,6 @@ SETTINGS = {"backbone.max_length": 16, "selection.every": 1, "training.batch_siz
 
 @pytest.fixture
 def quick(start, monkeypatch):
-    """Jobs start in a moment."""
     monkeypatch.setattr(plan_run, "LocalPool", lambda workers, where: LocalPool(workers, where, start))
 
 

@@ -21,7 +21,6 @@ PROBE = [text for kind, group in TEXTS.items() for text in (group[3:6] if kind =
 
 @pytest.fixture(scope="module")
 def homes(tmp_path_factory):
-    """Folders of models, made once."""
     root = tmp_path_factory.mktemp("planted")
     made = {"plain": bert(root / "plain")}
     made["dense"] = bert(root / "dense", dense(10), normalize())
@@ -34,7 +33,6 @@ def homes(tmp_path_factory):
 
 
 def told(a, b, **how):
-    """The causes by kind."""
     result = parity(a, b, texts=PROBE, **how)
     assert result.verdict != "equal" and not result.equal
     causes = result.explanation.causes

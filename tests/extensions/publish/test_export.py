@@ -22,12 +22,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning
 
 @pytest.fixture
 def measured(place):
-    """A run on the sample, with intervals and an average."""
     return stsbench.evaluate("lexical:token-set", sample=True, resamples=20, output="run")
 
 
 def contents(folder):
-    """Name -> bytes of every file below a folder."""
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
 
 

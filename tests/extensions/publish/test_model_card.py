@@ -58,7 +58,6 @@ def merged(target, first, *others):
 
 
 def loaded(folder):
-    """The eval results of a card, by huggingface_hub's own reader."""
     return ModelCardData(**metadata_load(folder / "README.md")).eval_results
 
 

@@ -29,7 +29,6 @@ def grid(text):
 
 
 def one(pattern, text):
-    """What the only match of a pattern holds, as numbers."""
     matches = re.findall(pattern, text)
     assert len(matches) == 1, (pattern, matches)
     return [float(number) for number in (matches[0] if isinstance(matches[0], tuple) else matches)]

@@ -45,7 +45,6 @@ class Trained:
 
 
 def our_loop(place, options, monkeypatch, pooler, file="text.txt", part="data", precision="float32", **training):
-    """A training by stsbench.train."""
     loops = []
 
     def run(self, position, unlogged):

@@ -46,7 +46,6 @@ MODIFIERS = {
 
 
 def measured(loss, model, columns, labels, seed=3):
-    """Loss and gradients by name, of one batch."""
     model.zero_grad()
     random.seed(seed)  # a modifier chooses dims and layers
     torch.manual_seed(seed)

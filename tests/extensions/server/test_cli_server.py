@@ -106,7 +106,6 @@ def secret(monkeypatch):
 
 
 def echoing(code):
-    """A server that repeats the request's headers in its error."""
     def spoil(handler, body):
         key = handler.headers["Authorization"]
         status(code, f"bad key {key}: {body['input'][:1]}", location=f"http://elsewhere/{key.split()[-1]}")(handler, body)

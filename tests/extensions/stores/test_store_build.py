@@ -230,8 +230,6 @@ VECTORS_IN = np.array(
 
 
 class Fixed(Toy):
-    """The vector of "0", "1", "2" is that row."""
-
     def run(self, texts, progress=None):
         encoded = super().run(texts, progress)
         encoded.vectors.resize((len(texts), 9), refcheck=False)

@@ -27,7 +27,6 @@ LINES = ["a cat sleeps", "the dog runs", "a cat sleeps", "", "rain falls", "the 
 
 @pytest.fixture
 def lines(place):
-    """A file of texts, one a line."""
     path = place / "lines.txt"
     path.write_text("\n".join(LINES) + "\n")
     return path
@@ -39,7 +38,6 @@ def tiny(place):
 
 
 def contents(folder):
-    """Name -> bytes of every file below a folder."""
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
 
 

@@ -78,8 +78,6 @@ def test_queries_come_from_the_encoder_of_the_store(store):
 
 
 class Counting(Toy):
-    """Fails where it is to encode."""
-
     def run(self, texts, progress=None):
         raise AssertionError("the vectors are in the store")
 

@@ -29,7 +29,6 @@ def plain(folder):
 
 
 def mirrorbert(folder, pooler="mean_padded:12", dropout=0.0, **options):
-    """In float64 and train mode."""
     return make(MirrorBERT, folder, {**SPAN, **options}, pooler=pooler, dropout=dropout)
 
 

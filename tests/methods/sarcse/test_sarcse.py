@@ -44,7 +44,6 @@ NO_DECODER = {"beta": 0.0, "gamma": 0.0}
 
 
 def text_cnn_backbone(folder, sizes=SIZES, *, dropout=0.0, seed=1):
-    """A backbone with the pooler text_cnn, as a run loads it."""
     torch.manual_seed(seed)
     settings = {"text_cnn": TextCNNSettings(**sizes).model_dump()}
     backbone = load_backbone(folder, folder.name, "text_cnn", LIMIT, dropout, settings)
@@ -132,7 +131,6 @@ def terms(method, data, **more):
 
 @pytest.fixture
 def rows(folder, tmp_path, monkeypatch):
-    """The rows of a file, and its texts."""
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "text.txt"
     texts = [text for text in TEXTS if text]

@@ -26,7 +26,6 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """family -> the folder of a tiny masked LM."""
     place = tmp_path_factory.mktemp("tsdae")
     return {family: masked_lm(place / family, family) for family in ("bert", "roberta")}
 

@@ -31,8 +31,6 @@ AT = r"\(test_checks.py:\d+\)"
 
 
 class Plain(Method):
-    """A method without a mistake."""
-
     def views(self, rows, rng):
         return Views([rows.ids("sentence")])
 

@@ -35,7 +35,6 @@ VIEWS, FORWARD, CALL = (code for code in re.findall(r"^```python\n(.*?)^```", PA
 
 @pytest.fixture
 def folder(place):
-    """The working folder, with the page's files and a tiny model."""
     tiny_models.build(place / "tiny", pooler=False)
     for name in ("sbert.py", "sbert-nli.yaml", "pairs.csv"):
         (place / name).write_text(FILES[name], "utf-8")
@@ -45,7 +44,6 @@ def folder(place):
 
 @pytest.fixture
 def package(folder, monkeypatch):
-    """The page's package, as pip installs it."""
     code = howto_package.install(folder / "site")
     monkeypatch.syspath_prepend(str(folder / "site"))
     registry._points.cache_clear()
@@ -62,7 +60,6 @@ def words(command):
 
 
 def refused(cli, *arguments):
-    """The one line of an error."""
     code, _, err = cli(*arguments)
     line = err.splitlines()[-1]
     assert code == 1 and line.startswith("stsbench: error: "), err

@@ -17,8 +17,6 @@ from stsbench.training.rows.batches import Batches
 
 
 class Paired(Method):
-    """Two rows make one pair."""
-
     chosen = None
 
     @classmethod

@@ -73,7 +73,6 @@ def section(name, which):
 
 
 def terms_of(first_steps):
-    """(stage, term) -> (weight, value, count)."""
     assert isinstance(first_steps, str), first_steps
     parts = ast.literal_eval(first_steps)
     return {(parts[at][0], term): values for at in range(0, len(parts), 4) for term, values in parts[at + 1].items()}
@@ -202,7 +201,6 @@ OTHER_VIEWS = ("diffcse-rtd", "angle-triplets", "simcse-given")
 
 
 def numbers(value):
-    """All numbers of a nested value, and all else, in order."""
     if isinstance(value, list | tuple | set):
         return [part for each in value for part in numbers(each)]
     if isinstance(value, dict):

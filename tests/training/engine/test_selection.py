@@ -45,7 +45,6 @@ def lines(folder, kind="dev"):
 
 
 def write(path, kind, first=FIRST, second=SECOND, gold=None):
-    """A file of scored or labelled pairs."""
     rows = zip(first, second, GOLD[kind] if gold is None else gold, strict=True)
     table = ["\t".join(map(str, row)) for row in (("sentence1", "sentence2", {"sts": "score"}.get(kind, "label")), *rows)]
     path.write_text("\n".join(table) + "\n", "utf-8")
@@ -53,14 +52,12 @@ def write(path, kind, first=FIRST, second=SECOND, gold=None):
 
 
 def cosines(folder, first, second, **options):
-    """Of each pair, by the encoder in a folder."""
     encoder = stsbench.load_encoder(str(folder), **options)
     u, v = (encoder.encode(list(texts)).astype(float) for texts in (first, second))
     return (u * v).sum(1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1)
 
 
 def correlation_on(folder, name, **options):
-    """Spearman x 100 on a set of the sample."""
     data = sources.load_data(name, sample=True)
     return 100 * spearmanr(cosines(folder, data.first, data.second, **options), data.gold).statistic
 

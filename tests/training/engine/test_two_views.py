@@ -57,7 +57,6 @@ def settings(place, model="modernbert", dropout=None, **more):
 
 
 def trained(place, tmp_path, method="simcse", recipe=None, **more):
-    """The loss of the first line of the log."""
     stsbench.train(method, output=tmp_path / "out", recipe=recipe, settings=settings(place, **more), device="cpu")
     log = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text("utf-8").splitlines()]
     return next(line["loss"] for line in log if line["kind"] == "train")

@@ -41,12 +41,10 @@ def library(folder):
 
 
 def close(vectors, want):
-    """To 1e-6 of a vector's length."""
     assert (np.linalg.norm(np.asarray(vectors) - want, axis=1) / np.linalg.norm(want, axis=1)).max() < 1e-6
 
 
 def transformers_vectors(card, folder):
-    """What the card's third snippet gives."""
     code = re.findall(r"```python\n(.*?)```", card, flags=re.DOTALL)[2].replace("PATH", str(folder))
     names = {"texts": TEXTS}
     exec(code, names)

@@ -82,7 +82,6 @@ def by_hand(made):
 
 
 def close(vectors, other):
-    """To 1e-6 of a vector's length."""
     assert (np.linalg.norm(np.asarray(vectors) - other, axis=1) / np.linalg.norm(other, axis=1)).max() < 1e-6
 
 

@@ -41,7 +41,6 @@ def naive_product(x, weight):
 
 
 def naive_projector(x, w, training):
-    """The outputs, and the statistics of both norms."""
     inner = naive_product(x, w["inner.weight"])
     first = statistics(inner) if training else (w["inner_norm.running_mean"], w["inner_norm.running_var"])
     inner = naive_norm(inner, *first, w["inner_norm.weight"], w["inner_norm.bias"])

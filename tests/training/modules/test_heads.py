@@ -23,7 +23,6 @@ CHOSEN = torch.tensor([[0, 1, 0, 0, 1, 0], [1, 0, 0, 0, 0, 1]]).bool()
 
 @pytest.fixture(params=FAMILIES)
 def bare(request, tmp_path):
-    """A folder with an encoder and no head."""
     return build(tmp_path / "bare", request.param, layers=2)
 
 

@@ -34,7 +34,6 @@ NOT_THERE = {"QQP/train.tsv", "wikipedia_sections_triplets.csv", "amazon_qa_pair
 
 
 def files(recipe):
-    """The texts that a recipe names, of its stages as well."""
     parts = (recipe.model_dump(), *recipe.stages.values())
     return {part[name]["file"] for part in parts for name in ("data", "labelled")
             if part.get(name) and part[name].get("file")}

@@ -130,7 +130,6 @@ def test_dev_scores_are_of_the_dev_encoder(place, tmp_path, monkeypatch):
 
 
 def with_labels(path, **names):
-    """Pairs whose labels have other names."""
     text = nli_files.pairs(path.parent).read_text("utf-8")
     for old, new in names.items():
         text = text.replace(f"\t{old}", f"\t{new}")

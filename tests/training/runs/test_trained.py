@@ -48,7 +48,6 @@ def whole(tmp_path_factory, cache):
 
 @pytest.fixture
 def run(whole, tmp_path):
-    """A copy of the run, to be damaged."""
     shutil.copytree(whole, tmp_path / "run")
     return tmp_path / "run"
 
