@@ -139,6 +139,31 @@ def test_a_public_loss_of_no_row_or_of_one_is_a_number_with_a_gradient(name, n):
     assert any(tensor.grad is not None for tensor in tensors)
 
 
+# Those of SBERT are of the vectors' precision.
+@pytest.mark.parametrize("name", [name for name, folder in OF_METHODS.items() if folder != "sbert"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_public_loss_is_of_float32_under_autocast_and_of_half_precision(name, dtype):
+    """A cosine in bfloat16 over a temperature of 0.05 is off by up to 0.08."""
+    loss, near = getattr(losses, name), 1e-3 if name in ("angle", "rankcse") else 1e-5
+
+    def cast(values, kind):
+        made = {key: [each.to(kind) for each in value] if isinstance(value, list) else value.to(kind)
+                if value.is_floating_point() else value for key, value in values.items()}
+        return {key: value.detach().requires_grad_() if getattr(value, "requires_grad", False) else value
+                for key, value in made.items()}
+
+    halved = cast(arguments(loss, 8), dtype)
+    exact, whole = loss(**cast(halved, torch.float64)).item(), cast(halved, torch.float32)
+    with torch.autocast("cpu", dtype):
+        within, narrow = loss(**whole).item(), loss(**halved)
+    assert within == loss(**whole).item() or name == "rankcse"  # whose products autocast makes narrower
+    for value in (loss(**halved), narrow):
+        assert value.dtype.itemsize >= 4 and value.item() == pytest.approx(exact, rel=near)
+    learned = [each for value in halved.values() for each in (value if isinstance(value, list) else [value])]
+    gradients = torch.autograd.grad(value, [each for each in learned if each.requires_grad], allow_unused=True)
+    assert all(each is None or each.isfinite().all() for each in gradients)
+
+
 def test_where_a_gpu_is_not_waited_for_the_loss_is_nan():
     """Compiling stands in for it: nothing is looked at, and the comparison with NaN does not pass for an answer."""
     for scores in ([0.0, math.nan, 1.0], [0.0, math.inf, 1.0]):

@@ -63,9 +63,10 @@ def normed(weights: dict[str, Tensor], name: str, x: Tensor, epsilon: float = 1e
     return (x - mean) / (spread + epsilon).sqrt() * weights[f"{name}.weight"] + weights[f"{name}.bias"]
 
 
-def encode(weights: dict[str, Tensor], ids: list[int], positions: list[int], change: Change, every: bool = False) -> Any:
+def encode(weights: dict[str, Tensor], ids: list[int], positions: list[int], change: Change, every: bool = False,
+           heads: int = HEADS, epsilon: float = 1e-12, words: Any = None, embedded: Any = None) -> Any:
     """(L, d) last states of one text of L tokens: BERT's equations, `change` in their midst. every: [layer] what it reads,
-    and the last states."""
+    and the last states. words: place -> (d,) in the place of the word embedding; embedded: (L, d) in that of state 0."""
 
     def linear(name: str, x: Tensor) -> Tensor:
         return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
@@ -77,10 +78,13 @@ def encode(weights: dict[str, Tensor], ids: list[int], positions: list[int], cha
         pairs = [each[layer][place] for each in change.adapters]
         return x + sum((activate(change.activation, x @ down) @ up for down, up in pairs), 0.0)
 
-    words, places, kinds = (weights[f"embeddings.{name}_embeddings.weight"] for name in ("word", "position", "token_type"))
-    x = normed(weights, "embeddings.LayerNorm", words[torch.tensor(ids)] + places[torch.tensor(positions)] + kinds[0])
-    size, read = WIDTH // HEADS, []
-    for layer in range(LAYERS):
+    table, places, kinds = (weights[f"embeddings.{name}_embeddings.weight"] for name in ("word", "position", "token_type"))
+    x = embedded
+    if x is None:
+        read = torch.stack([words[place] if place in (words or ()) else table[token] for place, token in enumerate(ids)])
+        x = normed(weights, "embeddings.LayerNorm", read + places[torch.tensor(positions)] + kinds[0], epsilon)
+    size, read = x.shape[1] // heads, []
+    for layer in range(sum(name.endswith("query.bias") for name in weights)):
         name = f"encoder.layer.{layer}"
         read.append(x)
         query = linear(f"{name}.attention.self.query", x) + lora(layer, "query", x)
@@ -88,16 +92,17 @@ def encode(weights: dict[str, Tensor], ids: list[int], positions: list[int], cha
         value = linear(f"{name}.attention.self.value", x) + lora(layer, "value", x)
         if change.keys:  # Eq. 2: softmax(Q [P_k; K]^T / sqrt(d_h)) [P_v; V]
             key, value = torch.cat([change.keys[layer], key]), torch.cat([change.values[layer], value])
-        heads = []
-        for head in range(HEADS):
+        mixed = []
+        for head in range(heads):
             part = slice(head * size, (head + 1) * size)
             scores = query[:, part] @ key[:, part].T / math.sqrt(size)
             shares = (scores - scores.max(1, keepdim=True).values).exp()
-            heads.append(shares / shares.sum(1, keepdim=True) @ value[:, part])
-        out = adapted(layer, 0, linear(f"{name}.attention.output.dense", torch.cat(heads, 1)))
-        x = normed(weights, f"{name}.attention.output.LayerNorm", x + out)
+            mixed.append(shares / shares.sum(1, keepdim=True) @ value[:, part])
+        out = adapted(layer, 0, linear(f"{name}.attention.output.dense", torch.cat(mixed, 1)))
+        x = normed(weights, f"{name}.attention.output.LayerNorm", x + out, epsilon)
         inner = activate("gelu", linear(f"{name}.intermediate.dense", x))
-        x = normed(weights, f"{name}.output.LayerNorm", x + adapted(layer, 1, linear(f"{name}.output.dense", inner)))
+        out = adapted(layer, 1, linear(f"{name}.output.dense", inner))
+        x = normed(weights, f"{name}.output.LayerNorm", x + out, epsilon)
     return [*read, x] if every else x
 
 

@@ -1,11 +1,8 @@
-"""BERT and RoBERTa written out from their equations, one text at a time, in Python loops over tokens, heads and slots."""
-
-from __future__ import annotations
-
-import math
+"""Small BERTs and RoBERTas, and their states by the equations of diffaug_oracle.py, one text at a time."""
 
 import numpy as np
 import torch
+from diffaug_oracle import Change, encode
 from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel
 
 from stsbench.training.modules.backbone import Backbone
@@ -58,42 +55,13 @@ def naive_states(weights, tokens, positions, words=None, prefix=None, eps=1e-12,
     token looks at, too; embedded: [token] -> (d,) in the place of state 0, whatever positions and words are.
     """
 
-    def linear(x, name):
-        return weights[f"{name}.weight"] @ x + weights[f"{name}.bias"]
-
-    def norm(x, name):
-        centred = x - x.mean()
-        return centred / math.sqrt((centred**2).mean() + eps) * weights[f"{name}.weight"] + weights[f"{name}.bias"]
-
-    states = list(embedded or ())
-    for place, (token, position) in enumerate([] if embedded else zip(tokens, positions, strict=True)):
-        word = weights["embeddings.word_embeddings.weight"][token]
-        if words and place in words:
-            word = words[place]
-        summed = word + weights["embeddings.token_type_embeddings.weight"][0]
-        states.append(norm(summed + weights["embeddings.position_embeddings.weight"][position], "embeddings.LayerNorm"))
-    kept, size = [np.array(states)], WIDTH // HEADS
-    for layer in range(LAYERS):
-        at = f"encoder.layer.{layer}"
-        looked = [(key, value) for key, value in (prefix[layer] if prefix else [])]
-        looked += [
-            (linear(x, f"{at}.attention.self.key"), linear(x, f"{at}.attention.self.value")) for x in states
-        ]
-        following = []
-        for x in states:
-            query, context = linear(x, f"{at}.attention.self.query"), np.zeros(WIDTH)
-            for head in range(HEADS):
-                part = slice(head * size, (head + 1) * size)
-                scores = [math.exp(float(query[part] @ key[part]) / math.sqrt(size)) for key, _ in looked]
-                for score, (_, value) in zip(scores, looked, strict=True):
-                    context[part] += score / sum(scores) * value[part]
-            x = norm(x + linear(context, f"{at}.attention.output.dense"), f"{at}.attention.output.LayerNorm")
-            inner = linear(x, f"{at}.intermediate.dense")
-            inner = np.array([v * 0.5 * (1 + math.erf(v / math.sqrt(2))) for v in inner])
-            following.append(norm(x + linear(inner, f"{at}.output.dense"), f"{at}.output.LayerNorm"))
-        states = following
-        kept.append(np.array(states))
-    return kept
+    slots = [[torch.tensor(np.reshape([pair[side] for pair in layer], (-1, WIDTH))) for layer in prefix or ()]
+             for side in (0, 1)]
+    replaced = {place: torch.as_tensor(word) for place, word in (words or {}).items()}
+    states = encode({name: torch.tensor(weight) for name, weight in weights.items()}, tokens, positions, Change(*slots),
+                    every=True, heads=HEADS, epsilon=eps, words=replaced,
+                    embedded=None if embedded is None else torch.tensor(np.array(embedded)))
+    return [state.numpy() for state in states]
 
 
 def small_backbone(family, engine, dropout=0.0) -> Backbone:
