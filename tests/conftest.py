@@ -48,9 +48,7 @@ def starts(path: Path) -> int:
 
 def pytest_configure(config):
     """Each process of pytest-xdist takes the next file of the order below; its own order is by the number of tests.
-
-    What a run writes among the temporary files goes with it, but for the folders of tests that failed.
-    """
+    What a run writes among the temporary files goes with it, but for the folders of tests that failed."""
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
     if not hasattr(config, "workerinput"):  # the others have it from this process
@@ -199,3 +197,11 @@ def one_revision():
         patch.setattr(provenance, "git_revision", clean)
         patch.setattr("stsbench.evaluation.api.git_revision", clean)
         yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A tiny BERT, for tests that leave it as it is."""
+    import tiny_models
+
+    return tiny_models.build(tmp_path_factory.mktemp("folder") / "model")

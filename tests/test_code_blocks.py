@@ -2,8 +2,7 @@
 
 What is trained is a tiny model in MiniLM's place, two steps on the same texts by the same commands. What is measured is
 MiniLM itself, and the scores that a page prints are compared. Commands that are not run are parsed. Pages that a test
-of their own runs stand in `doc_blocks.BY_TEST`.
-"""
+of their own runs stand in `doc_blocks.BY_TEST`."""
 
 from contextlib import suppress
 from importlib import import_module
@@ -11,17 +10,16 @@ from importlib import import_module
 import click
 import pytest
 import tiny_models
-from clirun import cli, place
+from clirun import cli, place  # noqa: F401
 from doc_blocks import BY_TEST, ROOT, Block, blocks, fences, pages, parse
 from text_tables import by_row
-from training_runs import no_pinned_memory, one_thread
+from training_runs import no_pinned_memory, one_thread  # noqa: F401
 
 from stsbench.encoders.transformer import find
 from stsbench.evaluation import provenance
 from stsbench.training.recipes import methods
 from stsbench.training.recipes import recipes as sample
 
-__all__ = ["cli", "no_pinned_memory", "one_thread", "place"]
 PAGES = {name: blocks(text) for name, text in pages().items()}
 RUN = [name for name, parts in PAGES.items() if name not in BY_TEST and any(part.reason is None for part in parts)]
 

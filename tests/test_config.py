@@ -30,9 +30,6 @@ def fails(call, *parts):
     return text
 
 
-# Reading ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("text", ["1e-5", "3e-05", "1E5", "-2e+3", "1.5e5", ".5e1", "1.e-3", "+4e0"])
 def test_powers_of_ten_are_numbers(text):
     value = parse_yaml(f"a: {text}", "x")["a"]
@@ -98,9 +95,6 @@ def test_a_file_without_a_mapping(tmp_path, text):
     fails(lambda: read_yaml(path), path, "needs a mapping")
 
 
-# extends ---------------------------------------------------------------------------------------------------------
-
-
 def test_extends_merges_mappings_and_replaces_lists(tmp_path):
     write(tmp_path, top="a: {x: 1, y: {p: 1, q: 2}}\nl: [1, 2, 3]\nkept: 1\n",
           mid="extends: top\na: {y: {q: 3}}\nl: [4]\n", low="extends: mid\na: {x: null}\nnew: {z: 1}\n")
@@ -147,9 +141,6 @@ def test_merge_leaves_both_as_they_are():
     assert (below, above) == ({"a": {"x": [1]}}, {"a": {"y": [2]}})
 
 
-# --set -----------------------------------------------------------------------------------------------------------
-
-
 def test_sets():
     data = {"a": {"b": 1, "c": [1]}, "d": None}
     got = apply_sets(data, ["a.b=1e-5", "a.c=[2, 3]", "d.e.f=x=y", "g={h: null}", "a.n=null", "a.b=2e-5"])
@@ -162,9 +153,6 @@ def test_sets():
 )
 def test_sets_that_cannot_be(text):
     fails(lambda: apply_sets({"a": {"b": 1}}, [text]), f"--set {text}".strip())
-
-
-# Validation ------------------------------------------------------------------------------------------------------
 
 
 class Inner(BaseModel):
@@ -203,9 +191,7 @@ class Outer(BaseModel):
         ({"inner": {"word": "maen"}}, ["at.inner.word must be 'cls' or 'mean', not 'maen'; did you mean mean?"]),
         ({"inner": {"texts": {"label": 1}}}, ["at.inner.texts.label must be a text, not 1"]),
         ({"inner": {"texts": []}}, ["at.inner.texts must be a mapping, not []"]),
-        ({"inner": {"flag": "yes\nno"}}, ["at.inner.flag must be true or false"]),
-    ],
-)
+        ({"inner": {"flag": "yes\nno"}}, ["at.inner.flag must be true or false"])])
 def test_errors_are_one_line_with_the_dotted_key(data, parts):
     assert fails(lambda: validate(Outer, data, "FILE", "at."), *parts).startswith("FILE: ")
 

@@ -1,7 +1,6 @@
 """Words that the glossary of CONTRIBUTING.md replaces are gone from names, options, messages, templates and pages.
 
-`python tests/test_glossary.py` prints how many are left, folder by folder.
-"""
+`python tests/test_glossary.py` prints how many are left, folder by folder."""
 
 from __future__ import annotations
 

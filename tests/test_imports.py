@@ -214,9 +214,7 @@ PLANTED = {
         ("leaderboard/records/one.py", "import stsbench.leaderboard.page.site")
     ],
     "leaderboard.reproduce imports leaderboard.identify, an extension of the board": [
-        ("leaderboard/reproduce/one.py", "import stsbench.leaderboard.identify.api"), ("leaderboard/identify/api.py", "")
-    ],
-}
+        ("leaderboard/reproduce/one.py", "import stsbench.leaderboard.identify.api"), ("leaderboard/identify/api.py", "")]}
 
 
 @pytest.mark.parametrize("said", PLANTED)

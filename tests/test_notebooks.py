@@ -1,8 +1,7 @@
 """docs/notebooks: every cell runs, in this process; `make notebooks` runs them in kernels of their own, in full.
 
 What a notebook prints and shows is what it holds. Where a model is trained, it is a tiny one here, for two steps: its
-numbers are others, and what is compared is their form.
-"""
+numbers are others, and what is compared is their form."""
 
 from __future__ import annotations
 
@@ -14,11 +13,10 @@ from pathlib import Path
 
 import pytest
 import tiny_models
-from training_runs import no_pinned_memory, one_thread
+from training_runs import no_pinned_memory, one_thread  # noqa: F401
 
 from stsbench.evaluation import api, provenance
 
-__all__ = ["no_pinned_memory", "one_thread"]
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "notebooks"
 BOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 SHOWN = ("text/html", "text/markdown")

@@ -40,9 +40,6 @@ def test_every_file_of_data_is_packed():
     assert data <= held, sorted(data - held)
 
 
-# The release ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("relative", "absolute"),
     [

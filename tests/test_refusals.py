@@ -4,8 +4,7 @@ An extension's are beside its tests, tests/extensions/NAME/refusals.yaml.
 A table is a list of groups. A group is a command (`run`) or a Python expression (`call`), and `cases`, each the words that
 fill its {} and the line of the error (behind that of a failed task, if one failed), where "..." stands for any text. Beside
 them: `with` (names of PLACES, made in the working folder first), `files` (path -> content), `exit` (1 unless told), `error`
-(the class of a call's error, StsbenchError unless told), `imports` (statements for a call).
-"""
+(the class of a call's error, StsbenchError unless told), `imports` (statements for a call)."""
 
 from __future__ import annotations
 

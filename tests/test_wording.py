@@ -34,9 +34,6 @@ def test_foreign_text_is_text_in_every_form():
     assert "\n" not in forms[5] and "a\\|b" in forms[2] and forms[9].count("<img") == 1  # in a block of code
 
 
-# CSV -------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("text", "cell"), [
     ("=cmd|A1", "'=cmd|A1"), ("+1", "'+1"), ("@SUM(1)", "'@SUM(1)"), ("-A1", "'-A1"), ("a;=B1", "a;'=B1"),
     ("\t=B1", "\t'=B1"), ("\r=B1", "\\r=B1"), ("a\n=B1", "a\n'=B1"), ("\uff1dB1", "'\uff1dB1"),

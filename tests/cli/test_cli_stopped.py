@@ -22,9 +22,7 @@ from stsbench.training.runs import seed_runs
 @pytest.fixture
 def own_handlers(monkeypatch):
     """Whatever a command does to signals and logging is undone. Unhandled, SIGTERM would end the tests.
-
-    Python leaves SIGINT ignored where the process that starts it does, as a shell does for a job in the background.
-    """
+    Python leaves SIGINT ignored where the process that starts it does, as a shell does for a job in the background."""
 
     def unhandled(*_):
         raise AssertionError("SIGTERM was not handled")
@@ -36,9 +34,6 @@ def own_handlers(monkeypatch):
     signal.signal(signal.SIGTERM, before)
     signal.signal(signal.SIGINT, interrupted)
     logging.getLogger("stsbench").setLevel(level)
-
-
-# Signals ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -88,9 +83,6 @@ def test_a_second_sigterm_does_not_end_what_the_first_makes_it_write(evaluate, o
     assert score_again(Path("run")).records
 
 
-# Several processes -----------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def torchrun(monkeypatch):
     """What torchrun tells process `rank` of two, on so many machines."""
@@ -111,9 +103,6 @@ def test_torchrun_runs_no_command_that_would_do_its_work_twice(cli, torchrun):
         assert cli("train", "--help")[0] == 0
 
 
-# Uncommitted changes ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("revision", "said"), [("a" * 40 + "+changes", True), ("a" * 40, False), (None, False)])
 def test_what_no_leaderboard_takes_is_said_at_the_start(evaluate, damaged, monkeypatch, revision, said):
     monkeypatch.setattr(api, "git_revision", lambda: revision)
@@ -129,9 +118,6 @@ def test_what_no_leaderboard_takes_is_said_at_the_start(evaluate, damaged, monke
     with pytest.raises(StsbenchError) as refused:  # what `leaderboard add` calls
         check_record(*measured)
     assert told[0].partition("measured by ")[2].partition(";")[0] in str(refused.value)
-
-
-# Unforeseen errors -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("error", "line"), [

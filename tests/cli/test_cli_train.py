@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
-from clirun import cli, damaged, fails, place
+from clirun import cli, damaged, fails, place  # noqa: F401
 from safetensors.torch import load_file, save_model
-from training_runs import one_thread
+from training_runs import one_thread  # noqa: F401
 
 import stsbench
 from stsbench.evaluation.run_file import load_records
 from stsbench.training.runs.finish import stored_facts
 
-__all__ = ["cli", "damaged", "one_thread", "place"]
 QUICK = ("--set", "training.batch_size=8", "--set", "backbone.max_length=16", "--dtype", "float32", "--device", "cpu",
          "--sample")
 

@@ -14,8 +14,6 @@ from clirun import STSB, cli, damaged, evaluate, fails, folder, place, record  #
 
 from stsbench.evaluation.run_file import load_records, read_observations
 
-# Files -----------------------------------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize("after", [0, 1])
 def test_a_full_disk_leaves_nothing_half_written(evaluate, monkeypatch, after):
@@ -48,9 +46,6 @@ def test_a_training_stands_for_its_test_and_one_of_several_seeds_for_those_of_it
     fails(cli("compare", "seeds", "seeds/seed-43"), "seeds/seed-42 and seeds/seed-43 differ in more than their seed")
 
 
-# Output ----------------------------------------------------------------------------------------------------------
-
-
 def test_json_is_pure_and_the_same_again(cli, evaluate):
     first = evaluate("lexical:token-set", "--json", "-", "--resamples", "50")
     again = evaluate("lexical:token-set", "--json", "-", "--resamples", "50")
@@ -75,9 +70,6 @@ def test_the_sample_is_labelled_wherever_it_shows_and_quiet_leaves_results_alone
     as_json = cli("eval", "--quiet", *words, "third", "--json", "-")
     assert as_json[2] == "sample data: not comparable with published numbers\n"
     assert "encoder lexical:token-set" in evaluate("lexical:token-set")[2]  # it lasts for one command
-
-
-# Data ------------------------------------------------------------------------------------------------------------
 
 
 def test_data_that_differ_from_the_catalog_are_marked_in_every_form(cli, evaluate, damaged):
@@ -111,9 +103,6 @@ def test_one_failed_task_leaves_the_others_and_exits_with_3(evaluate, damaged):
     assert "No average" in evaluate("python:mine_cli:constant_on_stsb", tasks=())[1]
 
 
-# Vectors ---------------------------------------------------------------------------------------------------------
-
-
 def test_zero_vectors_are_counted_and_have_cosine_0(evaluate):
     code, _, err = evaluate("python:mine_cli:some_zero")
     assert code == 0 and "STS-B: 5 of 8" in err and "distinct texts have a zero vector (cosine 0)" in err
@@ -127,9 +116,6 @@ def test_texts_over_the_limit_are_counted(evaluate, folder):
     code, _, err = evaluate(folder, "--pooler", "mean", "--max-length", "12", "--device", "cpu", "--no-cache")
     assert code == 0 and "distinct texts were truncated to the model's limit of 12 tokens" in err
     assert record()["counts"]["truncated"] > 10 and f"STS-B: {record()['counts']['truncated']} of " in err
-
-
-# The program -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, "passive"), ("active", "active")])

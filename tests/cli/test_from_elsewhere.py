@@ -1,8 +1,7 @@
 """A folder from elsewhere is data: whatever runs, recipes, records, observations, boards and vectors name,
 nothing of it is imported or run, nothing outside is read, nothing hangs or fills the memory, and an error is one line.
 
-Model folders are in tests/encoders, archives in tests/data.
-"""
+Model folders are in tests/encoders, archives in tests/data."""
 
 from __future__ import annotations
 
@@ -21,7 +20,24 @@ import pyarrow.parquet as pq
 import pytest
 import tiny_models
 import yaml
-from hostile import BOMB, CODE, DEEP, HUGE, MARKER, METHODS, OUTSIDE, SECRET, check, forbidden, told, written
+from hostile import (
+    BOMB,
+    CODE,
+    DEEP,
+    HUGE,
+    MARKER,
+    METHODS,
+    OUTSIDE,
+    SECRET,
+    Evil,
+    assign,
+    check,
+    forbidden,
+    several,
+    spoils,
+    told,
+    written,
+)
 from run_edits import edit
 from training_runs import one_thread  # noqa: F401
 
@@ -72,46 +88,30 @@ def work(base, tmp_path, monkeypatch):
     return Path(shutil.copytree(base / "work", tmp_path / "work"))
 
 
-# How a folder is spoilt -----------------------------------------------------------------------------------------------
+@spoils
+def recipe(work, **values):
+    path = work / "run" / "recipe.yaml"
+    stored = yaml.safe_load(path.read_text("utf-8"))
+    assign(stored, values)
+    path.write_text(yaml.safe_dump(stored), "utf-8")
 
 
-def put(stored, values):
-    """Values of nested mappings; __ for a step inside."""
-    for key, value in values.items():
-        *way, last = key.split("__")
-        inner = stored
-        for part in way:
-            inner[part] = inner = inner.get(part) or {}
-        inner[last] = value
+@spoils
+def in_json(work, pattern, **values):
+    path = next(iter(sorted(work.glob(pattern))))
+    stored = json.loads(path.read_text("utf-8"))
+    assign(stored, values)
+    path.write_text(json.dumps(stored), "utf-8")
 
 
-def recipe(**values):
-    def spoil(work):
-        path = work / "run" / "recipe.yaml"
-        stored = yaml.safe_load(path.read_text("utf-8"))
-        put(stored, values)
-        path.write_text(yaml.safe_dump(stored), "utf-8")
-
-    return spoil
-
-
-def in_json(pattern, **values):
-    def spoil(work):
-        path = next(iter(sorted(work.glob(pattern))))
-        stored = json.loads(path.read_text("utf-8"))
-        put(stored, values)
-        path.write_text(json.dumps(stored), "utf-8")
-
-    return spoil
-
-
-def record(**values):
+@spoils
+def record(work, **values):
     def change(row):
-        put(row.record, values)
+        assign(row.record, values)
         with suppress(ValueError, KeyError):  # one that is no record at all keeps its name
             row.renamed()
 
-    return lambda work: edit(work / "measured", change)
+    edit(work / "measured", change)
 
 
 def text(column, content):
@@ -119,18 +119,11 @@ def text(column, content):
     return lambda work: edit(work / "measured", lambda row: row.texts.update({column: content}))
 
 
-def linked(name, target):
-    def spoil(work):
-        path = next(iter(sorted(work.glob(name))), work / name)
-        path.unlink(missing_ok=True)
-        os.mkfifo(path) if target == "pipe" else path.symlink_to(target)
-
-    return spoil
-
-
-class Evil:
-    def __reduce__(self):
-        return os.system, (f"touch {MARKER}",)
+@spoils
+def linked(work, name, target):
+    path = next(iter(sorted(work.glob(name))), work / name)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path) if target == "pipe" else path.symlink_to(target)
 
 
 def header(shape):
@@ -157,33 +150,21 @@ def rewrite(work, table):
         writer.add_key_value_metadata({"stsbench": "run 1"})
 
 
-def layout(value, **more):
+@spoils
+def layout(work, value, **more):
     """The first record's arrays as this layout has them, and columns beside them."""
-
-    def spoil(work):
-        table = pq.read_table(work / "measured" / RUN)
-        at = table.column_names.index("layout")
-        rest = table.column("layout").to_pylist()[1:]
-        table = table.set_column(at, "layout", pa.array([value, *rest]))
-        for name, column in more.items():
-            table = table.append_column(name, pa.array([column, *[None] * len(rest)]))
-        rewrite(work, table)
-
-    return spoil
+    table = pq.read_table(work / "measured" / RUN)
+    at, rest = table.column_names.index("layout"), table.column("layout").to_pylist()[1:]
+    table = table.set_column(at, "layout", pa.array([value, *rest]))
+    for name, column in more.items():
+        table = table.append_column(name, pa.array([column, *[None] * len(rest)]))
+    rewrite(work, table)
 
 
 def zeros(work):
     """An array that takes a few bytes in the file, and 520 MB by what it says of itself."""
     values = pa.ListArray.from_arrays([0, 65_000_000, 65_000_000], pa.array(np.zeros(65_000_000, dtype=bool)))
     rewrite(work, pq.read_table(work / "measured" / RUN).append_column("observed.more", values))
-
-
-def several(*spoils):
-    def spoil(work):
-        for each in spoils:
-            each(work)
-
-    return spoil
 
 
 def vectors(**members):

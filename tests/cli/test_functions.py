@@ -7,35 +7,13 @@ from pathlib import Path
 
 import light_process
 import pytest
-from clirun import cli, place  # noqa: F401 - fixtures
+from clirun import LINES, cli, contents, lines, measured, place, tiny  # noqa: F401
 
 import stsbench
 from stsbench.evaluation.options import EvalOptions
 
 pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
 HASHED = "python:mine_cli:hashed"
-LINES = ["a cat sleeps", "the dog runs", "a cat sleeps", "", "rain falls", "the old man reads", "birds sing"]
-
-
-@pytest.fixture
-def lines(place):
-    path = place / "lines.txt"
-    path.write_text("\n".join(LINES) + "\n")
-    return path
-
-
-@pytest.fixture
-def tiny(place):
-    return tiny_models.build(place / "model")
-
-
-@pytest.fixture
-def measured(place):
-    return stsbench.evaluate("lexical:token-set", sample=True, resamples=20, output="run")
-
-
-def contents(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
 
 
 def as_json(rows):

@@ -124,9 +124,7 @@ def test_no_form_of_its_own_is_a_change(name):
         ("transfer:fast", {"k": 10}, ["k 10"]),
         # It seeds the folds and the training: another one gives another score.
         ("transfer:exact", {"seed": 4}, ["seed 4"]),
-        ("regression", {"seed": 4}, ["seed 4"]),
-    ],
-)
+        ("regression", {"seed": 4}, ["seed 4"])])
 def test_a_changed_setting_is_said(name, settings, said):
     found = plan([name], None, {"": settings})[0]
     assert [changed_settings(identity(p.protocol.name, p.protocol.label, p.protocol.settings)) for p in found] == said

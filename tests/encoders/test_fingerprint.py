@@ -125,8 +125,6 @@ def test_another_version_of_a_library_is_a_miss(tmp_path, monkeypatch, name):
         assert found()
 
 
-# Anything, anywhere ---------------------------------------------------------------------------------------------------
-
 # One of each way to run and to store.
 ANY = [
     "normalize", "dense, then normalize", "default_prompt_name", "truncate_dim", "static embedding",

@@ -130,9 +130,6 @@ def test_scores_are_those_of_the_librarys_vectors(built, pairs, tmp_path, name):
     assert scores["pearson"] == pytest.approx(100 * pearsonr(cosine, pairs.gold).statistic, abs=POINTS)
 
 
-# Code -----------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", CODE)
 def test_code_does_not_run_whatever_stdin_says(tmp_path, monkeypatch, capsys, name):
     kind = CODE[name]
@@ -148,8 +145,6 @@ def test_code_does_not_run_whatever_stdin_says(tmp_path, monkeypatch, capsys, na
     assert sys.stdin.read() == "y\n" * 99, "somebody asked on stdin"
     assert "Do you wish to run" not in capsys.readouterr().out
 
-
-# Company --------------------------------------------------------------------------------------------------------------
 
 MIXED = [" ".join(text.split()[:i]) for i in (1, 2, 3, 5, 8, 13, 21, 26) for text in (
     TEXTS[5], TEXTS[5][8:], TEXTS[1] + " . " + TEXTS[5], TEXTS[0] + " " + TEXTS[5],

@@ -113,9 +113,6 @@ def test_max_length_is_max_seq_length_up_to_the_positions(folder, runner, tokens
     assert encoder.spec.max_length == tokens
 
 
-# Roles ----------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("runner", MODULES)
 @pytest.mark.parametrize("stored", ["plain", "prompts", "default prompt", "passage alone"])
 def test_a_role_is_encode_query_or_encode_document(folder, runner, stored):

@@ -1,8 +1,7 @@
 """A model folder from elsewhere is data: whatever its files name, nothing of it is imported or run, nothing outside is read,
 nothing hangs or fills the memory, and an error is one line that names the file.
 
-Run folders, plans and records are in tests/cli.
-"""
+Run folders, plans and records are in tests/cli."""
 
 import json
 import pickle
@@ -10,7 +9,7 @@ import re
 import shutil
 
 import pytest
-from hostile import CODE, MARKER, OUTSIDE, told
+from hostile import CODE, MARKER, OUTSIDE, Evil, several, told
 from model_folders import weights, write
 from spoilt_folders import (  # noqa: F401 - a fixture
     ADAPTER,
@@ -21,7 +20,6 @@ from spoilt_folders import (  # noqa: F401 - a fixture
     TOKENIZER,
     WEIGHT,
     WORDS,
-    Evil,
     base_of_code,
     header,
     index,
@@ -35,7 +33,6 @@ from spoilt_folders import (  # noqa: F401 - a fixture
     replacements,
     router_of_code,
     set_in,
-    several,
     work,
     zipped,
 )

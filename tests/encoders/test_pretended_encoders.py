@@ -5,9 +5,9 @@ import pytest
 import torch
 from pretend_device import pretend_device
 from probe_data import clouds, some_fits
-from prompted import MORE, models, with_prompt
+from prompted import MORE, models, with_prompt  # noqa: F401
 from tiny_models import build, sentences
-from training_runs import one_thread
+from training_runs import one_thread  # noqa: F401
 
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
@@ -17,7 +17,6 @@ from stsbench.probes.exact import exact_solver
 from stsbench.probes.lockstep import lockstep_solver
 from stsbench.training.export.export import export_model
 
-__all__ = ["models", "one_thread"]
 TEXTS = [*sentences(6, longest=9), "", "a"]
 POOLERS = [*(pooler for pooler in STATES if pooler not in ("mask", "cls+dense", *KINDS)), "mean_padded:20"]
 DEVICE = "pretend:0"

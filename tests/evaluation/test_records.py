@@ -87,6 +87,30 @@ def test_the_name_follows_everything_that_identifies_a_record():
     assert len({record_name(base), *names}) == 5
 
 
+def cut(record):
+    del record["data"]["digest"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "field"),
+    [
+        (cut, "data.digest: Field required"),
+        (lambda r: r["data"].update(extra=1), "data.extra: "),
+        (lambda r: r["scores"][0].update(value=float("nan")), "scores.0.value: "),
+        (lambda r: r["scores"][0].update(n=0), "scores.0.n: "),
+        (lambda r: r["counts"].update(truncated=-5), "counts.truncated: "),
+        (lambda r: r["data"].update(n=-1), "data.n: "),
+        (lambda r: r["data"].update(n=0), "data: Value error, n: data without items"),
+        (lambda r: r["observations"].update(sha256="abc"), "observations.sha256: "),
+        *((lambda r, file=file: r["observations"].update(shared={"file": file, "sha256": SHA}), "observations.shared.file: ")
+          for file in ("../other/x.parquet", "/etc/x.parquet", "../../../observations/../x.parquet", "x.parquet"))])
+def test_what_is_wrong_is_named(tmp_path, damage, field):
+    path = edit(written(tmp_path, make()), lambda row: damage(row.record))
+    with pytest.raises(StsbenchError) as caught:
+        load_records(tmp_path)
+    assert str(caught.value).startswith(f"{path} is not a valid record: {field}")
+
+
 def test_data_that_mteb_loads_by_itself_have_no_items():
     data = make().data.model_copy(update={"text_version": "own", "n": 0})
     assert make(data=DataIdentity(**data.model_dump())).data.n == 0

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from clirun import cli
+from clirun import cli  # noqa: F401
 from matplotlib.figure import Figure
 
 from stsbench import compare, evaluate, load
@@ -17,7 +17,6 @@ from stsbench.display.table import Table
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.result import Result
 
-__all__ = ["cli"]
 ASKED = {"sample": True, "tasks": "STS-B,STS12", "resamples": 50, "no_cache": True}
 pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
 

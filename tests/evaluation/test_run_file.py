@@ -212,9 +212,6 @@ def test_a_file_that_is_replaced_is_read_anew(file, made):
     np.testing.assert_array_equal(read_observations(file, record).arrays["similarity"], before)
 
 
-# Other programs --------------------------------------------------------------------------------------------------
-
-
 def test_pandas_reads_it_as_it_is(made):
     pd = pytest.importorskip("pandas")
     run = pd.read_parquet(made.folder / RUN)

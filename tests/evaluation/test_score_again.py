@@ -133,9 +133,7 @@ def relabelled(folder, change):
         (lambda r, arrays: arrays.update(similarity=arrays["similarity"][::-1]), "with different scores"),
         (lambda r, arrays: arrays["similarity"].__setitem__(0, arrays["similarity"][0] - 1e-4), "with different scores"),
         (lambda r, arrays: r["encoder"].update(fingerprint="1" * 64), "of encoders with different fingerprints"),
-        (lambda r, arrays: r["data"].update(digest="1" * 64), "on different data of that name"),
-    ],
-)
+        (lambda r, arrays: r["data"].update(digest="1" * 64), "on different data of that name")])
 def test_two_measurements_of_one_thing_are_refused(run, tmp_path, change, reason):
     paths = relabelled(run.folder, change)
     for call in (score_again, lambda folder: compare(folder, folder, resamples=2)):

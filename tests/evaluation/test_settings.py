@@ -65,16 +65,11 @@ def test_a_setting_without_a_default_is_needed():
         checked(of(Whole), {}, "p")
 
 
-# --set, from the command line -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("text", "value"), [
-    ("1e-4", 1e-4), ("[1e-5,1e-4]", [1e-5, 1e-4]), ("4e0", 4.0), ("-2E+3", -2000.0), (".5e1", 5.0), ("1.e2", 100.0),
-    ("{a: [1e3]}", {"a": [1000.0]}),
-    ("'1e-4'", "1e-4"), ('"1e-4"', "1e-4"), ("1e", "1e"), ("e4", "e4"), ("1e-4x", "1e-4x"),
-    ("word", "word"), ("2e4 b", "2e4 b"), ("7", 7), ("0.5", 0.5), ("no", False), ("", None),
-    ("dev spearman", "dev spearman"),
-])
+@pytest.mark.parametrize(("text", "value"), [("1e-4", 1e-4), ("[1e-5,1e-4]", [1e-5, 1e-4]), ("4e0", 4.0), ("-2E+3", -2000.0),
+                                             (".5e1", 5.0), ("1.e2", 100.0), ("{a: [1e3]}", {"a": [1000.0]}),
+                                             ("'1e-4'", "1e-4"), ('"1e-4"', "1e-4"), ("1e", "1e"), ("e4", "e4"),
+                                             ("1e-4x", "1e-4x"), ("word", "word"), ("2e4 b", "2e4 b"), ("7", 7),
+                                             ("0.5", 0.5), ("no", False), ("", None), ("dev spearman", "dev spearman")])
 def test_values_are_read_as_yaml_with_numbers_as_people_write_them(text, value):
     key, found = _setting(f"transfer.blank={text}")
     assert (key, found) == ("transfer.blank", value) and type(found) is type(value)

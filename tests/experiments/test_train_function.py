@@ -14,7 +14,7 @@ import tiny_models
 from click.testing import CliRunner
 from safetensors.torch import load_file
 from scipy.stats import spearmanr
-from training_runs import cache, log_of, one_thread, place, weights_of
+from training_runs import cache, log_of, one_thread, place, weights_of  # noqa: F401
 
 import stsbench
 from stsbench.cli.train import train as command
@@ -25,7 +25,6 @@ from stsbench.training import TrainingCallback
 from stsbench.training.runs import seed_runs
 from stsbench.training.runs.options import TrainRequest, resolve
 
-__all__ = ["cache", "one_thread", "place"]
 QUICK = {"training.batch_size": 10, "selection.every": 2, "training.learning_rate": 1e-3, "backbone.max_length": 16}
 SETS = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
 PAIRS = [("a cat runs .", "the cat runs .", 4.5), ("a dog eats food", "the man plays a guitar", 0.5),

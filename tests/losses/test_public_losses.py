@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from stsbench import losses, registry
-from stsbench.losses.arguments import check_weights
 from stsbench.losses.contrastive import info_nce, nt_xent, simcse
 from stsbench.losses.group import agreement, group_cross_entropy, group_scores
 from stsbench.losses.labelled import cosent_of_similarities, labelled_in_batch, pair_angles, pair_cosines, sbert_regression
@@ -47,10 +46,13 @@ def test_defaults_are_those_of_the_options(name):
     assert set(named) - set(fields) <= {"all_layers", "start"}
 
 
-@pytest.mark.parametrize("module", sorted({getattr(losses, name).__module__ for name in OF_METHODS}))
+PARTS = ["stsbench.training.modules.projector", "stsbench.methods.tsdae.noise"]  # of methods, with examples of their own
+
+
+@pytest.mark.parametrize("module", sorted({getattr(losses, name).__module__ for name in OF_METHODS}) + PARTS)
 def test_the_examples_of_the_docstrings_run(module):
     results = doctest.testmod(import_module(module))
-    assert (results.failed, results.attempted > 3) == (0, True)
+    assert results.failed == 0 and results.attempted >= (2 if module in PARTS else 4)
 
 
 def vectors(*shape, seed=0):
@@ -122,10 +124,6 @@ def test_a_public_loss_refuses_numbers_without_a_meaning(name):
                 loss(**chosen)
 
 
-def test_a_weight_of_0_has_a_meaning():
-    check_weights(weight=0.0)
-
-
 @pytest.mark.parametrize("n", [0, 1])
 @pytest.mark.parametrize("name", OF_METHODS)
 def test_a_public_loss_of_no_row_or_of_one_is_a_number_with_a_gradient(name, n):
@@ -144,24 +142,19 @@ def test_a_public_loss_of_no_row_or_of_one_is_a_number_with_a_gradient(name, n):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_a_public_loss_is_of_float32_under_autocast_and_of_half_precision(name, dtype):
     """A cosine in bfloat16 over a temperature of 0.05 is off by up to 0.08."""
-    loss, near = getattr(losses, name), 1e-3 if name in ("angle", "rankcse") else 1e-5
-
-    def cast(values, kind):
-        made = {key: [each.to(kind) for each in value] if isinstance(value, list) else value.to(kind)
-                if value.is_floating_point() else value for key, value in values.items()}
-        return {key: value.detach().requires_grad_() if getattr(value, "requires_grad", False) else value
-                for key, value in made.items()}
-
-    halved = cast(arguments(loss, 8), dtype)
-    exact, whole = loss(**cast(halved, torch.float64)).item(), cast(halved, torch.float32)
-    with torch.autocast("cpu", dtype):
-        within, narrow = loss(**whole).item(), loss(**halved)
-    assert within == loss(**whole).item() or name == "rankcse"  # whose products autocast makes narrower
-    for value in (loss(**halved), narrow):
-        assert value.dtype.itemsize >= 4 and value.item() == pytest.approx(exact, rel=near)
-    learned = [each for value in halved.values() for each in (value if isinstance(value, list) else [value])]
-    gradients = torch.autograd.grad(value, [each for each in learned if each.requires_grad], allow_unused=True)
-    assert all(each is None or each.isfinite().all() for each in gradients)
+    loss = getattr(losses, name)
+    halved = {key: [each.detach().to(dtype).requires_grad_() for each in value] if isinstance(value, list)
+              else value.detach().to(dtype).requires_grad_() if value.requires_grad else value
+              for key, value in arguments(loss, 8).items()}
+    exact = loss(**{key: [each.double() for each in value] if isinstance(value, list)
+                    else value.double() if value.is_floating_point() else value for key, value in halved.items()})
+    for enabled in (True, False):
+        with torch.autocast("cpu", dtype, enabled=enabled):
+            value = loss(**halved)
+        gradients = torch.autograd.grad(value, [each for each in halved.values() if getattr(each, "requires_grad", False)]
+                                        or halved["views"])
+        assert value.dtype.itemsize >= 4 and value.item() == pytest.approx(exact.item(), rel=1e-3)
+        assert all(each.isfinite().all() for each in gradients)
 
 
 def test_where_a_gpu_is_not_waited_for_the_loss_is_nan():

@@ -7,7 +7,7 @@ import torch
 from info_nce_oracle import naive_nt_xent
 from method_oracle import MemoryRows, _reference, make, tokens, total
 from tiny_models import build, sentences
-from training_runs import make_text, one_thread
+from training_runs import make_text, one_thread  # noqa: F401
 from transformers import AutoModel
 
 import stsbench
@@ -21,7 +21,6 @@ from stsbench.training.modules.backbone import load_backbone
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.rows.batches import to_batch
 
-__all__ = ["one_thread"]
 TEXTS = ["the man plays guitar in the park", "a dog", "the big cat sleeps on the red food .", "a woman eats", "blue"]
 LENGTHS = [9, 4, 10, 5, 3]  # in tokens, special ones included
 LABELS = [2, 0, 1, 1, 0]

@@ -11,7 +11,7 @@ from method_oracle import MemoryRows, batch_of, make, states, tokens
 from sentence_transformers import SentenceTransformer, util
 from sentence_transformers.sentence_transformer import losses as library
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-from training_runs import log_of, one_thread, undisturbed
+from training_runs import log_of, one_thread, undisturbed  # noqa: F401
 
 import stsbench
 from stsbench.errors import StsbenchError
@@ -20,7 +20,6 @@ from stsbench.training.engine.optimiser import make_optimiser
 from stsbench.training.recipes.sections import TrainingSettings
 from stsbench.training.runs.finish import load_trained
 
-__all__ = ["one_thread"]
 TEXTS = tiny_models.sentences(40, longest=9, seed=3)
 SIZES = {("fresh", 1): 3, ("fresh", 7): 15, ("consecutive", 2): 5, ("anchor", 3): 4}  # negatives, k -> sentences of a group
 

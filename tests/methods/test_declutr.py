@@ -9,14 +9,13 @@ import torch
 from info_nce_oracle import naive_nt_xent
 from method_oracle import MemoryRows, _tokenizer, batch_of, logits, make, states
 from method_runs import cached_place, recipe_of, train
-from simcse_oracle import folder
+from simcse_oracle import folder  # noqa: F401
 
 from stsbench.methods.declutr.method import DeCLUTR
 from stsbench.methods.declutr.options import DeCLUTROptions
 from stsbench.methods.declutr.spans import RandomDraws, least, sample_spans
 from stsbench.training.api.batch import IGNORED
 
-__all__ = ["folder"]
 WORDS = ["man", "cat", "dog", "runs", "food", "park", "red", "blue", "plays", "the", "a", "guitar", "big", "sleeps", "."]
 LENGTHS = (31, 24, 40)
 
@@ -35,9 +34,7 @@ class NotedDraws:
 
 def naive_spans(n, numbers, anchors=2, positives=2, l_min=32, l_max=512, sampling="default"):
     """[anchor] -> (start, end, [(start, end) of each positive]). numbers: the draws, in their order.
-
-    A span's start is drawn itself, but for an adjacent one, where its place among the one or two that there are is.
-    """
+    A span's start is drawn itself, but for an adjacent one, where its place among the one or two that there are is."""
     numbers, result = list(numbers), []
     free = [start for start in range(n) if start % l_max == 0 and start + l_max <= n]
     for done in range(anchors):

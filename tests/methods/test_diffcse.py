@@ -7,12 +7,10 @@ import torch
 from diffcse_oracle import Naive
 from method_oracle import MemoryRows, batch_of, make, total
 from tiny_models import WORDS, masked_lm
-from training_runs import one_thread
+from training_runs import one_thread  # noqa: F401
 
 from stsbench.errors import StsbenchError
 from stsbench.methods.diffcse.method import DiffCSE
-
-__all__ = ["one_thread"]
 
 
 def distinct(count, seed=2, longest=8):

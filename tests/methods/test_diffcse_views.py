@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from method_oracle import LIMIT, MemoryRows, tokens
-from simcse_oracle import folder
+from simcse_oracle import folder  # noqa: F401
 from tiny_models import sentences
 
 from stsbench.errors import StsbenchError
@@ -15,9 +15,7 @@ from stsbench.methods.diffcse.options import DiffCSEOptions
 from stsbench.training.modules.backbone import load_backbone
 from stsbench.training.modules.edits import delete_tokens, insert_masks, mask_tokens
 
-__all__ = ["folder"]
-TEXTS = sentences(60, longest=9, seed=8)
-ALL = ["replace", "insert", "delete"]
+TEXTS, ALL = sentences(60, longest=9, seed=8), ["replace", "insert", "delete"]
 SIX = {"sentence": TEXTS[:6]}
 ROLES = ("anchor", "positive", "negative", "negative2")
 

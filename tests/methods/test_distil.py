@@ -9,11 +9,11 @@ import torch
 from method_oracle import MemoryRows, batch_of, make, states, tokens
 from method_runs import cached_place, recipe_of, train
 from safetensors.torch import load_file
-from simcse_oracle import PLAIN, cosine, folder, naive_teacher, same
+from simcse_oracle import PLAIN, cosine, folder, naive_teacher, same  # noqa: F401
 from sklearn import decomposition
 from torch import nn
 from torch.nn import functional
-from training_runs import one_thread
+from training_runs import one_thread  # noqa: F401
 
 from stsbench import losses
 from stsbench.encoders.load import load_encoder
@@ -25,7 +25,6 @@ from stsbench.training.api.teachers import Teachers
 from stsbench.training.rows.batches import to_batch
 from stsbench.training.runs.finish import load_trained
 
-__all__ = ["folder", "one_thread"]
 TEXTS, WORDS = PLAIN["sentence"], {"model": "lexical:token-set"}
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from method_oracle import MemoryRows, batch_of, make, tokens
-from simcse_oracle import folder, naive_info_nce
+from simcse_oracle import folder, naive_info_nce  # noqa: F401
 from tiny_models import build, sentences
 from transformers import AutoModel
 
@@ -18,7 +18,6 @@ from stsbench.methods.simcse.method import SimCSE
 from stsbench.training.api.batch import repeated
 from stsbench.training.api.options import Repetition
 
-__all__ = ["folder"]
 TEXTS = sentences(60, longest=9, seed=5)
 N, REPEAT, DRAWS = 5, {"rate": 0.6}, 3000
 

@@ -4,17 +4,15 @@ import numpy as np
 import pytest
 from method_oracle import MemoryRows, batch_of, make
 from method_runs import cached_place, recipe_of, train
-from simcse_oracle import folder
+from simcse_oracle import folder  # noqa: F401
 from tiny_models import sentences
-from training_runs import one_thread
+from training_runs import one_thread  # noqa: F401
 
 from stsbench.errors import StsbenchError
 from stsbench.methods.angle.method import AnglE, check_scores
 from stsbench.methods.angle.options import AnglEOptions
 from stsbench.training.runs import run
 from stsbench.training.runs.options import TrainOptions
-
-__all__ = ["folder", "one_thread"]
 
 
 def test_scores_that_in_batch_negatives_cannot_use_or_without_an_order_are_found(folder):

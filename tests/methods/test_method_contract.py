@@ -2,8 +2,7 @@
 options that have an effect.
 
 A method that is installed beside those here is tested by what `stsbench train METHOD --sample` takes, as the one of
-docs/how-to/adding-a-method.md is.
-"""
+docs/how-to/adding-a-method.md is."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from method_runs import RUNS, StopAt, Stopped, make_place, on_device, recipe_of,
 from pretend_device import pretend_device
 from sentence_transformers import SentenceTransformer
 from shipped_recipes import METHODS
-from training_runs import log_of, one_thread, weights_of
+from training_runs import log_of, one_thread, weights_of  # noqa: F401
 from transformers import AutoModel
 from two_processes import check_two_are_one, train_each
 
@@ -36,7 +35,6 @@ from stsbench.training.recipes.method_plan import load_plan
 from stsbench.training.recipes.recipes import load_recipe, recipe_names
 from stsbench.training.runs.finish import load_trained
 
-__all__ = ["one_thread"]
 ALL = sorted({*METHODS, "plain-sbert"})
 METHOD_OF = {name: method for name, (method, _) in RUNS.items()}
 METHOD_OF |= {method: method for method in ALL if method not in METHOD_OF.values()}  # installed beside those here

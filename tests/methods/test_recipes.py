@@ -1,7 +1,6 @@
 """Every shipped recipe: complete, with the scores of the row that it stands for, and the settings of its paper or code.
 
-What only repeats a recipe is not tested: tests/methods/test_method_contract.py trains each method, and its options.
-"""
+What only repeats a recipe is not tested: tests/methods/test_method_contract.py trains each method, and its options."""
 
 import json
 import re

@@ -160,9 +160,7 @@ def test_mean_and_wmean_equal_the_loop(subsets):
         ([68.40, 82.41, 74.38, 80.91, 78.56, 76.85, 72.23], 76.25),  # unsupervised SimCSE, BERT base
         ([75.30, 84.67, 80.19, 85.40, 80.82, 84.25, 80.39], 81.57),  # supervised SimCSE, BERT base
         ([0.004, 0.004, 0.004], 0.0),  # rounded before the sum, not only after it
-        ([1.006, 1.006], 1.01),
-    ],
-)
+        ([1.006, 1.006], 1.01)])
 def test_the_average_as_papers_print_it(scores, average):
     assert average_of_printed(scores) == average
 

@@ -163,9 +163,6 @@ def test_a_label_that_is_a_number_may_mean_a_match(tmp_path, monkeypatch, label)
     assert [row.value for row in result.rows if row.metric == "auc"] == [0]  # the pair of the label 2 is the nearer one
 
 
-# A user's own scored pairs: `sts:FILE` -------------------------------------------------------------------------------
-
-
 def test_scored_pairs_have_the_scores_of_scipy(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path, SCORED)

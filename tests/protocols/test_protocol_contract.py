@@ -2,8 +2,7 @@
 was stored, and a setting is checked, described and kept.
 
 The plug-in is that of docs/how-to/adding-a-protocol.md. Draws are in tests/evaluation/test_draws.py, data of the user's own
-in test_own_kinds.py.
-"""
+in test_own_kinds.py."""
 
 import json
 import math
@@ -89,8 +88,6 @@ def test_mteb_and_sts_are_one_number(everything):
     assert theirs.pop("SICK-R-MTEB") and "SICK-R-MTEB" not in ours  # asked for by MTEB's name alone
     assert len(theirs) == 7 and theirs == pytest.approx({task: ours[task] for task in theirs}, abs=1e-4)
 
-
-# Settings --------------------------------------------------------------------------------------------------------------
 
 NONSENSE = (None, True, "nonsense", -1, 1.5, 0, math.nan, math.inf, 10**400, [], {}, [1], ["nonsense"], [math.nan], {"a": 5})
 

@@ -82,9 +82,6 @@ def test_observe_pairs_each_text_with_its_own_row():
     assert dot.arrays["similarity"].tolist() == [1, 2, 0]
 
 
-# The sample, end to end --------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sample")
@@ -103,9 +100,6 @@ def test_the_sample_end_to_end(sample):
             assert value["Avg", how, metric] == round(sum(round(v, 2) for v in seven) / 7, 2)
 
 
-# Presets -----------------------------------------------------------------------------------------------------------
-
-
 def test_presets_are_the_sts_protocol_s_numbers(sample, tmp_path):
     result = evaluate("lexical:token-set", output=tmp_path / "run", sample=True, resamples=0, protocols=["bert-flow"])
     ours = {(r.task, r.subset): r.value for r in result.rows}
@@ -113,8 +107,6 @@ def test_presets_are_the_sts_protocol_s_numbers(sample, tmp_path):
     want = {(r.task, r.subset): r.value for r in chosen if r.task != "SICK-R-MTEB"}
     assert ours == want
 
-
-# Real data ---------------------------------------------------------------------------------------------------------
 
 GOLDEN = {  # lexical:token-set, Spearman: all, mean, wmean
     "STS12": (43.90, 52.29, 53.10), "STS13": (49.58, 42.96, 49.85), "STS14": (52.66, 58.90, 60.27),

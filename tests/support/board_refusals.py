@@ -69,9 +69,7 @@ def run_of(board: Path) -> Path:
 
 def refuse_run(change) -> None:
     """Change a run's file and the same file on a board, `change(file)`: `add` and a build must refuse it in the same words.
-
-    Nothing is written by the addition that was refused.
-    """
+    Nothing is written by the addition that was refused."""
     home = Path(shutil.copytree(_sound(), _folder() / "home"))
     for file in (home / "run" / RUN, run_of(home / "board")):
         change(file)

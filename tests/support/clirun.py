@@ -99,6 +99,32 @@ def damaged(tmp_path):
     return Path(shutil.copytree(SAMPLE, tmp_path / "data"))
 
 
+LINES = ["a cat sleeps", "the dog runs", "a cat sleeps", "", "rain falls", "the old man reads", "birds sing"]
+
+
+@pytest.fixture
+def lines(place):
+    path = place / "lines.txt"
+    path.write_text("\n".join(LINES) + "\n")
+    return path
+
+
+@pytest.fixture
+def tiny(place):
+    import tiny_models
+
+    return tiny_models.build(place / "model")
+
+
+@pytest.fixture
+def measured(place):
+    return stsbench.evaluate("lexical:token-set", sample=True, resamples=20, output="run")
+
+
+def contents(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+
 @pytest.fixture
 def folder(tmp_path):
     """A transformers model without modules.json: nothing says how to pool."""

@@ -30,10 +30,8 @@ def ids_of(folder: Any, text: str) -> list[int]:
 @dataclass
 class Change:
     """What makes one view's encoder differ from the plain one.
-
     keys, values: [layer] (slots, d), those that the view sees; adapters: [layer][place] (W_down (d, r), W_up (r, d));
-    lora: [layer] {"query" or "value": (A (r, d), B (d, r))}. Several of a kind act at once.
-    """
+    lora: [layer] {"query" or "value": (A (r, d), B (d, r))}. Several of a kind act at once."""
 
     keys: list[Tensor] = field(default_factory=list)
     values: list[Tensor] = field(default_factory=list)

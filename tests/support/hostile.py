@@ -113,13 +113,37 @@ def _hook(folder, ran, read, watching):
     return hook
 
 
-def written(name, content):
-    def spoil(work):
-        path = work / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+class Evil:
+    def __reduce__(self):
+        return os.system, (f"touch {MARKER}",)
 
-    return spoil
+
+def spoils(change):
+    """Turn change(folder, ...) into a function of the rest, which gives a function of the folder."""
+    return lambda *words, **values: lambda folder: change(folder, *words, **values)
+
+
+@spoils
+def written(folder, name, content):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+@spoils
+def several(folder, *changes):
+    for change in changes:
+        change(folder)
+
+
+def assign(stored, values):
+    """Set values of nested mappings; __ for a step inside."""
+    for key, value in values.items():
+        *way, last = key.split("__")
+        inner = stored
+        for part in way:
+            inner[part] = inner = inner.get(part) or {}
+        inner[last] = value
 
 
 def forbidden(folder):

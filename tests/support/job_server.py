@@ -2,8 +2,7 @@
 
 `ServedStart` takes the place of stsbench.extensions.jobs.pool.start. Each job is a process as elsewhere: it has the
 lock's file, its log, and can be killed. A job whose command has the words in HELD of its place's environment stops itself
-once it has a development score after a step, as by SIGSTOP.
-"""
+once it has a development score after a step, as by SIGSTOP."""
 
 from __future__ import annotations
 

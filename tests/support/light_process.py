@@ -1,7 +1,6 @@
 """Code in a process that has loaded nothing but the light libraries: what it loads beyond them can be looked up there.
 
-Each is a fork of one process that has imported those libraries once, most of a second a time, and nothing of stsbench.
-"""
+Each is a fork of one process that has imported those libraries once, most of a second a time, and nothing of stsbench."""
 
 from __future__ import annotations
 

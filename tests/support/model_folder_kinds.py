@@ -2,8 +2,7 @@
 
 A kind may also carry a regular expression of a refusal: then either is right, the same vectors or that one line. Here are
 the kinds by pooling, family and modules, in model_folder_settings.py those by settings and files; those with code are in
-code_folders.py.
-"""
+code_folders.py."""
 
 from __future__ import annotations
 
@@ -67,9 +66,7 @@ for _mode in ("cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "las
     kind(f"pooling {_mode}, prompt left out, padding {_side}", alone=_side == "left")(
         lambda folder, mode=_mode, side=_side: declare(
             transformer(folder, tok=tokenizer(padding_side=side)), pooling(mode, include_prompt=False),
-            settings={"prompts": {"sts": PROMPT}, "default_prompt_name": "sts"},
-        )
-    )
+            settings={"prompts": {"sts": PROMPT}, "default_prompt_name": "sts"}))
 kind("two modes concatenated")(of(pooling("mean", "cls")))
 kind("two modes, normalised")(of(pooling("max", "lasttoken"), normalize()))
 kind("legacy booleans, two true")(lambda folder: declare(transformer(folder), (f"{LEGACY}.Pooling", {
@@ -124,9 +121,7 @@ for _i, (_family, _tok, _end, _side) in enumerate(_EVERY):
         lambda folder, family=_family, mode=_mode, tok=_tok, end=_end, side=_side: declare(
             transformer(folder, family, tok=tokenizer(
                 tok or "bert", ends=end, padding_side=side, blanks=family == "qwen2",
-            )), pooling(mode, width=WIDTH if family == "modernbert" else 32), normalize(),
-        )
-    )
+            )), pooling(mode, width=WIDTH if family == "modernbert" else 32), normalize()))
 for _family in ("eurobert", "gemma3 bidirectional", "jina_embeddings_v3", "modernbert", "nomic_bert"):
     kind(f"{_family} cls")(lambda folder, family=_family: declare(
         transformer(folder, family, tok=tokenizer("roberta")), pooling("cls", width=WIDTH if family == "modernbert" else 32),

@@ -1,8 +1,7 @@
 """Parts of tiny model folders: tokenizers, transformers of many families, sentence-transformers modules, adapters.
 
 Everything is random, seeded, and written in milliseconds without a network. The kinds made of these parts are listed in
-model_folder_kinds.py.
-"""
+model_folder_kinds.py."""
 
 from __future__ import annotations
 
@@ -39,12 +38,10 @@ def tokenizer(
     **sides: str,
 ) -> Any:
     """A WordPiece tokenizer that tells capitals from small letters.
-
     family: decides the special tokens, of "llama" and "gpt2" EOS is the padding, too; ends=False: without an EOS behind
     the text. limit: model_max_length;
     blanks: byte by byte, so that every blank counts, as in RoBERTa's; kinds: token_type_ids of 1 inside. sides: padding_side
-    and truncation_side.
-    """
+    and truncation_side."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -162,11 +159,9 @@ def declare(
     stored: dict[str, Any] | None = None, first: str | None = "", transformer_file: str = "sentence_bert_config.json",
 ) -> Path:
     """Write modules.json and what it names around the transformers model that lies in `folder`/`first`.
-
     modules: those that follow it, each a Module of sentence-transformers, which is saved as its author would, or (type,
     config.json). first=None: there is no transformers model. limit: max_seq_length, None for none declared. settings: of
-    config_sentence_transformers.json; stored: further keys of sentence_bert_config.json.
-    """
+    config_sentence_transformers.json; stored: further keys of sentence_bert_config.json."""
     entries = []
     if first is not None:
         kept = {**({} if limit is None else {"max_seq_length": limit}), **(stored or {})}
@@ -224,9 +219,6 @@ def adapter(folder: Path, base: Path, *, named: str | None = None, seed: int = 3
     change(folder / "adapter_config.json", base_model_name_or_path=str(base) if named is None else named)
     (folder / "README.md").unlink(missing_ok=True)
     return folder
-
-
-# Changes in place ----------------------------------------------------------------------------------------------------
 
 
 def write(path: Path, value: Any) -> None:

@@ -108,9 +108,7 @@ class _Unpickler(pickle.Unpickler):
 
 def _key(cls, name, config, how):
     """By what a model is the same again: class, settings and the bytes that are read. None where it is to be read anew.
-
-    On the device "meta" names, types and shapes are read of safetensors, and no numbers.
-    """
+    On the device "meta" names, types and shapes are read of safetensors, and no numbers."""
     folder, device = Path(str(name)), how.get("device_map")
     if device not in (None, "meta"):
         return None

@@ -48,9 +48,7 @@ def patch():
 
 def rehearse():
     """A short training, so that no fork is the first to compile a pattern, wrap a step or read a file of this package.
-
-    Without a gradient: torch takes none in the fork of a process that has taken one.
-    """
+    Without a gradient: torch takes none in the fork of a process that has taken one."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patches:
         place = Path(folder)

@@ -6,8 +6,7 @@ program would wait for the device. Needs torch 2.12 or later. Use:
 
     with pretend_device() as pretended:
         model.to(pretended.device); loss(model(ids.to(pretended.device))).backward()
-    pretended.waits  # what would have waited
-"""
+    pretended.waits  # what would have waited"""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """SentEval's torch probe and its three schemes written out plainly: one fit after another, autograd, torch.optim.
 
-Slow on purpose. The tests and benchmarks/transfer.py hold the lockstep solver against it; it shares no code with it.
-"""
+Slow on purpose. The tests and benchmarks/transfer.py hold the lockstep solver against it; it shares no code with it."""
 
 from __future__ import annotations
 

@@ -47,9 +47,7 @@ LAYERS, WIDTH, HEADS = 3, 32, 4  # of tiny_models
 
 def random_prompt(tokenizer, family="bert", *, prefixes=0, words=False, head=None, shift=None, rank=None, **more):
     """A Prompt with random tensors for the tiny model of that tokenizer.
-
-    prefixes: how many, of 3 and then 2 slots; words: learned ones; head: "dense" or "transform"; rank: of adapters.
-    """
+    prefixes: how many, of 3 and then 2 slots; words: learned ones; head: "dense" or "transform"; rank: of adapters."""
     torch.manual_seed(21)
     lengths = (3, 2)[:prefixes]
     template = more.pop("template", TEMPLATES[family])
@@ -83,7 +81,6 @@ def values(prompt):
 
 def by_hand(folder, texts, bottlenecks=None):
     """float64 vectors (n, d) from what the folder's files say, by transformers and safetensors alone, one text at a time.
-
     bottlenecks: those of the prompt, whose equations are tested by themselves, attached to each pass."""
     said = json.loads((folder / "stsbench.json").read_text("utf-8"))["prompt"]
     path = folder / "prompt.safetensors"

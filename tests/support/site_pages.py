@@ -174,9 +174,7 @@ def ranking(browser: Any, kind: str = "measured") -> list[str]:
     return list(
         browser.execute_script(
             "return [...document.querySelectorAll('.lines.' + arguments[0] + ' .name .open')].map(each => each.textContent)",
-            kind,
-        )
-    )
+            kind))
 
 
 def first_view(tab: Tab) -> list[str]:

@@ -50,10 +50,8 @@ def own_positions(family: str, tokens: list[int], shift: int = 0) -> list[int]:
 
 def naive_states(weights, tokens, positions, words=None, prefix=None, eps=1e-12, embedded=None) -> list[np.ndarray]:
     """[0 embeddings, 1, ... layers] -> (tokens, d) states of one text.
-
     words: place -> (d,) in the place of the word embedding; prefix: [layer] -> list of (key, value), each (d,), that every
-    token looks at, too; embedded: [token] -> (d,) in the place of state 0, whatever positions and words are.
-    """
+    token looks at, too; embedded: [token] -> (d,) in the place of state 0, whatever positions and words are."""
 
     slots = [[torch.tensor(np.reshape([pair[side] for pair in layer], (-1, WIDTH))) for layer in prefix or ()]
              for side in (0, 1)]

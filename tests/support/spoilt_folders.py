@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 import tiny_models
-from hostile import CODE, MARKER, OUTSIDE
+from hostile import CODE, OUTSIDE, Evil, assign, several, spoils
+from hostile import written as put
 from model_folder_kinds import static, word_embeddings
 from model_folders import (  # noqa: F401 - for the tables, which import what is here
     adapter,
@@ -89,91 +90,50 @@ def work(tmp_path, monkeypatch):
     return folder
 
 
-class Evil:
-    def __reduce__(self):
-        return os.system, (f"touch {MARKER}",)
-
-
 def replacements(*pairs):
     steps = [{"type": "Replace", "pattern": {"String": old}, "content": new} for old, new in pairs]
     return set_in(WORDS, normalizer={"type": "Sequence", "normalizers": steps})
 
 
-# How a folder is spoilt: functions of the folder that holds the copy `m` ----------------------------------------------
-
-
-def set_in(file, /, **values):
+@spoils
+def set_in(m, file, /, **values):
     """Keys of a JSON file; __ for a step inside."""
-
-    def spoil(m):
-        path = m / file
-        stored = read(path) if path.is_file() else {}
-        for key, value in values.items():
-            *way, last = key.split("__")
-            inner = stored
-            for part in way:
-                inner = inner.setdefault(part, {})
-            inner[last] = value
-        write(path, stored)
-
-    return spoil
+    stored = read(m / file) if (m / file).is_file() else {}
+    assign(stored, values)
+    write(m / file, stored)
 
 
-def put(file, content):
-    def spoil(m):
-        (m / file).parent.mkdir(parents=True, exist_ok=True)
-        (m / file).write_bytes(content if isinstance(content, bytes) else content.encode())
-
-    return spoil
-
-
-def module(i, **values):
-    def spoil(m):
-        entries = read(m / "modules.json")
-        entries[i].update(values)
-        write(m / "modules.json", entries)
-        (m / "code.py").write_text(CODE, "utf-8")
-
-    return spoil
+@spoils
+def module(m, i, **values):
+    entries = read(m / "modules.json")
+    entries[i].update(values)
+    write(m / "modules.json", entries)
+    (m / "code.py").write_text(CODE, "utf-8")
 
 
 def own_code(file, **auto_map):
     return several(put("code.py", CODE), set_in(file, auto_map=auto_map))
 
 
-def several(*spoils):
-    def spoil(m):
-        for each in spoils:
-            each(m)
-
-    return spoil
+@spoils
+def linked(m, file, target):
+    (m / file).unlink(missing_ok=True)
+    os.mkfifo(m / file) if target == "pipe" else (m / file).symlink_to(target)
 
 
-def linked(file, target):
-    def spoil(m):
-        (m / file).unlink(missing_ok=True)
-        os.mkfifo(m / file) if target == "pipe" else (m / file).symlink_to(target)
-
-    return spoil
-
-
-def pickled(file):
-    def spoil(m):
-        (m / "model.safetensors").unlink(missing_ok=True)
-        (m / file).parent.mkdir(exist_ok=True)
-        (m / file).write_bytes(pickle.dumps({"embeddings.word_embeddings.weight": Evil()}))
-
-    return spoil
+@spoils
+def pickled(m, file):
+    (m / MODEL).unlink(missing_ok=True)
+    (m / file).parent.mkdir(exist_ok=True)
+    (m / file).write_bytes(pickle.dumps({WEIGHT: Evil()}))
 
 
-def zipped(file):
+@spoils
+def zipped(m, file):
     import torch
 
-    def spoil(m):
-        (m / "model.safetensors").unlink(missing_ok=True)
-        torch.save({"embeddings.word_embeddings.weight": Evil()}, m / file)
-
-    return spoil
+    (m / MODEL).unlink(missing_ok=True)
+    torch.save({WEIGHT: Evil()}, m / file)
 
 
 def header(file, text, size=None):
@@ -204,15 +164,12 @@ def index(**shards):
     return set_in("model.safetensors.index.json", weight_map=shards)
 
 
-def declared(*modules, **more):
+@spoils
+def declared(m, *modules, **more):
     """These modules around the transformer, in the place of what was declared."""
-
-    def spoil(m):
-        for path in (*m.glob("[1-9]_*"), m / "modules.json"):
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-        declare(m, *modules, **more)
-
-    return spoil
+    for path in (*m.glob("[1-9]_*"), m / "modules.json"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    declare(m, *modules, **more)
 
 
 def tensors(change, file=MODEL):

@@ -17,9 +17,7 @@ METHODS = ("SimCSE", "DiffCSE", "PromptBERT", "ConSERT", "SBERT", "whitening")
 
 def synthetic(rows: int, published: int = 60, texts: tuple[str, ...] = ("",)) -> Board:
     """Six STS tabs of `rows` measured rows each, with `published` rows in the first. The same size gives the same board.
-
-    texts: as tabs' titles say it, "" for SentEval's; each has its six tabs, with scores of its own.
-    """
+    texts: as tabs' titles say it, "" for SentEval's; each has its six tabs, with scores of its own."""
     rng = np.random.default_rng(rows)
     quality = np.sort(rng.normal(70, 6, rows))[::-1]
     tabs: list[Tab] = []

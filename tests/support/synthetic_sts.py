@@ -1,8 +1,7 @@
 """Invented STS observations that hit given scores: pooled Spearman and pair-weighted mean of subset Spearmans at once.
 
 Two knobs a year. Noise inside the subsets sets the weighted mean. An offset a subset, along its mean gold score or against
-it, moves the pooled correlation only, since no subset's own ranks change.
-"""
+it, moves the pooled correlation only, since no subset's own ranks change."""
 
 from __future__ import annotations
 

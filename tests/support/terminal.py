@@ -13,9 +13,7 @@ import training_runs
 
 def screen(words, columns, folder, lines=200):
     """(exit code, the lines of the screen) of `stsbench WORDS` in `folder`, its three streams a terminal this wide.
-
-    It runs in a fork, which has imported everything.
-    """
+    It runs in a fork, which has imported everything."""
     training_runs.serve()
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))

@@ -6,16 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers as hf
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    LlamaConfig,
-    LlamaForCausalLM,
-    OPTConfig,
-    OPTForCausalLM,
-    PreTrainedTokenizerFast,
-)
 from written_once import written_once
 
 LAYERS = 4
@@ -33,7 +25,7 @@ SPREAD = {  # of their layers, some on the disk
 }
 
 
-def tokenizer(ends: str = "bos", padding_side: str = "right") -> PreTrainedTokenizerFast:
+def tokenizer(ends: str = "bos", padding_side: str = "right") -> hf.PreTrainedTokenizerFast:
     """BPE, trained on a few sentences: over bytes, or, for the ends "pieces", over characters with a blank before a text, as
     Llama 2 has it."""
     pieces = ends == "pieces"
@@ -51,13 +43,9 @@ def tokenizer(ends: str = "bos", padding_side: str = "right") -> PreTrainedToken
         initial_alphabet=list("?[]<>\n'") if pieces else pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
     )
     backend.train_from_iterator([*TEXTS, 'This sentence : "A cat." means in one word:"'] * 3, trainer)
-    backend.post_processor = processors.TemplateProcessing(
-        single=ENDS[ends], special_tokens=[("<s>", 1), ("</s>", 2)]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>",
-        padding_side=padding_side, model_max_length=1024,
-    )
+    backend.post_processor = processors.TemplateProcessing(single=ENDS[ends], special_tokens=[("<s>", 1), ("</s>", 2)])
+    return hf.PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", bos_token="<s>", eos_token="</s>",
+                                   unk_token="<unk>", padding_side=padding_side, model_max_length=1024)
 
 
 @written_once
@@ -70,9 +58,9 @@ def decoder_folder(folder: Path, family: str = "llama", ends: str = "bos", paddi
     }
     torch.manual_seed(5)
     if family == "llama":
-        model: Any = LlamaForCausalLM(LlamaConfig(**shape, intermediate_size=48, num_key_value_heads=2))
+        model: Any = hf.LlamaForCausalLM(hf.LlamaConfig(**shape, intermediate_size=48, num_key_value_heads=2))
     else:
-        model = OPTForCausalLM(OPTConfig(**{"word_embed_proj_dim": 32, **shape}, ffn_dim=48, dropout=0.0))
+        model = hf.OPTForCausalLM(hf.OPTConfig(**{"word_embed_proj_dim": 32, **shape}, ffn_dim=48, dropout=0.0))
     with torch.no_grad():
         for weight in model.parameters():
             weight += 0.1 * torch.randn_like(weight)
@@ -85,8 +73,8 @@ class Naive:
     """transformers' own CausalLM, one text at a time, without a mask or padding."""
 
     def __init__(self, folder: Path) -> None:
-        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.model = hf.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        self.tokenizer = hf.AutoTokenizer.from_pretrained(folder)
 
     def ids(self, text: str) -> list[int]:
         """With the first special token where the tokenizer adds one, and without the last."""

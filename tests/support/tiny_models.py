@@ -10,20 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+import transformers as hf
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    BertModel,
-    DistilBertConfig,
-    DistilBertModel,
-    MPNetConfig,
-    MPNetModel,
-    PreTrainedTokenizerFast,
-    RobertaConfig,
-    RobertaForMaskedLM,
-    RobertaModel,
-)
 from written_once import written_once
 
 from stsbench.training.recipes.recipes import TEXTS
@@ -42,7 +30,7 @@ READ = 3  # layers of a model that is read, not trained: with two, first_last of
 MINILM = Path(__file__).resolve().parents[3] / "shared" / "models" / "minilm-l6-fp16"
 
 
-def tokenizer(family: str) -> PreTrainedTokenizerFast:
+def tokenizer(family: str) -> hf.PreTrainedTokenizerFast:
     """A WordPiece tokenizer whose file carries the truncation and fixed padding of all-MiniLM-L6-v2's."""
     if family == "bert":
         cls, sep, pad, mask = "[CLS]", "[SEP]", "[PAD]", "[MASK]"
@@ -61,10 +49,8 @@ def tokenizer(family: str) -> PreTrainedTokenizerFast:
     )
     backend.enable_truncation(8)
     backend.enable_padding(length=8, pad_id=vocab[pad], pad_token=pad)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend, cls_token=cls, sep_token=sep, pad_token=pad, mask_token=mask, unk_token="[UNK]",
-        model_max_length=64,
-    )
+    return hf.PreTrainedTokenizerFast(tokenizer_object=backend, cls_token=cls, sep_token=sep, pad_token=pad, mask_token=mask,
+                                   unk_token="[UNK]", model_max_length=64)
 
 
 @written_once
@@ -73,25 +59,22 @@ def build(
     width: int = SHAPE["hidden_size"],
 ) -> Path:
     """Write a random model of `family` and its tokenizer to `folder`, with weights that tell texts apart.
-
-    layers: by default READ with a pooler layer and as in SHAPE without one, as trainings want it.
-    """
+    layers: by default READ with a pooler layer and as in SHAPE without one, as trainings want it."""
     layers = layers or (READ if pooler else SHAPE["num_hidden_layers"])
     shape = {**SHAPE, "num_hidden_layers": layers, "hidden_size": width}
     torch.manual_seed(7)
     tok = tokenizer("bert" if family in ("bert", "distilbert") else "roberta")
     vocab = {"vocab_size": len(tok), "pad_token_id": tok.pad_token_id, "initializer_range": 0.3}
     if family == "bert":
-        model = BertModel(BertConfig(**shape, **vocab, max_position_embeddings=positions), add_pooling_layer=pooler)
+        model = hf.BertModel(hf.BertConfig(**shape, **vocab, max_position_embeddings=positions), add_pooling_layer=pooler)
     elif family == "roberta":
-        config = RobertaConfig(**shape, **vocab, max_position_embeddings=positions + 2, type_vocab_size=1)
-        model = RobertaModel(config, add_pooling_layer=pooler)
+        config = hf.RobertaConfig(**shape, **vocab, max_position_embeddings=positions + 2, type_vocab_size=1)
+        model = hf.RobertaModel(config, add_pooling_layer=pooler)
     elif family == "mpnet":
-        model = MPNetModel(MPNetConfig(**shape, **vocab, max_position_embeddings=positions + 2))
+        model = hf.MPNetModel(hf.MPNetConfig(**shape, **vocab, max_position_embeddings=positions + 2))
     else:
-        model = DistilBertModel(
-            DistilBertConfig(dim=32, n_layers=layers, n_heads=4, hidden_dim=48, **vocab, max_position_embeddings=positions)
-        )
+        model = hf.DistilBertModel(hf.DistilBertConfig(dim=32, n_layers=layers, n_heads=4, hidden_dim=48, **vocab,
+                                                       max_position_embeddings=positions))
     with torch.no_grad():  # biases are initialised to zero, which would hide a forgotten one
         for name, weight in model.named_parameters():
             if name.endswith("bias"):
@@ -114,16 +97,14 @@ def build_for_sample(folder: Path, **shape: Any) -> Path:
 @written_once
 def masked_lm(folder, family="bert", seed=11, copies=False, **shape):
     """A random masked LM of a family, with its head, and the family's tokenizer. shape: other sizes than SHAPE.
-
-    copies: it mostly guesses the token that it sees, as trained ones do, and any other one at a mask.
-    """
+    copies: it mostly guesses the token that it sees, as trained ones do, and any other one at a mask."""
     torch.manual_seed(seed)
     tok = tokenizer(family)
     sizes = {**SHAPE, "vocab_size": len(tok), "pad_token_id": tok.pad_token_id, "initializer_range": 0.3, **shape}
     if family == "bert":
-        model = BertForMaskedLM(BertConfig(max_position_embeddings=64, **sizes))
+        model = hf.BertForMaskedLM(hf.BertConfig(max_position_embeddings=64, **sizes))
     else:
-        model = RobertaForMaskedLM(RobertaConfig(max_position_embeddings=66, type_vocab_size=1, **sizes))
+        model = hf.RobertaForMaskedLM(hf.RobertaConfig(max_position_embeddings=66, type_vocab_size=1, **sizes))
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if name.endswith("bias"):

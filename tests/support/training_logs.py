@@ -8,9 +8,7 @@ import numpy as np
 def lines_of(stages=(("main", 200),), *, terms=("contrastive",), seed=1, every=5, dev=50, name="sts-b dev", until=None,
              **metrics):
     """A log's lines: losses that fall with noise, dev scores; `until`: the run was killed after this step.
-
-    As the loop writes them: the score before training is no candidate, and every stage has its own best.
-    """
+    As the loop writes them: the score before training is no candidate, and every stage has its own best."""
     rng, lines = np.random.default_rng(seed), []
     for stage, steps in stages:
         best = -np.inf

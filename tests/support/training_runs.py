@@ -58,9 +58,7 @@ _context.set_forkserver_preload([])  # nothing more than what the fork has
 @functools.cache
 def serve():
     """Starts the server that forks the children, itself a fork of this process, which has imported everything.
-
-    To be called before any training here: torch takes no gradient in the fork of a process that has taken one.
-    """
+    To be called before any training here: torch takes no gradient in the fork of a process that has taken one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(util, "spawnv_passfds", _fork)
         forkserver.ensure_running()
@@ -110,9 +108,7 @@ def train(folder: Path, values, *, method="simcse", recipe=None, seeds=None, kil
 
 def train_ranks(folder, values, *, method="simcse", recipe=None, seeds=None, kill=None, cache=None, **options):
     """The same in two processes that share the work; [(exit code, error line or None)]. kill: one of them, by its rank.
-
-    They find what torchrun would tell them; the real one is in test_training_processes.
-    """
+    They find what torchrun would tell them; the real one is in test_training_processes."""
     store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     shared = {
         "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(store.port),
@@ -166,10 +162,8 @@ def forked(target, *arguments):
 
 def leave():
     """The end of a worker of `spawn`, instead of a return: nothing of torch.distributed is taken apart.
-
     A gloo thread that wants the interpreter's lock and the main thread that holds it, and destroys the process group, can
-    wait for each other forever (torch 2.13).
-    """
+    wait for each other forever (torch 2.13)."""
     torch.distributed.barrier()
     os._exit(0)
 
@@ -218,9 +212,7 @@ def _child(folder, values, method, recipe, seeds, kill, environment, told, optio
 
 def _arm(moment: str, times: int, number: int = signal.SIGKILL) -> None:
     """A signal to this process when `moment` comes for the `times`-th time: nothing of ours runs any more after SIGKILL.
-
-    The moment "poison" only makes a weight NaN.
-    """
+    The moment "poison" only makes a weight NaN."""
     from accelerate.optimizer import AcceleratedOptimizer
 
     from stsbench.training.engine import checkpoint, loop, selection

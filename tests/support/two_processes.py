@@ -64,9 +64,7 @@ def shares_of(total: int, split, rank) -> Shares:
 
 def two_ranks_equal_one(place: Path, values, method, cache: Path, but=()):
     """Train in one process and in two: the same log and the same weights up to rounding, `but` for the weights so named.
-
-    Without dropout, of which each process has its own. Returns the weights of both.
-    """
+    Without dropout, of which each process has its own. Returns the weights of both."""
     values = {**values, "backbone.dropout": 0.0, "selection.by": "none"}
     assert train(place / "alone", values, method=method, cache=cache) == (0, None)
     assert train_ranks(place / "both", values, method=method, cache=cache) == [(0, None)] * 2

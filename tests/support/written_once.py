@@ -14,9 +14,7 @@ PLAIN = (str, int, float, type(None))
 
 def written_once(write):
     """write(folder, *options), which draws a model by a seed of its own: the same plain options give copies of one folder.
-
-    torch's generator is left as `write` leaves it.
-    """
+    torch's generator is left as `write` leaves it."""
 
     @functools.cache
     def first(*options, **named):

@@ -21,11 +21,6 @@ from stsbench.errors import EncoderError
 TEXTS = [*sentences(40), ""]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("ahead"))
-
-
 @pytest.fixture
 def encoder(folder, monkeypatch):
     """Tokenises 7 texts at a time beside the CPU."""

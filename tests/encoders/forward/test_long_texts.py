@@ -19,9 +19,7 @@ TURNS = {"short_factor": [1.0] * 4, "long_factor": [1.0, 2.0, 4.0, 8.0]}
 MODELS = {
     "block-sparse attention": ("BigBird", {"block_size": 20, "num_random_blocks": 3, "max_position_embeddings": 512}),
     "longrope": ("Llama", {"max_position_embeddings": 512, "rope_parameters": {
-        "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": LIMIT, "factor": 4.0, **TURNS,
-    }}),
-}
+        "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": LIMIT, "factor": 4.0, **TURNS}})}
 
 
 def text(length, rng):

@@ -164,3 +164,83 @@ def test_the_embedded_model_loads():
         assert half.spec.fingerprint() != encoder.spec.fingerprint()
         np.testing.assert_allclose(half.encode(["A man eats."]), vectors[1:2], atol=1e-2)
     assert load(folder).spec.fingerprint() == encoder.spec.fingerprint()
+
+
+@pytest.mark.parametrize("pooler", ["mean", "first_last:layer1"])
+def test_a_vector_is_that_of_transformers_in_training(folder, pooler):
+    text = sentences(1)[0]
+    got = load_encoder(str(folder), pooler=pooler).with_dropout(7).run([text]).vectors
+    model, inputs = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)(text, return_tensors="pt")
+    torch.manual_seed(7)
+    with torch.no_grad():
+        states = model.train()(**inputs, output_hidden_states=True).hidden_states
+    expected = states[-1][0].mean(0) if pooler == "mean" else (states[1][0].mean(0) + states[-1][0].mean(0)) / 2
+    assert np.abs(got[0] - expected.numpy()).max() < 1e-5
+
+
+def test_every_call_draws_other_masks_and_the_same_seed_the_same(folder):
+    texts, plain = sentences(5), load_encoder(str(folder), pooler="mean")
+    before, state = plain.run(texts).vectors, torch.get_rng_state()
+    left, right = plain.with_dropout(1), plain.with_dropout(1)
+    first = left.run(texts).vectors
+    assert np.array_equal(first, right.run(texts).vectors)
+    assert np.array_equal(left.run(texts).vectors, right.run(texts).vectors)
+    assert np.abs(first - right.run(texts).vectors).max() > 1e-3
+    assert np.abs(first - plain.with_dropout(2).run(texts).vectors).max() > 1e-3
+    twice = left.run([texts[0], texts[0]]).vectors
+    assert np.abs(twice[0] - twice[1]).max() > 1e-3
+    assert torch.equal(torch.get_rng_state(), state)
+    assert np.array_equal(plain.run(texts).vectors, before)  # the model is left without
+
+
+def test_a_model_whose_rates_are_zero_is_refused(tmp_path):
+    still = build(tmp_path / "still")
+    config = json.loads((still / "config.json").read_text("utf-8"))
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (still / "config.json").write_text(json.dumps(config), "utf-8")
+    with pytest.raises(EncoderError, match=r"still has no dropout: its config.json sets no rate above 0$"):
+        load_encoder(str(still), pooler="mean").with_dropout(0)
+
+
+def test_the_spec_is_that_of_the_loaded_model(tmp_path):
+    build(tmp_path)
+    lazy = load_encoder(str(tmp_path), pooler="mean", offline=True)
+    assert isinstance(lazy, LazyEncoder)
+    assert lazy.spec == lazy.built.spec
+
+
+def test_a_spec_that_does_not_hold_is_refused(tmp_path):
+    build(tmp_path)
+    lazy = load_encoder(str(tmp_path), pooler="mean", offline=True)
+    assert isinstance(lazy, LazyEncoder)
+    with pytest.raises(EncoderError, match="misstates its positions: the model cuts texts at 64 tokens instead of 7"):
+        LazyEncoder(replace(lazy.config, positions=7), lazy.options).run(["a"])
+    with pytest.raises(EncoderError, match="changed while it was being loaded"):
+        LazyEncoder(replace(lazy.config, weights="0" * 64), lazy.options).run(["a"])
+
+
+def test_unknown_architectures_are_not_guessed(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "novel", "max_position_embeddings": 64}))
+    assert stated_positions(tmp_path) is None
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1}))
+    assert stated_positions(tmp_path) == 512
+
+
+def test_a_cached_run_imports_no_torch(tmp_path, monkeypatch, capsys):
+    from stsbench.cli.main import main
+    build(tmp_path / "model")
+    command = ["eval", "--model", str(tmp_path / "model"), "--pooler", "mean", "--sample", "--tasks", "STS-B", "--json", "-",
+               "--cache", str(tmp_path / "cache"), "--output", str(tmp_path / "run")]
+    monkeypatch.setattr(sys, "argv", ["stsbench", *command])
+    with pytest.raises(SystemExit) as end:
+        main()
+    first = capsys.readouterr().out
+    code = (
+        "import sys\nsys.argv = ['stsbench', *sys.argv[1:]]\nfrom stsbench.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        "print('torch' in sys.modules, file=sys.stderr)")
+    again = light_process.run(code, *command)
+    assert again.returncode == 0, again.stderr
+    assert not end.value.code and again.stderr.splitlines()[-1] == "False"
+    assert again.stdout == first

@@ -24,11 +24,6 @@ TEMPLATE = "the {} means [MASK] ."
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("bert"))
-
-
-@pytest.fixture(scope="module")
 def encoder(folder):
     return loaded(folder, pooler="mean", batch_tokens=100)
 

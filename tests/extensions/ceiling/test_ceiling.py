@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from clirun import cli, place
+from clirun import cli, place  # noqa: F401
 from realdata import real_data
 from scipy.stats import spearmanr
 
@@ -14,8 +14,6 @@ from stsbench.evaluation.records import ScoreRow
 from stsbench.extensions.ceiling import agreement
 from stsbench.extensions.ceiling.agreement import ceiling_of_ratings, ceiling_of_votes, krippendorff_alpha
 from stsbench.extensions.ceiling.labels import measure_ceiling, remarks
-
-__all__ = ["cli", "place"]
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,6 @@ from statistics import mean, median
 
 import numpy as np
 import pytest
-from tiny_models import build
 from toy_encoder import Toy, embed
 from workers import in_this_process
 
@@ -21,11 +20,6 @@ from stsbench.extensions.cost.measure import BLOCK, MOST, ROUNDS, TEMPLATES, cos
 from stsbench.extensions.devices.parallel import ParallelEncoder
 
 ASKED = {"sample": True, "tasks": "STS-B", "resamples": 0}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("cost") / "tiny")
 
 
 @pytest.fixture(autouse=True)

@@ -6,21 +6,11 @@ import re
 import numpy as np
 import pytest
 import torch
+import transformers as hf
 from clirun import cli, place  # noqa: F401
 from post_sources import cosines
 from safetensors.torch import load_file, save_file
 from tiny_models import sentences, tokenizer
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    LlamaModel,
-    ModernBertConfig,
-    ModernBertForMaskedLM,
-    OPTConfig,
-    OPTForCausalLM,
-)
 from written_once import written_once
 
 import stsbench
@@ -37,13 +27,13 @@ W = np.random.default_rng(5).normal(size=(70, 12)) * np.geomspace(9, 0.4, 12)
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,
          "initializer_range": 0.3}
 KINDS = {
-    "llama": (LlamaConfig, LlamaForCausalLM, SMALL, "lm_head.weight"),
-    "opt": (OPTConfig, OPTForCausalLM,
+    "llama": (hf.LlamaConfig, hf.LlamaForCausalLM, SMALL, "lm_head.weight"),
+    "opt": (hf.OPTConfig, hf.OPTForCausalLM,
             {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "ffn_dim": 24, "init_std": 0.3,
              "word_embed_proj_dim": 16, "max_position_embeddings": 64}, "lm_head.weight"),
-    "bert": (BertConfig, BertForMaskedLM, SMALL, "cls.predictions.decoder.weight"),
-    "modernbert": (ModernBertConfig, ModernBertForMaskedLM, {**SMALL, "global_attn_every_n_layers": 1}, "decoder.weight"),
-}
+    "bert": (hf.BertConfig, hf.BertForMaskedLM, SMALL, "cls.predictions.decoder.weight"),
+    "modernbert": (hf.ModernBertConfig, hf.ModernBertForMaskedLM, {**SMALL, "global_attn_every_n_layers": 1},
+                   "decoder.weight")}
 
 
 @written_once
@@ -151,7 +141,7 @@ def test_singular_values_are_numpys_and_equal_ones_at_a_cut_are_told():
 
 
 def test_a_missing_output_embedding_is_refused_and_never_made_up(tmp_path):
-    LlamaModel.from_pretrained(language_model(tmp_path / "whole")).save_pretrained(folder := tmp_path / "no-head")
+    hf.LlamaModel.from_pretrained(language_model(tmp_path / "whole")).save_pretrained(folder := tmp_path / "no-head")
     tokenizer("bert").save_pretrained(folder)
     with pytest.raises(StsbenchError):
         encoder_of(folder, "embedfilter")
@@ -166,7 +156,7 @@ def test_a_missing_output_embedding_is_refused_and_never_made_up(tmp_path):
 def test_the_table_is_in_the_fingerprint(tmp_path):
     folder = language_model(tmp_path / "m")
     with pytest.raises(StsbenchError):  # of a model in memory there is none to read
-        load_encoder((LlamaModel.from_pretrained(folder), tokenizer("bert")), pooler="mean").token_table("output")
+        load_encoder((hf.LlamaModel.from_pretrained(folder), tokenizer("bert")), pooler="mean").token_table("output")
     first, again, of_input = (encoder_of(folder, post).spec for post in ("embedfilter", "embedfilter",
                                                                         "embedfilter:table=input"))
     assert first == again and first.fingerprint() != of_input.fingerprint()

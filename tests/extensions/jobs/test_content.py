@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from clirun import SAMPLE, cli, fails
+from clirun import SAMPLE, cli, fails  # noqa: F401
 from core_protocols import core_protocols
-from plans import here, jobs_of, training, write
+from plans import here, jobs_of, training, write  # noqa: F401
 from test_sweep import of_group, run, search
 
 import stsbench
@@ -24,7 +24,6 @@ from stsbench.extensions.jobs.space import Trial, space_of_grid
 from stsbench.extensions.jobs.state import BESIDE, is_done, missing_records
 from stsbench.training.rows.files import SetPlace
 
-__all__ = ["cli", "here"]
 GRID = ["training.learning_rate=1e-5,3e-5"]
 
 

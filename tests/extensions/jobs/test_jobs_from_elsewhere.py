@@ -11,8 +11,7 @@ import yaml
 from hostile import BOMB, CODE, DEEP, HUGE, METHODS, SECRET, check, forbidden, written
 from training_runs import one_thread  # noqa: F401
 
-SWEEP = ("sweep simcse --sample --offline --device cpu --data text.txt --max-steps 1 --set selection.every=1 "
-         "--output s")
+SWEEP = "sweep simcse --sample --offline --device cpu --data text.txt --max-steps 1 --set selection.every=1 --output s"
 SPACE = f"{SWEEP} --backbone tiny --space space.yaml"
 GRID = f"{SWEEP} --backbone tiny --grid training.learning_rate=1e-5,2e-5"
 PLAN = "run plan.yaml --dry-run"

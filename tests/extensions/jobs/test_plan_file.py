@@ -207,9 +207,6 @@ def test_what_the_command_names_is_run(cli, place):
     assert code == 0 and [line.split()[1:3] for line in out.splitlines()] == [["train", "./m.py:M"], ["eval", "--model"]]
 
 
-# How many -------------------------------------------------------------------------------------------------------------
-
-
 def test_jobs_are_counted_before_they_are_made(place):
     many = [f"m{number}" for number in range(1300)]
     path = write({
@@ -241,9 +238,6 @@ def test_the_count_is_that_of_the_jobs(place):
         "eval": {"e": {"model": ["job:a", "job:b", "job:c-2", "minilm"], "protocols": ["sts", "transfer"]}},
     }))
     assert job_count(plan, "") == len(expand(plan, "")) == 4 + 3 + 3 + 2 * (4 + 3 + 1 + 1)
-
-
-# Modules of the working folder ----------------------------------------------------------------------------------------
 
 
 def shadow(folder):

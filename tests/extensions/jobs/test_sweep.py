@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from job_server import HELD
-from plans import Counting, here, place, start  # noqa: F401  # noqa: F401
+from plans import Counting, here, place, start  # noqa: F401
 
 from stsbench.errors import StsbenchError
 from stsbench.extensions.jobs import schedule
@@ -235,9 +235,6 @@ RATES = {"training.learning_rate": {"low": 1e-6, "high": 1e-4, "log": True}}
 GRID = space_of_grid(["training.learning_rate=1e-5,3e-5"])
 
 
-# One folder, one search ---------------------------------------------------------------------------------------------
-
-
 def of_group(chosen, **changed):
     return replace(chosen, group=chosen.group.model_copy(update=changed))
 
@@ -288,9 +285,6 @@ def test_how_a_search_is_run_is_no_part_of_it(here):
         _claim(other)
 
 
-# Scores are read from the storage -----------------------------------------------------------------------------------
-
-
 def test_a_run_folder_that_is_gone_or_elsewhere_takes_nothing_away(here, start):
     chosen, storage = search(GRID), "sqlite:///db"
     started, results = run(chosen, start, storage=storage)
@@ -303,9 +297,6 @@ def test_a_run_folder_that_is_gone_or_elsewhere_takes_nothing_away(here, start):
     assert run(replace(chosen, output=Path("b")), start, storage=storage) == ([], results)
     assert [Path("b", name).read_bytes() for name in ("best.yaml", "trials.json")] == [best, trials]
     assert not [path for path in Path("b").iterdir() if path.is_dir() and path.name != ".jobs"]
-
-
-# A search that fails ends -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("trials", [1, 7])
@@ -334,9 +325,6 @@ def test_a_search_too_large_is_refused_with_its_number():
         search(Space.model_validate({"space": RATES}), seeds=(1, 2), trials=trials, sampler="random")
     with pytest.raises(StsbenchError, match=r"has 1,000,000,000,000 trainings"):
         search(Space.model_validate({"space": {f"options.{name}": list(range(1000)) for name in "abcd"}}))
-
-
-# A line that was cut off --------------------------------------------------------------------------------------------
 
 
 def study(folder, log):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import tiny_models
-from clirun import cli
-from plans import SHORT, here, start, training, write
+from clirun import cli  # noqa: F401
+from plans import SHORT, here, start, training, write  # noqa: F401
 
 import stsbench
 from stsbench.errors import StsbenchError, StsbenchWarning
@@ -15,7 +15,6 @@ from stsbench.extensions.jobs import plan_run
 from stsbench.extensions.jobs.pool import LocalPool
 from stsbench.extensions.jobs.trials import figure
 
-__all__ = ["cli", "here", "start"]
 GRID = {"training.learning_rate": [1e-5, 1e-2]}
 SETTINGS = {"backbone.max_length": 16, "selection.every": 1, "training.batch_size": 10}
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 library = pytest.importorskip("sentence_transformers")
-from clirun import cli  # noqa: E402
+from clirun import cli  # noqa: E402, F401
 from code_folders import CODE, own_model, ran  # noqa: E402
 from model_folders import WIDTH, declare, nudge, pooling, transformer  # noqa: E402
 from registered_models import PROMPTS, entry, registered  # noqa: E402
@@ -22,7 +22,6 @@ from stsbench.encoders.roles import TextTask  # noqa: E402
 from stsbench.errors import EncoderError, NotOnThisMachineError  # noqa: E402
 from stsbench.extensions.mteb_models.registered import needs_code, refusal  # noqa: E402
 
-__all__ = ["cli"]
 TEXTS = ["a dog runs in the park .", "the young woman plays a guitar", "cat", "a " * 40 + "dog"]
 LOCAL = {"device": "cpu", "offline": True}
 

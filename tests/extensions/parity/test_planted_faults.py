@@ -132,9 +132,6 @@ def test_a_fault_and_a_rounding(homes):
     assert set(causes) == {"pooling", "precision"} and "bfloat16" in causes["precision"]
 
 
-# Two modules and a Normalize: every set of them left out -----------------------------------------------------------
-
-
 ENDS = {
     "normalised": (lambda vector: vector / vector.norm(), {}),
     "as it comes": (lambda vector: vector, {"normalisation": "vectors are not normalised at the end"}),
@@ -174,9 +171,6 @@ def test_a_that_is_not_normalised_is_said_to_be_none_by_its_vectors(tmp_path):
     causes, _ = told(folder, Naive(folder))
     assert causes == {"module": "Dense behind the pooling is left out",
                       "normalisation": "vectors are normalised to length 1, which A does not do"}
-
-
-# What is not the same twice ----------------------------------------------------------------------------------------
 
 
 class Padded(Naive):

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from clirun import cli
+from clirun import cli  # noqa: F401
 from tiny_models import add_modules, build
 
 from stsbench.display.style import figure_bytes
@@ -16,15 +16,9 @@ from stsbench.evaluation.api import evaluate
 from stsbench.extensions.prompt_study import prompts
 from stsbench.extensions.prompt_study.prompts import PromptScore, PromptScores, measure_prompts, read_prompts
 
-__all__ = ["cli"]
 PROMPTS = ["the red cat: ", "a man: ", "park: "]
 HOW = {"sample": True, "resamples": 50, "no_cache": True}
 ONE = ("sts", "STS-B")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("prompts") / "model")
 
 
 @pytest.fixture(scope="module")

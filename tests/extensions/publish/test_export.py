@@ -5,8 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from clirun import cli, evaluate, fails, place  # noqa: F401 - fixtures
-from clirun import cli as cli
+from clirun import cli, contents, evaluate, fails, measured, place  # noqa: F401
 from run_edits import edit
 from tiny_models import build, sentences
 
@@ -18,15 +17,6 @@ from stsbench.evaluation.run_file import load_records
 from stsbench.extensions.publish.export import RECORDS, export_json
 
 pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
-
-
-@pytest.fixture
-def measured(place):
-    return stsbench.evaluate("lexical:token-set", sample=True, resamples=20, output="run")
-
-
-def contents(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
 
 
 def test_export(cli, measured):

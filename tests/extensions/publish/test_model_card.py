@@ -236,9 +236,7 @@ def test_test_texts_in_the_training_texts_are_counted(tmp_path):
     [
         (1379, [], "senteval-stsb-test", "SentEval's text"),
         (1300, ["stsb/train"], "senteval-stsb-test-part",
-         "SentEval's text; without the pairs that share a sentence with stsb/train"),
-    ],
-)
+         "SentEval's text; without the pairs that share a sentence with stsb/train")])
 def test_senteval_s_text_is_no_data_set_of_the_hub(run, n, overlap, type, said):
     result = score_again(run)
     result.records = [each for each in result.records if each.protocol.name == "sts" and each.data.task == "STS-B"]

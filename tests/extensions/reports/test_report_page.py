@@ -1,7 +1,6 @@
 """The reports on docs/how-to/report.md are those that the commands above them print.
 
-`python tests/extensions/reports/test_report_page.py` writes them.
-"""
+`python tests/evaluation/test_report_page.py` writes them."""
 
 from __future__ import annotations
 

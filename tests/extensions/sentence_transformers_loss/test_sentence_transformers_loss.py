@@ -8,11 +8,11 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from datasets import Dataset
 from disturbances import disturbed
-from foreign_trainer import LOSSES, TEXTS, features_of, loaded, place, sentence_transformer
+from foreign_trainer import LOSSES, TEXTS, features_of, loaded, place, sentence_transformer  # noqa: F401
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from tokenizers import decoders
 from torch.utils.data import BatchSampler, SequentialSampler
-from training_runs import no_pinned_memory, one_thread
+from training_runs import no_pinned_memory, one_thread  # noqa: F401
 from transformers import TrainerCallback
 
 import stsbench
@@ -23,7 +23,6 @@ from stsbench.training.engine.loop import Loop
 from stsbench.training.recipes.methods import method_name
 from stsbench.training.recipes.recipe import Recipe
 
-__all__ = ["loaded", "no_pinned_memory", "one_thread", "place"]
 STEPS, SIZE = 10, 6
 # what the trainer does: torch's AdamW; here at a constant rate, and without clipping
 TRAINING = {"max_steps": STEPS, "epochs": 9, "batch_size": SIZE, "learning_rate": 1e-3, "schedule": "constant", "clip": None}

@@ -10,18 +10,17 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from foreign_trainer import LOSSES, TEXTS, features_of, loaded, place
+from foreign_trainer import LOSSES, TEXTS, features_of, loaded, place  # noqa: F401
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import losses
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
-from training_runs import one_thread
+from training_runs import one_thread  # noqa: F401
 
 from stsbench import as_sentence_transformers_loss, methods
 from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.extensions.sentence_transformers_loss.backbone import surroundings
 from stsbench.losses import simcse
 
-__all__ = ["loaded", "one_thread", "place"]
 SCORES, CLASSES = torch.tensor([0.5, 1, 2, 3, 4, 5, 2.5, 1.5]), torch.tensor([0, 1, 2, 0, 1, 2, 2, 1])
 FIRST, SECOND, THIRD = TEXTS, TEXTS[3:] + TEXTS[:3], TEXTS[5:] + TEXTS[:5]
 # name -> options, the library's loss, columns, labels; the labels of the library's, where they are others

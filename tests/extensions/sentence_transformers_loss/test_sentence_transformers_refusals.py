@@ -2,18 +2,16 @@
 
 import pytest
 import torch
-from foreign_trainer import TEXTS, features_of, loaded, place
+from foreign_trainer import TEXTS, features_of, loaded, place  # noqa: F401
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling
-from training_runs import one_thread
+from training_runs import one_thread  # noqa: F401
 
 from stsbench import as_sentence_transformers_loss, methods
 from stsbench.encoders.forward.token_pooler import TextCNN
 from stsbench.encoders.transformer.text_cnn_module import TextCNNPooling
 from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.training.recipes.methods import method_name
-
-__all__ = ["loaded", "one_thread", "place"]
 
 REFUSED = {  # options, pooler -> the reason
     (methods.DeCLUTR(), "mean"): "it reads whole documents",

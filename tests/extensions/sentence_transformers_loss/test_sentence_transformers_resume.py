@@ -9,10 +9,10 @@ import pytest
 import tiny_models
 import torch
 from datasets import Dataset, DatasetDict
-from foreign_trainer import LOSSES, NEVER, features_of, loaded, place, sentence_transformer
+from foreign_trainer import LOSSES, NEVER, features_of, loaded, place, sentence_transformer  # noqa: F401
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import CoSENTLoss, MatryoshkaLoss
-from training_runs import no_pinned_memory, one_thread
+from training_runs import no_pinned_memory, one_thread  # noqa: F401
 from transformers import TrainerCallback
 
 from stsbench import as_sentence_transformers_loss, methods
@@ -20,7 +20,6 @@ from stsbench.errors import StsbenchError
 from stsbench.registry import names
 from stsbench.training.recipes.methods import GROUP, method_name
 
-__all__ = ["loaded", "no_pinned_memory", "one_thread", "place"]
 STEPS, STOPPED = 5, 2
 TEXTS = tiny_models.sentences(48, longest=8, seed=3)
 COLUMNS = {

@@ -5,8 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from clirun import cli
-from tiny_models import build
+from clirun import cli  # noqa: F401
 
 from stsbench import compare, evaluate, load_encoder, load_records
 from stsbench.display.style import figure_bytes
@@ -15,15 +14,9 @@ from stsbench.extensions.smaller_copies import variants
 from stsbench.extensions.smaller_copies.variant import Form, Variant, Vectors
 from stsbench.extensions.smaller_copies.variants import measure_variants
 
-__all__ = ["cli"]
 HOW = {"sample": True, "resamples": 200, "no_cache": True}
 ASKED = {"quantise": "int8,binary", "truncate_dims": "8,32,64"}
 STS = ("sts", "STS-B")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("copies") / "model")
 
 
 @pytest.fixture(scope="module")

@@ -27,11 +27,6 @@ QUICK = {"sample": True, "resamples": 0, "no_cache": True}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("variants") / "model")
-
-
-@pytest.fixture(scope="module")
 def base(folder):
     return load_encoder(folder, pooler="mean", normalize=True)
 

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import tiny_models
-from clirun import cli, fails, place  # noqa: F401 - fixtures  # noqa: F401 - fixtures
+from clirun import LINES, cli, contents, fails, lines, place, tiny  # noqa: F401
 from consoles import ESCAPED, HOSTILE, console  # noqa: F401 - a fixture
 
 import stsbench
@@ -22,23 +21,6 @@ from stsbench.extensions.stores.vectors import VectorStore
 
 pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
 HASHED = "python:mine_cli:hashed"
-LINES = ["a cat sleeps", "the dog runs", "a cat sleeps", "", "rain falls", "the old man reads", "birds sing"]
-
-
-@pytest.fixture
-def lines(place):
-    path = place / "lines.txt"
-    path.write_text("\n".join(LINES) + "\n")
-    return path
-
-
-@pytest.fixture
-def tiny(place):
-    return tiny_models.build(place / "model")
-
-
-def contents(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
 
 
 def test_encode(cli, place, lines):

@@ -7,11 +7,9 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
-from clirun import cli, place
+from clirun import cli, place  # noqa: F401
 
 from stsbench import registry
-
-__all__ = ["cli", "place"]
 
 
 @pytest.mark.parametrize("kind", ["method", "protocol", "encoder"])

@@ -51,9 +51,7 @@ def masked(texts, mask, seed=0, size=3, least=6, first=False):
 
 def states(folder, ids, real, kept=None):
     """float64 (L, d) last states of one text with padding by transformers.
-
-    ids: (L,) padding included; real: how many are real; kept: (layers, heads), whose heads count, or None for all.
-    """
+    ids: (L,) padding included; real: how many are real; kept: (layers, heads), whose heads count, or None for all."""
     model = _reference(AutoModel, folder)
     with ExitStack() as hooks, torch.no_grad():
         for layer, heads in zip(model.encoder.layer, () if kept is None else kept, strict=kept is not None):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 import tiny_models
-from training_runs import one_thread
+from training_runs import one_thread  # noqa: F401
 
 import stsbench
 from stsbench.errors import StsbenchError
 
-__all__ = ["one_thread"]
 TOY = """
 from stsbench.training.api import Method, Term, Views
 

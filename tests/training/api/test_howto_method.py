@@ -13,10 +13,10 @@ import howto_package
 import numpy as np
 import pytest
 import tiny_models
-from clirun import cli, place
+from clirun import cli, place  # noqa: F401
 from howto_package import FILES, PAGE
 from sentence_transformers import SentenceTransformer
-from training_runs import one_thread
+from training_runs import one_thread  # noqa: F401
 
 from stsbench import registry
 from stsbench.errors import StsbenchError
@@ -25,7 +25,6 @@ from stsbench.training.recipes import methods
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.runs.finish import load_trained
 
-__all__ = ["cli", "one_thread", "place"]
 COMMANDS = "".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)).splitlines()
 TRAIN, EVAL, EXPORT, RESUME, TRAIN_PACKAGE = COMMANDS
 VIEWS, FORWARD, CALL = (code for code in re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)

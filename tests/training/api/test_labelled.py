@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_model, save_model
-from training_runs import cache, one_thread, place
+from training_runs import cache, one_thread, place  # noqa: F401
 
 import stsbench
 from stsbench.config import validate
@@ -31,7 +31,6 @@ from stsbench.training.rows.files import LABELLED
 from stsbench.training.rows.stage_rows import open_rows
 from stsbench.training.runs.prepare import make_backbone
 
-__all__ = ["cache", "one_thread", "place"]
 CPU = torch.device("cpu")
 
 

@@ -7,13 +7,12 @@ import peft
 import pytest
 import tiny_models
 import transformers
-from training_runs import make_text, one_thread
+from training_runs import make_text, one_thread  # noqa: F401
 
 import stsbench
 from stsbench.encoders.prompt.tokenizer import check_ids, table_size
 from stsbench.errors import EncoderError, StsbenchError
 
-__all__ = ["one_thread"]
 SHAPE = {**tiny_models.SHAPE, "max_position_embeddings": 64}
 
 

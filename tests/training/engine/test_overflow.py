@@ -7,13 +7,11 @@ import json
 import pytest
 import torch
 from method_runs import make_place, recipe_of, train
-from training_runs import one_thread
+from training_runs import one_thread  # noqa: F401
 
 from stsbench.errors import StsbenchError
 from stsbench.training.engine import loop
 from stsbench.training.runs import run
-
-__all__ = ["one_thread"]
 
 
 @pytest.fixture(scope="module")

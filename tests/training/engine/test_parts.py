@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from training_runs import one_thread
+from training_runs import one_thread  # noqa: F401
 
 import stsbench
 from stsbench.errors import StsbenchError
@@ -21,7 +21,6 @@ from stsbench.methods.simcse.views import ViewMaker
 from stsbench.training.api import Views
 from stsbench.training.engine.passes import ROWS, part_shares
 
-__all__ = ["one_thread"]
 ROWS_OF_TEXT = 11
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score
 from torch import nn, tensor
-from training_runs import cache, one_thread, place
+from training_runs import cache, one_thread, place  # noqa: F401
 
 import stsbench
 from stsbench.data.fetch import sources
@@ -28,7 +28,6 @@ from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.runs.finish import trained_as
 from stsbench.training.runs.report import best_dev, curve, read_log, summarise_seeds
 
-__all__ = ["cache", "one_thread", "place"]
 FIRST = ["a cat runs .", "a dog eats food", "a man sleeps", "the woman sleeps", "the red park", "a big dog"]
 SECOND = ["the cat runs .", "the man plays a guitar", "food", "a man sleeps", "a blue park", "small food"]
 GOLD = {"sts": [4.5, 0.5, 3.0, 2.0, 0.0, 1.0], "pairs": [0, 1, 0, 1, 1, 0]}

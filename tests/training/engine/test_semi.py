@@ -9,7 +9,7 @@ import tiny_models
 import torch
 import training_runs
 from method_oracle import MemoryRows, make, masked_lm_folder, states, tokens
-from training_runs import log_of, one_thread
+from training_runs import log_of, one_thread  # noqa: F401
 
 import stsbench
 from stsbench import losses
@@ -22,7 +22,6 @@ from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows.batches import split_shares, to_batch
 from stsbench.training.runs.finish import load_trained
 
-__all__ = ["one_thread"]
 TEXTS = tiny_models.sentences(60, longest=9, seed=5)
 TRIPLETS = {role: TEXTS[start : start + 5] for role, start in (("anchor", 10), ("positive", 20), ("negative", 30))}
 METHODS = {

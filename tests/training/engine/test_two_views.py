@@ -8,7 +8,7 @@ import pytest
 import tiny_models
 import torch
 from accelerate import Accelerator
-from training_runs import one_thread
+from training_runs import one_thread  # noqa: F401
 from transformers import ModernBertConfig, ModernBertModel
 
 import stsbench
@@ -19,7 +19,6 @@ from stsbench.training.recipes.method_plan import load_plan
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.runs.prepare import make_backbone
 
-__all__ = ["one_thread"]
 TOY = '''
 from torch.nn.functional import normalize
 from stsbench.training.api import Method, Term, Views

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
-from clirun import place
+from clirun import place  # noqa: F401
 from loaded import loaded
 from safetensors.torch import load_file, save_file
 from text_cnn_oracle import SMALL, by_loops
 from tokenizers import processors
-from training_runs import make_text, one_thread
+from training_runs import make_text, one_thread  # noqa: F401
 
 import stsbench
 from stsbench.encoders.forward.pooling import token_pooler_folder
@@ -33,7 +33,6 @@ from stsbench.training.export.export import export_model
 from stsbench.training.modules.backbone import load_backbone
 from stsbench.training.recipes.recipe import Recipe
 
-__all__ = ["one_thread", "place"]
 TEXTS = [*tiny_models.sentences(20), "", "a", "a cat", "the cat " * 25]
 RECIPE = Recipe(name="tiny-run", method="simcse", backbone={"model": "/home/me/tiny"})
 CNN = {**SMALL, "activation": "relu"}

@@ -1,12 +1,9 @@
 """Shuffled group whitening: what it makes of a batch, its gradient, and where it is refused."""
 
-import doctest
-
 import pytest
 import torch
 from shipped_recipes import one_line
 
-from stsbench.training.modules import projector
 from stsbench.training.modules.projector import GroupWhitening, whiten_groups
 
 P, M, D = 2, 40, 12
@@ -124,8 +121,3 @@ def test_too_few_rows_and_equal_ones_are_refused_without_eps():
         one_line(lambda equal=equal: whiten_groups(equal, 3), "span too few dimensions", "options.eps")
         for few in (rows(1, 4, D, dtype=dtype), equal, equal[:, :1]):
             assert whiten_groups(few, 3, eps=1e-5).isfinite().all()
-
-
-def test_the_example_of_the_docstring_runs():
-    results = doctest.testmod(projector)
-    assert (results.failed, results.attempted) == (0, 3)

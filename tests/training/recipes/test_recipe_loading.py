@@ -32,8 +32,6 @@ from stsbench.training.recipes.recipe import SECTIONS, changes, describe_keys, r
 from stsbench.training.recipes.recipes import load_recipe, recipe_names
 from stsbench.training.recipes.sections import SearchSettings
 
-# Loading ---------------------------------------------------------------------------------------------------------
-
 
 def test_sets_then_overrides_and_a_stage_of_its_own(tmp_path):
     got = load_recipe("simcse", None, ["training.learning_rate=1e-4", "seed=1"], {"seed": 2, "training.clip": None})
@@ -199,9 +197,6 @@ def test_a_plugin_without_recipes_or_with_a_wrong_default(plugin):
     del sys.modules["someones_plugin.options"]
     with pytest.raises(StsbenchError, match="has no default recipe"):
         load_recipe("triplet")
-
-
-# Command line ----------------------------------------------------------------------------------------------------
 
 
 def run(command, *words):

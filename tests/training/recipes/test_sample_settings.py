@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import tiny_models
-from clirun import cli, fails, place
-from training_runs import one_thread
+from clirun import cli, fails, place  # noqa: F401
+from training_runs import one_thread  # noqa: F401
 
 from stsbench.data.fetch.sources import NAMED
 from stsbench.errors import StsbenchError
@@ -26,7 +26,6 @@ from stsbench.training.recipes.recipes import (
 )
 from stsbench.training.runs.finish import trained_as
 
-__all__ = ["cli", "one_thread", "place"]
 METHODS = names("stsbench.methods")
 NOT_THERE = {"QQP/train.tsv", "wikipedia_sections_triplets.csv", "amazon_qa_pairs_1172000.tsv", "flickr30k_pairs.csv",
              "nli_with_neutral.csv", "paranmt_pairs.csv", "multicsr_nli.csv", "sumcse.csv", "SynCSE-partial-NLI.csv",

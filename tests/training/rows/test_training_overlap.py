@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from training_runs import cache, one_thread, place, settings
+from training_runs import cache, one_thread, place, settings  # noqa: F401
 
 import stsbench
 from stsbench.data.fetch.sources import load_data
@@ -17,8 +17,6 @@ from stsbench.evaluation.run_file import load_records
 from stsbench.training.rows.batches import stream
 from stsbench.training.runs.options import TrainRequest, resolve
 from stsbench.training.runs.seed_runs import train_runs
-
-__all__ = ["cache", "one_thread", "place"]
 
 
 def planted(folder, name="planted.txt"):

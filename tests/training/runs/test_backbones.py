@@ -13,7 +13,7 @@ import training_runs
 from method_options import effect
 from method_runs import cached_place
 from safetensors import SafetensorError
-from training_runs import one_thread
+from training_runs import one_thread  # noqa: F401
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM, GPT2Config, GPT2Model
 
 import stsbench
@@ -21,7 +21,6 @@ from stsbench.errors import StsbenchError
 from stsbench.training.export import export
 from stsbench.training.modules.backbone import load_backbone
 
-__all__ = ["one_thread"]
 LORA = {"r": 3, "target_modules": ["query", "value"], "init_lora_weights": False, "task_type": "FEATURE_EXTRACTION"}
 ADAPTERS = {
     "rslora": peft.LoraConfig(**LORA, use_rslora=True, lora_alpha=5, lora_dropout=0.3),

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import tiny_models
 import training_runs
-from clirun import cli
+from clirun import cli  # noqa: F401
 from scipy.stats import binomtest, chisquare
-from training_runs import one_thread
+from training_runs import one_thread  # noqa: F401
 
 from stsbench.errors import DataError, StsbenchError
 from stsbench.training.recipes.method_plan import load_plan
@@ -24,7 +24,6 @@ from stsbench.training.rows.stage_rows import open_data
 from stsbench.training.runs.prepare import make_backbone
 from stsbench.training.runs.seed_runs import first_subset, with_subset
 
-__all__ = ["cli", "one_thread"]
 ROWS = 3000
 
 

@@ -10,14 +10,13 @@ import pytest
 import tiny_models
 import training_runs
 from safetensors.torch import load_file
-from training_runs import one_thread
+from training_runs import one_thread  # noqa: F401
 
 import stsbench
 from stsbench.data.text import cache
 from stsbench.errors import StsbenchError
 from stsbench.files import clear_leftovers, leftover, machine
 
-__all__ = ["one_thread"]
 FILES = ".recipe.yaml.abc123.tmp", ".begun.json.a_1b2c3d.tmp", ".train.json.x.tmp"
 
 

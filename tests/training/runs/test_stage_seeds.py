@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 from click.testing import CliRunner
-from stage_runs import place, recipe_of, run, summary
-from training_runs import one_thread, weights_of
+from stage_runs import place, recipe_of, run, summary  # noqa: F401
+from training_runs import one_thread, weights_of  # noqa: F401
 
 from stsbench.errors import StsbenchError
 from stsbench.training.engine.loop import Loop
@@ -16,8 +16,6 @@ from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.report import shared_line
 from stsbench.training.runs.seed_runs import train_seeds, train_subsets
-
-__all__ = ["one_thread", "place"]
 
 
 def test_seeds_go_on_from_their_own_or_from_one(place, tmp_path):

@@ -12,8 +12,8 @@ import tiny_models
 import torch
 import training_runs
 from safetensors.torch import load_file
-from stage_runs import one, place, recipe_of, refused, run, summary, two, whole
-from training_runs import log_of, one_thread, weights_of
+from stage_runs import one, place, recipe_of, refused, run, summary, two, whole  # noqa: F401
+from training_runs import log_of, one_thread, weights_of  # noqa: F401
 
 import stsbench
 from stsbench.errors import StsbenchError
@@ -21,8 +21,6 @@ from stsbench.training.engine.callbacks import to_scalars
 from stsbench.training.engine.selection import diagnosed
 from stsbench.training.runs.finish import load_trained
 from stsbench.training.runs.report import best_dev, read_log
-
-__all__ = ["one", "one_thread", "place", "two", "whole"]
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import pytest
 import tiny_models
 import torch
 from safetensors.torch import load_file
-from stage_runs import one, place, recipe_of, refused, run, summary, two, whole
-from training_runs import log_of, one_thread, weights_of
+from stage_runs import one, place, recipe_of, refused, run, summary, two, whole  # noqa: F401
+from training_runs import log_of, one_thread, weights_of  # noqa: F401
 
 import stsbench
 from stsbench.errors import StsbenchError
@@ -20,8 +20,6 @@ from stsbench.files import sha256_file
 from stsbench.training.engine import loop
 from stsbench.training.engine.loop import Loop
 from stsbench.training.runs.finish import load_trained
-
-__all__ = ["one", "one_thread", "place", "two", "whole"]
 
 
 def test_two_commands_are_one(place, whole, one, two):

@@ -11,13 +11,12 @@ import tiny_models
 import torch
 import training_runs
 from safetensors.torch import load_file
-from training_runs import one_thread
+from training_runs import one_thread  # noqa: F401
 
 import stsbench
 from stsbench.errors import StsbenchError
 from stsbench.training.runs.finish import load_trained
 
-__all__ = ["one_thread"]
 TEXTS = tiny_models.sentences(12, longest=9, seed=3)
 
 

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 import tiny_models
 import training_runs
-from training_runs import log_of, one_thread, train, train_ranks, weights_of
+from training_runs import log_of, one_thread, train, train_ranks, weights_of  # noqa: F401
 
 import stsbench
 from stsbench.errors import StsbenchError
 
-__all__ = ["one_thread"]
 KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
 WILD = {"training.learning_rate": 1e30, "training.clip": None, "selection.by": "none"}
 
