@@ -1,4 +1,4 @@
-"""Records: what is written is read, scores come back identical. What is refused: tests/refusals/board.yaml."""
+"""Records: what is written is read, what is wrong is named, scores come back identical."""
 
 import json
 from datetime import UTC, datetime
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from run_edits import edit, rows_of, write_rows
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.columns import observations_digest
@@ -48,6 +49,7 @@ def make(**changes):
 
 
 def written(folder, *records):
+    """A run of these records, each with SEEN beside it."""
     write_run(folder / RUN, [(record, SEEN) for record in records])
     return folder
 
@@ -103,7 +105,9 @@ def cut(record):
         (lambda r: r["data"].update(n=0), "data: Value error, n: data without items"),
         (lambda r: r["observations"].update(sha256="abc"), "observations.sha256: "),
         *((lambda r, file=file: r["observations"].update(shared={"file": file, "sha256": SHA}), "observations.shared.file: ")
-          for file in ("../other/x.parquet", "/etc/x.parquet", "../../../observations/../x.parquet", "x.parquet"))])
+          for file in ("../other/x.parquet", "/etc/x.parquet", "../../../observations/../x.parquet", "x.parquet")),
+    ],
+)
 def test_what_is_wrong_is_named(tmp_path, damage, field):
     path = edit(written(tmp_path, make()), lambda row: damage(row.record))
     with pytest.raises(StsbenchError) as caught:
@@ -114,6 +118,42 @@ def test_what_is_wrong_is_named(tmp_path, damage, field):
 def test_data_that_mteb_loads_by_itself_have_no_items():
     data = make().data.model_copy(update={"text_version": "own", "n": 0})
     assert make(data=DataIdentity(**data.model_dump())).data.n == 0
+
+
+def test_a_renamed_record_is_refused(tmp_path):
+    path = edit(written(tmp_path, make()), lambda row: setattr(row, "name", "sts.stsb-test.0123456789ab"))
+    with pytest.raises(StsbenchError, match=f"{path} was edited: its name does not fit what it says was measured"):
+        load_records(tmp_path)
+
+
+def test_two_records_of_one_name_are_refused(tmp_path):
+    rows = rows_of(written(tmp_path, make()))
+    write_rows(tmp_path, rows * 2)
+    with pytest.raises(StsbenchError, match=r"run\.parquet holds two records of one name"):
+        load_records(tmp_path)
+    write_rows(tmp_path, [])
+    with pytest.raises(StsbenchError, match=r"run\.parquet holds no records"):
+        load_records(tmp_path)
+
+
+@pytest.mark.parametrize(("column", "text", "problem"), [
+    ("data", lambda text: text.replace('"n": 2', '"n": 3, "n": 2'), "data: the key 'n' stands in it twice"),
+    ("counts", lambda text: text + ', "counts": {}', "counts: Extra data"),
+    ("counts", lambda text: text.replace("0", "1e999", 1), "counts: 1e999 is not a finite number"),
+    ("provenance", lambda text: text.replace("0.25", "NaN"), "provenance: NaN is not a finite number"),
+    ("provenance", lambda text: text.replace("0.25", "[" * 99 + "]" * 99), "provenance: its lists and mappings are nested"),
+    ("encoder", lambda text: text[:-1], "encoder: Expecting"),
+    ("encoder", lambda text: "[]", "encoder: Input should be"),
+])
+def test_a_text_that_no_reader_of_json_should_take_is_refused(tmp_path, column, text, problem):
+    """Readers of JSON differ in which of two values they take: what a person reads need not be what is ranked."""
+    def change(row):
+        row.texts[column] = text(json.dumps(row.record[column]))
+
+    path = edit(written(tmp_path, make()), change)
+    with pytest.raises(StsbenchError) as caught:
+        load_records(tmp_path)
+    assert str(caught.value).startswith(f"{path} is not a valid record: {problem}"), caught.value
 
 
 def test_a_record_that_is_not_valid_is_not_written(tmp_path):

@@ -32,6 +32,8 @@ from stsbench.training.recipes.recipe import SECTIONS, changes, describe_keys, r
 from stsbench.training.recipes.recipes import load_recipe, recipe_names
 from stsbench.training.recipes.sections import SearchSettings
 
+# Loading ---------------------------------------------------------------------------------------------------------
+
 
 def test_sets_then_overrides_and_a_stage_of_its_own(tmp_path):
     got = load_recipe("simcse", None, ["training.learning_rate=1e-4", "seed=1"], {"seed": 2, "training.clip": None})
@@ -199,6 +201,9 @@ def test_a_plugin_without_recipes_or_with_a_wrong_default(plugin):
         load_recipe("triplet")
 
 
+# Command line ----------------------------------------------------------------------------------------------------
+
+
 def run(command, *words):
     return CliRunner().invoke(command, words, catch_exceptions=False)
 
@@ -272,37 +277,3 @@ def test_show_method():
     for name in recipe_names("simcse"):
         short = {name, name.removeprefix(f"{U}-"), name.removeprefix(f"{S}-")}
         assert short & words or name.endswith(endings), name
-
-
-def parts(annotation):
-    yield annotation
-    for inner in typing.get_args(annotation):
-        yield from parts(inner)
-
-
-def models(model):
-    models_inside, waiting = [], [model]
-    while waiting:
-        models_inside.append(one := waiting.pop())
-        inner = [part for field in one.model_fields.values() for part in parts(field.annotation)
-                 if isinstance(part, type) and issubclass(part, BaseModel)]
-        waiting += [part for part in inner if part not in (*models_inside, *waiting)]
-    return models_inside
-
-
-OPTIONS = [Recipe, *(options_class(name) for name in registry.names(GROUP))]
-OPTIONS += [registry.resolve("stsbench.protocols", name).Settings for name in registry.names("stsbench.protocols")]
-OPTIONS += [registry.resolve(POSTS, name).Options for name in registry.names(POSTS)]
-
-
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: options.__name__)
-def test_no_number_is_nan_or_infinite(options):
-    for model in models(options):
-        for name, field in model.model_fields.items():
-            if float not in parts(field.annotation):
-                continue
-            for value in (math.nan, math.inf, -math.inf):
-                for written in (value, [value], [0.5, value], {"a": value}):
-                    with pytest.raises(ValidationError) as caught:
-                        model.__pydantic_validator__.validate_assignment(model.model_construct(), name, written)
-                    assert any(error["loc"][0] == name for error in caught.value.errors()), (model.__name__, name, written)
