@@ -17,7 +17,7 @@ from stsbench.leaderboard.records.board_settings import write_settings
 from stsbench.leaderboard.records.paths import Index, find_board, writable_board, write_index
 
 from . import board_files, server, standing, submission
-from .board_files import SITE, Built
+from .board_files import Built
 from .checkout import changes_since, others_since
 from .loaded_board import Board
 
@@ -243,7 +243,8 @@ def index(records: Folder, *, board: Folder | None = None) -> Index:
 def serve(board: Folder | None = None, *, port: int = 8000) -> server.Server:
     """Show the built page at http://127.0.0.1:PORT/, to this machine only, until `close()` or the end of a `with` block.
 
-    port: 0 takes any free one. Raises StsbenchError where nothing is built, and for a port that is taken.
+    board: a folder that `build` wrote into will do. port: 0 takes any free one. Raises StsbenchError where nothing is
+    built, and for a port that is taken.
 
     >>> from pathlib import Path
     >>> from stsbench import leaderboard
@@ -252,4 +253,4 @@ def serve(board: Folder | None = None, *, port: int = 8000) -> server.Server:
     Traceback (most recent call last):
     stsbench.errors.StsbenchError: board/site/index.html is not there: run `stsbench leaderboard build` first
     """
-    return server.Server(find_board(board) / SITE, port).start()
+    return server.Server(server.built_page(board), port).start()

@@ -12,6 +12,9 @@ from threading import Thread
 from typing import BinaryIO, Self, cast
 
 from stsbench.errors import StsbenchError
+from stsbench.leaderboard.records.paths import find_board
+
+from .board_files import SITE
 
 LOOPBACK = "127.0.0.1"
 
@@ -60,6 +63,12 @@ class _Handler(SimpleHTTPRequestHandler):
 class _Listener(ThreadingHTTPServer):
     def handle_error(self, request: object, client_address: object) -> None:
         """Nothing: whoever asks may go away in the middle of an answer."""
+
+
+def built_page(folder: str | Path | None) -> Path:
+    """Return the folder of a built page: `folder` itself, or that of the board which it is. Raises StsbenchError where it
+    is neither."""
+    return Path(folder) if folder is not None and (Path(folder) / "index.html").is_file() else find_board(folder) / SITE
 
 
 class Server:

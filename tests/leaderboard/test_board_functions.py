@@ -63,7 +63,8 @@ def test_options_and_defaults_are_the_commands():
     declared = {**commands.commands, "import_mteb": commands.commands["import"].commands["mteb"]}
     for name, renamed in {
         "build": {"only_check": "check", "every": "all"}, "index": {}, "add": {"slug": "entry"},
-        "submit": {"slug": "entry", "commit": "open"}, "placement": {}, "serve": {}, "init": {}, "import_mteb": {},
+        "submit": {"slug": "entry", "commit": "open"}, "placement": {}, "serve": {"folder": "board"}, "init": {},
+        "import_mteb": {},
     }.items():
         options = {renamed.get(option.name, option.name): option for option in declared[name].params}
         parameters = inspect.signature(getattr(leaderboard, name)).parameters

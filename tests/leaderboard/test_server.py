@@ -4,7 +4,8 @@ import socket
 
 import pytest
 
-from stsbench.leaderboard.server import Server
+from stsbench.errors import StsbenchError
+from stsbench.leaderboard.server import Server, built_page
 
 OWN = "Host: 127.0.0.1:PORT"
 
@@ -70,3 +71,14 @@ def test_other_requests_are_errors_and_a_folder_is_asked_for_with_its_slash_at_t
         status, answer = asked(served, path, OWN)
         assert status == 301 and f"Location: {location}\r\n" in answer
     assert capfd.readouterr().err == ""
+
+
+def test_a_built_folder_is_served_as_well_as_the_board_that_holds_one(tmp_path):
+    built, board = tmp_path / "built", tmp_path / "board"
+    built.mkdir()
+    (built / "index.html").write_text("the board")
+    (board / "measured").mkdir(parents=True)
+    assert built_page(built) == built
+    assert built_page(board) == board / "site"
+    with pytest.raises(StsbenchError, match="is not a board"):
+        built_page(tmp_path)
