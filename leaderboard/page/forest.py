@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Sequence
 from xml.sax.saxutils import escape
 
@@ -11,9 +12,9 @@ from .picture import COLOURS, DARK_STYLE, MUTED, PAPER, TEXT, ticks
 from .tables import SHORT, comparable, readme_tab
 
 ROWS = 10  # rows for each kind of training
-# In user units: 590 across is still read on a phone; a label of LONGEST characters has room.
+# In user units: 590 across is still read on a phone; a label's line of LONGEST characters has room.
 WIDTH, LEFT, RIGHT, LINE, TOP, FOOT = 590.0, 292.0, 470.0, 21.0, 46.0, 73.0
-LONGEST = 42  # characters of a label
+LONGEST, NEXT = 42, 13.0  # characters of a label's line; what each further line takes
 NOTES = (
     "Dot: average of the seven tasks, × 100; line: its 95 % interval. Filled: could be first.",
     "Rank: its 95 % interval, jointly, among all rows measured here. Test sentences: of any of",
@@ -37,7 +38,10 @@ def forest(board: Board) -> str:
     def across(value: float) -> float:
         return LEFT + (value - low) / (high - low) * (RIGHT - LEFT)
 
-    bottom = TOP + LINE * (len(rows) + len(groups))
+    methods = [row.method for row in rows]
+    labels = {row.id: _label(row, methods.count(row.method) > 1) for row in rows}
+    heights = {name: LINE + NEXT * (len(label) - 1) for name, label in labels.items()}
+    bottom = TOP + LINE * len(groups) + sum(heights.values())
     height = bottom + FOOT
     title = f"STS, {tab.title}: encoders by what they were trained on"
     parts = [
@@ -55,30 +59,33 @@ def forest(board: Board) -> str:
         parts.append(f'<line x1="{_n(across(tick))}" x2="{_n(across(tick))}" y1="{_n(TOP)}" y2="{_n(bottom)}" '
                      'stroke="currentColor" stroke-opacity="0.15"/>')
         parts.append(_words(across(tick), bottom + 16, f"{tick:g}", anchor="middle"))
-    methods = [row.method for row in rows]
-    y = TOP + 0.5 * LINE
+    y = TOP
     for group, some in groups.items():
-        parts.append(_words(10, y + 4, f"Trained on {group}", weight=600))
-        for number, row in enumerate(some, 1):
-            name = row.method if methods.count(row.method) == 1 else f"{row.method} ({row.backbone})"
-            parts += _draw_row(tab, row, name, y + LINE * number, across)
-        y += LINE * (1 + len(some))
+        parts.append(_words(10, y + 0.5 * LINE + 4, f"Trained on {group}", weight=600))
+        y += LINE
+        for row in some:
+            parts += _draw_row(tab, row, labels[row.id], y + heights[row.id] / 2, across)
+            y += heights[row.id]
     parts += [_words(10, bottom + 36 + 15 * number, line, colour=MUTED) for number, line in enumerate(NOTES)]
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _draw_row(tab: Tab, row: Row, name: str, y: float, across: Callable[[float], float]) -> list[str]:
+def _label(row: Row, alike: bool) -> list[str]:
+    """Return a row's name on as many lines as it takes, with the backbone where others have the same."""
+    name = f"{row.method} ({row.backbone})" if alike else row.method
+    return textwrap.wrap(" ".join(name.split()), LONGEST) or [row.id]
+
+
+def _draw_row(tab: Tab, row: Row, label: Sequence[str], y: float, across: Callable[[float], float]) -> list[str]:
     cell, rank = row.cells[tab.lead], row.rank
     assert rank is not None
-    label = " ".join(name.split())
-    label = label if len(label) <= LONGEST else f"{label[: LONGEST - 1]}…"
-    colour = COLOURS[0]
-    parts = [_words(LEFT - 14, y + 4, label, anchor="end")]
+    colour, first = COLOURS[0], y + 4 - NEXT * (len(label) - 1) / 2
+    parts = [_words(LEFT - 14, first + NEXT * number, line, anchor="end") for number, line in enumerate(label)]
     if cell.low is not None and cell.high is not None:
         parts.append(f'<line x1="{_n(across(cell.low))}" x2="{_n(across(cell.high))}" y1="{_n(y)}" y2="{_n(y)}" '
                      f'stroke="{colour}" stroke-width="2"/>')
     fill = colour if rank.first == 1 else PAPER
-    parts.append(f'<circle cx="{_n(across(cell.value))}" cy="{_n(y)}" r="4.5" fill="{fill}" stroke="{colour}" '
+    parts.append(f'<circle cx="{_n(across(cell.value))}" cy="{_n(y)}" r="3.5" fill="{fill}" stroke="{colour}" '
                  'stroke-width="1.5"/>')
     parts.append(_words(RIGHT + 20, y + 4, f"{cell.value:.{tab.digits}f}"))
     parts.append(_words(RIGHT + 66, y + 4, rank.interval))

@@ -14,9 +14,8 @@ WIDTH, LEFT, STEP, GAP, TOP, FOOT = 480.0, 44.0, 45.0, 12.0, 28.0, 46.0
 LABEL, LINE = 12, 14.0  # font size, and the height a line of text takes
 PLACE, PLACE_LINE = 10, 11.0
 CHARACTERS = 22  # what fits on a label's line at the right
-COLOURS = ("#1f6feb", "#c2410c", "#15803d", "#a21caf", "#0e7490", "#b91c1c", "#6d5a00", "#4f46e5")
-DARK_COLOURS = ("#6cb0ff", "#f0a45d", "#5fc98f", "#ec8fc8", "#6fc9d6", "#ff8f86", "#d9bc55", "#b5a0f5")
-DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2")  # as many as share no factor with the colours: 40 different lines
+COLOURS = ("#1f6feb", "#ca7050", "#0e4815", "#a0297c", "#5d33a1", "#997406", "#b72449", "#00344b")
+DARK_COLOURS = ("#6cb0ff", "#c57d31", "#5ecc8e", "#7276e9", "#8e79c2", "#dfbe5c", "#ffd0d2", "#6aabb5")
 TEXT, PAPER, MUTED = "#1f2328", "#ffffff", "#59636e"
 _DARK = {PAPER: "#14181d", MUTED: "#9198a1", **dict(zip(COLOURS, DARK_COLOURS, strict=True))}
 # A page in the dark shows a picture dark: a style beats the attributes.
@@ -42,8 +41,11 @@ def picture(sensitivity: Sensitivity) -> str:
         f'<rect width="{_n(WIDTH)}" height="{_n(plan.height)}" fill="{PAPER}"/>',
         *_axes(plan),
     ]
-    for index, row in enumerate(sensitivity.rows):
-        parts += _curve(plan, row, COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)])
+    # As many as there are colours are in colour, on top of the others.
+    for row in sensitivity.rows[len(COLOURS) :]:
+        parts += _curve(plan, row, MUTED, 0.75)
+    for row, colour in zip(sensitivity.rows, COLOURS, strict=False):
+        parts += _curve(plan, row, colour, 2)
     for row in sensitivity.rows:
         parts += _words(plan, row)
     return "\n".join([*parts, "</svg>"]) + "\n"
@@ -152,14 +154,14 @@ def _axes(plan: _Plan) -> list[str]:
     return parts
 
 
-def _curve(plan: _Plan, row: str, colour: str, dash: str) -> list[str]:
+def _curve(plan: _Plan, row: str, colour: str, thickness: float) -> list[str]:
     """Return the line, its points, and a leader to the label: one that was pushed away still shows what it is of."""
-    stroke = f'stroke="{colour}"' + (f' stroke-dasharray="{dash}"' if dash else "")
+    stroke = f'stroke="{colour}"'
     at = [(plan.x[setting], plan.y(plan.average[setting, row])) for setting in plan.settings]
     end, y = at[-1]
     points = " ".join(f"{_n(x)},{_n(y)}" for x, y in at)
-    dots = [f'<circle cx="{_n(x)}" cy="{_n(y)}" r="3" fill="{colour}"/>' for x, y in at]
-    return [f'<g stroke-width="2"><title>{_text(row)}</title>',
+    dots = [f'<circle cx="{_n(x)}" cy="{_n(y)}" r="{_n(1.5 * thickness)}" fill="{colour}"/>' for x, y in at]
+    return [f'<g stroke-width="{_n(thickness)}"><title>{_text(row)}</title>',
             f'<polyline points="{points}" fill="none" {stroke}/>', *dots,
             f'<line x1="{_n(end + 14)}" y1="{_n(y)}" x2="{_n(end + 33)}" y2="{_n(plan.label[row])}" {stroke}/></g>']
 
