@@ -40,7 +40,7 @@ SETTINGS = {
 ROWS = 64  # rows of a file: with 1000 rows, the largest file has 62,000 pairs, some 90 kB gzipped
 Floats = NDArray[np.float64]
 TIMED = ("sentences_per_second", "memory_mb")
-PAGE = ("index.html", "board.js", "board.css", "LICENSES.txt")
+PAGE = ("index.html", "board.js", "charts.js", "grid.js", "board.css", "LICENSES.txt")
 
 
 def check(board: Board) -> None:

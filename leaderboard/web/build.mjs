@@ -45,7 +45,7 @@ async function licences(inputs) {
 const banner = `/* stsbench's board, Apache-2.0; libraries: LICENSES.txt; sources sha256:${await digest()} */`;
 const { metafile } = await build({
   absWorkingDir: here,
-  entryPoints: { board: "src/main.js" },
+  entryPoints: { board: "src/main.js", charts: "src/charts.js", grid: "src/grid.js" },
   outdir: "bundle",
   write: true,
   bundle: true,
@@ -82,6 +82,6 @@ const inputs = [metafile, styles.metafile]
   );
 await writeFile(path.join(out, "LICENSES.txt"), await licences(inputs));
 for (const name of await readdir(out)) {
-  if (!["board.js", "board.css", "index.html", "LICENSES.txt"].includes(name))
+  if (!["board.js", "charts.js", "grid.js", "board.css", "index.html", "LICENSES.txt"].includes(name))
     await rm(path.join(out, name), { recursive: true });
 }

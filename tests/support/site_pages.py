@@ -178,8 +178,8 @@ def ranking(browser: Any, kind: str = "measured") -> list[str]:
 
 
 def first_view(tab: Tab) -> list[str]:
-    """The names in a tab's first view: its comparable rows, the largest kind of supervision on top; all where none is."""
-    kinds = sorted(comparable(tab).values(), key=len, reverse=True) or [list(tab.measured)]
+    """The names in a tab's first view: its ranked rows by their training, the kind of the best on top; all where none is."""
+    kinds = list(comparable(tab).values()) or [list(tab.measured)]
     return [row.method for rows in kinds for row in rows]
 
 

@@ -6,7 +6,7 @@ import { comparable, directed, FOLDED, firsts } from "./rows.js";
 const MOST_NAMED = 4;
 
 /** {head, how, sure, said}: what is said of a tab's rows, as texts. `names`: row id -> name; `flags`: those of the index;
- * `whole`: of all measured rows, not of the comparable ones. A row that is not comparable never has a clear lead. */
+ * `whole`: of all measured rows, not by their training: of rows that were trained on unlike texts none has a clear lead. */
 export function answer(tab, rows, names, flags = {}, whole = false) {
   const measured = rows.filter((row) => row.kind === "measured");
   const ranked = measured.filter((row) => row.rank).sort((a, b) => a.rank.place - b.rank.place || a.at - b.at);
@@ -19,8 +19,8 @@ export function answer(tab, rows, names, flags = {}, whole = false) {
   if (!ranked.length) return unranked(tab, measured, names);
   const kinds = whole ? [] : comparable(ranked);
   if (!kinds.length) {
-    const { head, how, sure, said } = leader(tab, ranked, ranked, "ranked here", names, flags);
-    return { head, how, sure: ranked[0].comparable ? sure : null, said };
+    const { head, how, said } = leader(tab, ranked, ranked, "ranked here", names, flags);
+    return { head, how, sure: null, said };
   }
   const [most, ...others] = kinds.filter(({ kind }, i) => !i || kind !== FOLDED);
   const first = leader(tab, most.rows, ranked, most.kind, names, flags);
@@ -34,7 +34,7 @@ function leader(tab, rows, all, kind, names, flags) {
   const score = (row) => fixed(row.scores[tab.lead].value, tab.digits);
   const cell = first.scores[tab.lead];
   const within = cell.low === null ? "" : ` (95 % interval ${span(cell.low, cell.high, tab.digits)})`;
-  const labels = first.flags.filter((flag) => flag !== "nli" || !/NLI/.test(kind)).map((flag) => flags[flag]?.label ?? flag);
+  const labels = first.flags.map((flag) => flags[flag]?.label ?? flag);
   const flagged = labels.length ? ` Keep its flag${labels.length > 1 ? "s" : ""} in mind: ${listed(labels)}.` : "";
   if (!second)
     return {

@@ -1,6 +1,6 @@
 // What the reader turns: protocols, switches, views, filters, columns, downloads.
 
-import { bibtex, csv, json, save } from "./downloads.js";
+import { bibtex, csv, json, latex, markdown, save } from "./downloads.js";
 import { h } from "./dom.js";
 import { kinds, switches, TEXT, turned, worded } from "./switches.js";
 
@@ -104,6 +104,13 @@ export function switchboard(tabs, tab, pick) {
   return boxes;
 }
 
+/** A list under a label: options are [value, text] or [title, options]. */
+export const selection = (label, options, now, pick) => {
+  const option = ([value, text]) =>
+    Array.isArray(text) ? h("optgroup", { label: value }, text.map(option)) : h("option", { value, selected: value === now }, text);
+  return h("label", { class: "switch" }, `${label} `, h("select", { onchange: (event) => pick(event.target.value) }, options.map(option)));
+};
+
 /** A switch between a few ways to show the rows: the values that a field of the state may have. */
 export class Segments {
   constructor(key, legend, values, change) {
@@ -143,10 +150,8 @@ export class Filters {
     this.columns = h("fieldset", { class: "checks" });
     this.hidden = h("span"); // how many flags hide their rows
     this.folded = h("span"); // the same as the status, where a phone folds the form
+    this.flags = h("fieldset", { class: "checks" });
     const any = h("option", { value: "" }, "any");
-    const hide = Object.entries(index.flags).map(([flag, { label, about }]) =>
-      h("label", { title: about }, h("input", { type: "checkbox", name: "hide", value: flag }), label),
-    );
     this.element = h(
       "form",
       { id: "filters", role: "search", "aria-label": "Filter rows" },
@@ -157,7 +162,7 @@ export class Filters {
         h("input", {
           type: "search",
           name: "q",
-          placeholder: "method or backbone",
+          placeholder: "method, model or backbone",
           autocomplete: "off",
           spellcheck: "false",
         }),
@@ -187,25 +192,13 @@ export class Filters {
           h("option", { value: "published" }, index.flags.imported ? "published or imported" : "published"),
         ),
       ),
-      hide.length
-        ? h(
-            "details",
-            { class: "choice flags" },
-            h("summary", {}, "Hide flagged", this.hidden),
-            h("fieldset", { class: "checks" }, h("legend", { class: "sr" }, "Hide rows flagged"), hide),
-          )
-        : "",
+      h("details", { class: "choice flags" }, h("summary", {}, "Hide flagged", this.hidden), this.flags),
       h("details", { class: "choice columns" }, h("summary", {}, "Columns"), this.columns),
       h("button", { type: "reset" }, "Clear"),
       this.status,
     );
-    // Folded at first where a phone's screen would show nothing else.
-    this.box = h(
-      "details",
-      { class: "filter-box", open: innerWidth > 640 },
-      h("summary", {}, "Filter rows", this.folded),
-      this.element,
-    );
+    // Folded at first: rows come first.
+    this.box = h("details", { class: "filter-box" }, h("summary", {}, "Filter rows", this.folded), this.element);
     const read = () => {
       const data = new FormData(this.element);
       const columns = data.getAll("columns");
@@ -226,7 +219,7 @@ export class Filters {
     });
   }
 
-  sync(tab, rows, shown, state) {
+  sync(tab, rows, shown, state, flags) {
     const form = this.element.elements;
     const names = [...new Set(rows.map(({ backbone }) => backbone))].filter(Boolean).sort();
     const all = names.includes(state.backbone) || !state.backbone ? names : [...names, state.backbone];
@@ -237,10 +230,14 @@ export class Filters {
     // Never while the reader types: the caret would jump.
     if (form.q.value !== state.q) form.q.value = state.q;
     for (const key of ["setting", "backbone", "kind"]) form[key].value = state[key];
+    const has = (field) => rows.some((row) => row[field]);
+    for (const [key, wanted] of [["setting", has("setting")], ["backbone", names.length], ["kind", tab.published]])
+      form[key].closest("label").hidden = !wanted && !state[key];
+    if (this.tab !== (tab.key ?? tab.id)) this.flagged(rows, flags);
     for (const box of this.element.querySelectorAll("[name=hide]")) box.checked = state.hide.includes(box.value);
     this.all = tab.columns.length;
-    if (this.tab !== tab.id) {
-      this.tab = tab.id;
+    if (this.tab !== (tab.key ?? tab.id)) {
+      this.tab = tab.key ?? tab.id;
       this.columns.replaceChildren(
         h("legend", { class: "sr" }, "Columns shown"),
         ...tab.columns.map(({ name }) =>
@@ -253,11 +250,23 @@ export class Filters {
     this.element.querySelector(".columns").hidden = state.view !== "scores";
     const counts = ["measured", "published"]
       .filter((kind) => tab[kind])
-      .map((kind) => `${shown.filter((row) => row.kind === kind).length} of ${tab[kind]} ${kind}`);
+      .map((kind) => `${shown.filter((row) => row.kind === kind).length} of ${tab[kind]} ${tab.noun ?? kind}`);
     const said = counts.join(", ");
     if (this.status.textContent !== said) this.status.textContent = said;
-    this.folded.textContent = shown.length < rows.length ? `: ${said}` : "";
+    this.folded.textContent = `: ${said}`;
     this.hidden.textContent = state.hide.length ? ` (${state.hide.length})` : "";
+  }
+
+  /** The boxes that hide rows: of the flags that some row of the table has. */
+  flagged(rows, flags) {
+    const used = Object.entries(flags).filter(([flag]) => rows.some((row) => row.flags.includes(flag)));
+    this.flags.replaceChildren(
+      h("legend", { class: "sr" }, "Hide rows flagged"),
+      ...used.map(([flag, { label, about }]) =>
+        h("label", { title: about }, h("input", { type: "checkbox", name: "hide", value: flag }), label),
+      ),
+    );
+    this.flags.parentElement.hidden = !used.length;
   }
 }
 
@@ -296,6 +305,8 @@ export function downloads(view, updated) {
     h("span", {}, "Rows in view:"),
     button("CSV", "csv", "text/csv", csv),
     button("JSON", "json", "application/json", json),
+    button("Markdown", "md", "text/markdown", markdown),
+    button("LaTeX", "tex", "application/x-tex", latex),
     button("BibTeX", "bib", "application/x-bibtex", (tab, rows) => bibtex(tab, rows, updated)),
     copy,
     copied,

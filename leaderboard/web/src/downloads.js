@@ -1,6 +1,7 @@
-// The rows in view as CSV, JSON and BibTeX.
+// The rows in view as CSV, JSON, Markdown, LaTeX and BibTeX.
 
-import { imported } from "./rows.js";
+import { digitsOf, fixed, span } from "./dom.js";
+import { imported, interval } from "./rows.js";
 
 const csvCell = (value) => {
   const text = value === null || value === undefined ? "" : String(value);
@@ -70,6 +71,53 @@ const texed = (text) =>
       ({ "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}" })[sign] ?? `\\${sign}`,
   );
 
+/** The rows as a table of texts, heads first: rank, name and scores, the lead with its interval. */
+function grid(tab, rows) {
+  const columns = tab.columns.filter(({ name }) => rows.some((row) => row.scores[name]));
+  const ranked = rows.some((row) => row.rank);
+  const backbone = rows.some((row) => row.backbone);
+  const heads = [...(ranked ? ["Rank"] : []), "Method", ...(backbone ? ["Backbone"] : []), ...columns.map(({ name }) => name)];
+  const score = (cell, { name }) => {
+    const digits = digitsOf(tab, name);
+    const within = name === tab.lead && cell?.low != null ? ` (${span(cell.low, cell.high, digits)})` : "";
+    return cell ? fixed(cell.value, digits) + within : "";
+  };
+  const lines = rows.map((row) => [
+    ...(ranked ? [row.rank ? interval(...(row.rank.first === undefined ? row.rank.alone : [row.rank.first, row.rank.last])) : ""] : []),
+    row.method + (row.kind === "published" ? ` [${row.source || row.id}]` : ""),
+    ...(backbone ? [row.backbone] : []),
+    ...columns.map((column) => score(row.scores[column.name], column)),
+  ]);
+  return { heads, lines, words: heads.length - columns.length, title: `${tab.group}: ${tab.title}. Rank and brackets: 95 % intervals.` };
+}
+
+/** The rows as a table of GitHub's Markdown. */
+export function markdown(tab, rows) {
+  const { heads, lines, words, title } = grid(tab, rows);
+  const safe = (text) => text.replace(/[\\`*_{}[\]<>|#~]/g, "\\$&");
+  const line = (texts) => `| ${texts.map(safe).join(" | ")} |`;
+  const rule = `|${heads.map((_, i) => (i < words ? " --- |" : " ---: |")).join("")}`;
+  return [safe(title), "", line(heads), rule, ...lines.map(line), ""].join("\n");
+}
+
+/** The rows as one table of booktabs. */
+export function latex(tab, rows) {
+  const { heads, lines, words, title } = grid(tab, rows);
+  const line = (texts) => `${texts.map((text) => texed(text).replace(/^\[/, "{[}").replaceAll("–", "--").replaceAll("−", "$-$")).join(" & ")} \\\\`;
+  return [
+    "% \\usepackage{booktabs}",
+    `\\begin{tabular}{${"l".repeat(words)}${"r".repeat(heads.length - words)}}`,
+    "\\toprule",
+    line(heads),
+    "\\midrule",
+    ...lines.map(line),
+    "\\bottomrule",
+    "\\end{tabular}",
+    `% ${title}`,
+    "",
+  ].join("\n");
+}
+
 /** One entry a row: what was measured or printed, where, and the address of the paper. */
 export function bibtex(tab, rows, updated) {
   const taken = new Set();
@@ -78,16 +126,16 @@ export function bibtex(tab, rows, updated) {
     let key = base;
     for (let i = 2; taken.has(key); i += 1) key = `${base}-${i}`;
     taken.add(key);
-    const measured = row.kind === "measured";
+    const measured = row.kind === "measured" && !tab.noun;
     const cell = row.scores[tab.lead];
     const number = (value) => value.toFixed(tab.digits);
     const within = cell?.low == null ? "" : ` (95 % interval ${number(cell.low)} to ${number(cell.high)})`;
     const score = cell ? `${tab.lead} ${number(cell.value)}${within}` : "";
-    const rank = row.rank ? `rank ${row.rank.first} to ${row.rank.last} at 95 %` : "";
+    const rank = row.rank?.first ? `rank ${row.rank.first} to ${row.rank.last} at 95 %` : "";
     const flagged = row.flags.length ? `flags: ${row.flags.join(", ")}` : "";
     const where = measured
       ? `measured by stsbench${updated ? `, board of ${updated.slice(0, 10)}` : ""}`
-      : `${imported(row) ? "imported, not checked" : "published"}: ${row.source || row.id}`;
+      : `${imported(row) ? "imported, not checked" : "published"}: ${tab.noun ? "results of MTEB" : row.source || row.id}`;
     // A score measured here is not the paper's: the paper is named as that of the method.
     const method = measured && row.link ? `method: ${row.link}` : "";
     const fields = [

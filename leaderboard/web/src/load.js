@@ -1,6 +1,6 @@
 // The board's data: scripts beside the page that register themselves by name. They load from file:// as from a server.
 
-const NAME = /^(index|(tabs|entries|pairs|published)\/[A-Za-z0-9][\w.-]*)$/;
+const NAME = /^(index|charts|grid|(tabs|entries|pairs|published)\/[A-Za-z0-9][\w.-]*)$/;
 const held = new Map(); // name -> {promise, resolve, reject}
 
 // No text becomes markup, a script comes from the board's own files only. The table's library sets these two texts.
@@ -24,7 +24,7 @@ function slot(name) {
 
 globalThis.stsbench = (name, data) => slot(name).resolve(data);
 
-/** The data registered under that name: "index", "tabs/ID", "entries/ID", "pairs/ID.N". Rejects where the file cannot be loaded. */
+/** What is registered under that name: "index", "tabs/ID", "entries/ID", "pairs/ID.N", or a part of the page. Rejects where the file cannot be loaded. */
 export function load(name) {
   const known = held.has(name);
   const { promise, reject } = slot(name);

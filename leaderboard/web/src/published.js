@@ -1,9 +1,11 @@
-// What is said of MTEB's published results: texts made of their file, without the page.
+// MTEB's published results as a table like any other, and what is said of them.
 
-import { fixed, listed } from "./dom.js";
-import { interval } from "./rows.js";
+import { differOverTasks } from "./choose/over_tasks.js";
+import { fixed, h, link, listed } from "./dom.js";
+import { interval, unpacked } from "./rows.js";
 
 const MOST_NAMED = 4;
+export const DECLARED = "declared"; // in the place of a language: models that name their training sets, and none of the tasks' kin
 
 /** {head, how, doubt}: which models could be the best, what that means, what is doubtful. */
 export function publishedAnswer(data) {
@@ -38,37 +40,97 @@ export function languageAnswer({ task, name, pairs, ranked, first, refused }) {
   };
 }
 
-/** The rows of a language as those of the seven tasks. */
+/** The rows of a language as those of the seven tasks: their ranks are of each row by itself. */
 export function languageRows(data, { task, rows }) {
-  return rows.map(([at, mean, first, last], place) => ({
+  return rows.map(([at, mean, first, last]) => ({
     model: data.models[at],
     mean,
-    rank: first ? [1 + rows.filter((row) => row[2] && row[1] > mean).length, first, last] : undefined,
+    alone: first ? [1 + rows.filter((row) => row[2] && row[1] > mean).length, first, last] : undefined,
     tier: first === 1 ? 1 : first ? 2 : undefined,
     doubts: (data.doubts[task][at] ?? []).map((key) => [key, ""]),
-    place,
+    unranked: "not ranked",
   }));
 }
 
-/** Rows whose model has all words of a query; all without one. */
-export function matching(rows, query) {
-  const words = query.toLowerCase().split(/\s+/).filter(Boolean);
-  return rows.filter((row) => words.every((word) => row.model.toLowerCase().includes(word)));
+const KIN = {
+  kin: { label: "trained on kin", about: "trained on sets that hold pairs of these tasks, in some split" },
+  untold: { label: "training unknown", about: "nobody says what it was trained on" },
+};
+
+/** {tab, rows, flags, said, about}: what is published as a table like any other. choice: "", DECLARED or "TASK/LANGUAGE";
+ * others: the file of the languages, where one is chosen; of_index: what the index says of it. */
+export function publishedTable(of_index, data, choice = "", others = null) {
+  const language = others?.languages.find(({ task, name }) => `${task}/${name}` === choice);
+  const chosen = choice === DECLARED ? declaredAlone(data) : data;
+  const lead = language ? choice.replace("/", " ") : "Mean";
+  const names = language ? [lead] : [lead, ...data.tasks.map(({ name }) => name)];
+  const rows = (language ? languageRows(others, language) : chosen.rows).map((row, at) => {
+    const [place, ...alone] = row.rank ?? row.alone ?? [];
+    const [first, last] = row.jointly ?? [];
+    const numbers = language ? [row.mean] : [row.mean, ...row.scores];
+    const known = data.rows.find(({ model }) => model === row.model) ?? {};
+    const kin = { yes: ["kin"], unknown: ["untold"] }[row.trained] ?? [];
+    const { scores: _, ...more } = { ...known, ...row };
+    return {
+      ...unpacked({ id: row.model, method: row.model, scores: {} }, "measured", at, []),
+      ...more,
+      // As of a measured row: pairs of the tests, or sentences, as NLI and captions hold some.
+      exposed: known.holds ? "yes" : known.trained,
+      hub: known.released && !known.card ? row.model : "",
+      flags: [...new Set((row.doubts ?? []).map(([key]) => key)), ...kin],
+      rank: place ? { place, first, last, alone, tier: language ? null : row.tier, able: row.tier === 1 } : null,
+      scores: Object.fromEntries(names.map((name, i) => [name, { value: numbers[i], low: null, high: null, n: i || language ? (language?.pairs ?? data.tasks[i - 1].items) : null }])),
+      facts: language ? [] : publishedFacts(data, row),
+    };
+  });
+  const all = publishedAnswer(chosen);
+  const { head, how } = language ? languageAnswer(language) : all;
+  const tab = {
+    id: of_index.id,
+    key: `${of_index.id} ${choice}`,
+    group: of_index.id,
+    title: language ? `${language.task}, ${language.name}` : "mean of seven tasks",
+    about: "As MTEB publishes it; nothing of it was checked here.",
+    metric: "spearman",
+    lead,
+    digits: 2,
+    columns: names.map((name) => ({ name, better: "higher", lower_is_better: false })),
+    measured: rows.length,
+    published: 0,
+    noun: "models",
+    legend: language
+      ? "Filled dot: could be first. Ranks: those that other pairs may give the row, 95 %, for that row alone."
+      : "Filled dot: cannot be excluded as the best. Ranks: those that another draw of such tasks may give, 95 %.",
+    test: language ? null : overTasksTest,
+  };
+  const doubts = language ? [] : published(data);
+  return { tab, rows, flags: { ...data.flags, ...KIN }, said: { head, how, doubt: language ? "" : all.doubt, doubts }, source: data.source, tasks: data.tasks };
+}
+
+/** The test of two rows by themselves over tasks, as one of the board's. */
+function overTasksTest(one, other) {
+  const numbers = (row) => Object.entries(row.scores).filter(([name]) => name !== "Mean").map(([, { value }]) => value);
+  return {
+    pairs: 1,
+    different: differOverTasks(numbers(one), numbers(other)),
+    value: one.scores.Mean.value - other.scores.Mean.value,
+    low: null,
+    high: null,
+    over: "another draw of seven such tasks, for this pair by itself",
+  };
 }
 
 /** The facts of an opened row: [name, text]. */
 export function publishedFacts(data, row) {
   const facts = [];
-  if (row.rank) {
-    const [place, first, last] = row.rank;
+  if (row.rank)
     facts.push([
-      "rank",
-      `${place} of ${data.ranked}, tier ${row.tier}. Over another draw of such tasks ${interval(first, last)} (95 %, for this row by itself), for all rows at once ${interval(...row.jointly)}. Over other sentences of these seven tasks ${interval(...row.on_items)}, even if two models’ errors were independent (a cautious bound).`,
+      "over sentences",
+      `${interval(...row.on_items)}: the ranks that other sentences of these seven tasks may give it, even if two models’ errors were independent (a cautious bound). The ranks above are over another draw of such tasks.`,
     ]);
-  } else facts.push(["rank", `not ranked: ${row.unranked}`]);
   const sets = { yes: `on ${listed(row.kin ?? [])}`, no: "on none of the tasks’ kin", unknown: "nobody says on what" };
   if (row.trained) facts.push(["trained", `${sets[row.trained]}, by what mteb’s registry knows of its makers`]);
-  for (const [key, what] of row.doubts ?? []) facts.push([data.flags[key].label, `${data.flags[key].about}: ${what}`]);
+  for (const [key, what] of row.doubts ?? []) facts.push([data.flags[key].label, what]);
   facts.push([row.folders.length > 1 ? "folders" : "folder", listed(row.folders)]);
   facts.push(["mteb", row.versions?.length ? `version ${listed(row.versions)}, as the files say` : "no version named"]);
   return facts;
@@ -103,3 +165,38 @@ export function published(data) {
   );
   return said;
 }
+
+/** What may be chosen of them: [value, text], the languages of a task under its name. */
+export function publishedSets({ languages }) {
+  const of = (task) => languages.filter(([other]) => other === task).map(([, name]) => [`${task}/${name}`, `${task} ${name}`]);
+  const tasks = [...new Set(languages.map(([task]) => task))];
+  return [["", "Mean of seven tasks"], [DECLARED, "Mean of seven, not trained on their kin"], ...tasks.map((task) => [`${task}, a language`, of(task)])];
+}
+
+/** What stands above the table. */
+export const saidOfPublished = ({ legend }, { said: { head, how, doubt, doubts } }) => [
+  h("p", { class: "lead" }, head),
+  h("p", {}, how),
+  h(
+    "details",
+    { class: "more" },
+    h("summary", {}, "How sure that is"),
+    [legend, doubt || "Nobody here checked these scores; marks stand on the rows.", ...doubts].map((line) => h("p", { class: "how" }, line)),
+  ),
+];
+
+/** What stands below it. */
+export const aboutPublished = ({ source: { commit, date, repository, licence }, tasks }) => [
+  h(
+    "p",
+    {},
+    "Scores as MTEB’s ",
+    link(repository, "results repository"),
+    ` holds them (${licence}, commit ${commit.slice(0, 12)} of ${date}): models with all seven of ${tasks.map(({ name }) => name).join(", ")}, test splits, cosine and Spearman’s correlation over all pairs. SICK-R is all 9,927 pairs, not the 4,927 that papers use. None of these rows stands in any other table here.`,
+  ),
+  h(
+    "p",
+    {},
+    "Also doubtful, without a mark on a row: a version in a merged file is the last writer’s, not each score’s; copies that the repository removed differed from those it kept by over half a point in 53 of 307 cells of these tasks; results of models without an implementation were removed in December 2025.",
+  ),
+];

@@ -38,24 +38,17 @@ export function passes(row, state) {
   );
 }
 
-const KINDS = {
-  "no labels": "Trained without labels",
-  "NLI labels": "Trained on NLI, among others",
-  "other labels": "Trained on other labels",
-  "labels unknown": "Trained on what nobody says",
-  "short trainings": "Trained here for a few steps",
-};
 /** The kind whose rows are folded: trainings that show methods side by side, not encoders to choose from. */
-export const FOLDED = KINDS["short trainings"];
+export const SHORT = "short trainings";
+export const FOLDED = "Trained here for a few steps";
 
-/** [{kind, rows}] of the measured rows that a first view may set side by side, by their supervision, the largest kind
- * first; empty where none may. */
+/** [{kind, rows}] of the ranked rows by what is known of their training, the kind of the best row first, FOLDED last; empty
+ * where none is known. */
 export function comparable(rows) {
-  const kinds = [...Object.keys(KINDS), ...rows.map((row) => row.comparable).filter(Boolean)];
-  return [...new Set(kinds)]
-    .map((key) => ({ kind: KINDS[key] ?? key, rows: rows.filter((row) => row.comparable === key) }))
-    .filter((each) => each.rows.length)
-    .sort((a, b) => (a.kind === FOLDED) - (b.kind === FOLDED) || b.rows.length - a.rows.length);
+  const able = rows.filter((row) => row.comparable).toSorted((a, b) => (a.rank?.place ?? Infinity) - (b.rank?.place ?? Infinity) || a.at - b.at);
+  return [...new Set(able.map((row) => row.comparable))]
+    .map((key) => ({ kind: key === SHORT ? FOLDED : key, rows: able.filter((row) => row.comparable === key) }))
+    .sort((a, b) => (a.kind === FOLDED) - (b.kind === FOLDED));
 }
 
 /** [{tier, leader, rows}] of the ranked rows, the first tier first; leader: its best row. Empty where there are none. */

@@ -48,3 +48,15 @@ export function worded(key, value, label) {
     return { mse: "MSE", f1: "F1", mrr: "MRR" }[value] ?? value.charAt(0).toUpperCase() + value.slice(1);
   return value || "none";
 }
+
+/** Tabs that measured the same rows and differ in pooling and metric only. */
+export const family = (tabs, tab) =>
+  tabs.filter(
+    (other) =>
+      other.group === tab.group &&
+      other.measured &&
+      other.form === tab.form &&
+      other.lead === tab.lead &&
+      other.sample === tab.sample &&
+      (other.aggregation === null) === (tab.aggregation === null),
+  );

@@ -17,35 +17,35 @@ test("a lead that another row may have is not clear, and that row is named", () 
 });
 
 test("a lead is clear where the leader's rank interval is 1", () => {
-  const all = kinds(rows([rank(1, 1, 1), rank(2, 2, 2), rank(3, 3, 3)]), Array(3).fill("no labels"));
+  const all = kinds(rows([rank(1, 1, 1), rank(2, 2, 2), rank(3, 3, 3)]), Array(3).fill("Trained on no test sentences"));
   const { head, sure, said: words } = said(all);
-  assert.equal(head, "Method one (one) leads the 3 rows trained without labels.");
+  assert.equal(head, "Method one (one) leads the 3 rows trained on no test sentences.");
   assert.equal(sure, true);
   assert.match(words, /none of the other 2 could be first/);
 });
 
-test("a row that is not comparable is in no first view, and of all rows has no clear lead", () => {
-  const all = kinds(rows([rank(1, 1, 1), rank(2, 2, 2), rank(3, 3, 3)]), ["", "NLI labels", "NLI labels"]);
-  assert.equal(said(all).head, "Method two leads the 2 rows trained on NLI, among others.");
+test("of all rows, whatever they were trained on, none has a clear lead", () => {
+  const all = kinds(rows([rank(1, 1, 1), rank(2, 2, 2), rank(3, 3, 3)]), ["", "Trained on test sentences", "Trained on test sentences"]);
+  assert.equal(said(all).head, "Method two leads the 2 rows trained on test sentences.");
   assert.equal(said(all).sure, true);
   const whole = said(all, TAB, true);
   assert.equal(whole.head, "Method one (one) has the best score of the 3 rows ranked here.");
   assert.equal(whole.sure, null);
 });
 
-test("each kind of supervision has its own first, the largest kind stands first", () => {
-  const all = kinds(rows([rank(1, 1, 1), rank(2, 2, 3), rank(3, 2, 3)]), ["no labels", "NLI labels", "NLI labels"]);
+test("each kind of training has its own first, the kind of the best row stands first", () => {
+  const all = kinds(rows([rank(1, 1, 1), rank(2, 2, 3), rank(3, 2, 3)]), ["Trained on no test sentences", "Trained on test sentences", "Trained on test sentences"]);
   const { head, sure, others } = said(all);
-  assert.equal(head, "Method two has the best score of the 2 rows trained on NLI, among others.");
-  assert.equal(sure, false);
-  assert.deepEqual(others.map((other) => other.head), ["Method one (one) is the only row trained without labels."]);
-  assert.deepEqual(comparable(all).map(({ kind, rows: some }) => [kind, some.length]), [["Trained on NLI, among others", 2], ["Trained without labels", 1]]);
+  assert.equal(head, "Method one (one) is the only row trained on no test sentences.");
+  assert.equal(sure, null);
+  assert.deepEqual(others.map((other) => [other.head, other.sure]), [["Method two has the best score of the 2 rows trained on test sentences.", false]]);
+  assert.deepEqual(comparable(all).map(({ kind, rows: some }) => [kind, some.length]), [["Trained on no test sentences", 1], ["Trained on test sentences", 2]]);
 });
 
 test("trainings of a few steps stand last and lead nothing beside encoders to choose from", () => {
-  const all = kinds(rows([rank(1, 1, 1), rank(2, 2, 3), rank(3, 2, 3)]), ["short trainings", "short trainings", "NLI labels"]);
+  const all = kinds(rows([rank(1, 1, 1), rank(2, 2, 3), rank(3, 2, 3)]), ["short trainings", "short trainings", "Trained on test sentences"]);
   const { head, others } = said(all);
-  assert.match(head, /is the only row trained on NLI, among others\.$/);
+  assert.match(head, /is the only row trained on test sentences\.$/);
   assert.deepEqual(others, []);
   assert.equal(comparable(all).at(-1).kind, "Trained here for a few steps");
 });

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { facts, gaps, tally } from "../src/drawer/compare.js";
 import { lines } from "../src/drawer/details.js";
-import { family, places, tau } from "../src/views/settings.js";
+import { family } from "../src/switches.js";
+import { places, tau } from "../src/views/settings.js";
 import { apart, chart, known, labelled, opening, timedOn } from "../src/views/size.js";
 import { rows, TAB } from "./example.js";
 

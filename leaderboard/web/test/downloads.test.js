@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bibtex, csv, json } from "../src/downloads.js";
+import { bibtex, csv, json, latex, markdown } from "../src/downloads.js";
 import { rows, TAB } from "./example.js";
 
 test("CSV holds every row in view; no text becomes a formula", () => {
@@ -57,4 +57,17 @@ test("BibTeX: one entry a row, keys differ, signs are escaped", () => {
     text,
     /published: Somebody 2021, table 1\},\n {2}year = \{2021\},\n {2}url = \{https:\/\/example\.org\},/,
   );
+});
+
+test("Markdown and LaTeX hold rank and interval, and no text becomes markup", () => {
+  const all = rows();
+  all[0].method = "A|B & <i>_x_</i>";
+  const [, , heads, rule, first] = markdown(TAB, all).split("\n");
+  assert.equal(heads, "| Rank | Method | Backbone | Avg | STS12 |");
+  assert.equal(rule, "| --- | --- | --- | ---: | ---: |");
+  assert.equal(first, "| 1–2 | A\\|B & \\<i\\>\\_x\\_\\</i\\> | BERT-base | 80.00 (79.00–81.00) | 75.00 |");
+  const lines = latex(TAB, all).split("\n");
+  assert.equal(lines[1], "\\begin{tabular}{lllrr}");
+  assert.equal(lines[5], "1--2 & A|B \\& <i>\\_x\\_</i> & BERT-base & 80.00 (79.00--81.00) & 75.00 \\\\");
+  assert.match(lines.at(-5), /Method one \[Somebody 2021, table 1\] & BERT-base & 70\.00 & /);
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { declaredAlone, languageAnswer, languageRows, matching, published, publishedAnswer, publishedFacts } from "../src/published.js";
+import { declaredAlone, languageAnswer, languageRows, published, publishedAnswer, publishedFacts, publishedTable } from "../src/published.js";
 
 const row = (model, tier, more = {}) => ({
   model,
@@ -58,20 +58,12 @@ test("models that were not trained on kin of the tasks are ranked among themselv
   assert.match(told(rows[2]), /^on none of the tasks’ kin/);
 });
 
-test("a search takes all words, in any case and order", () => {
-  const found = (query) => matching(DATA.rows, query).map(({ model }) => model);
-  assert.deepEqual(found("TWO b/"), ["b/Two"]);
-  assert.deepEqual(found("o e"), ["a/one", "e/odd"]);
-  assert.equal(found("").length, 5);
-  assert.deepEqual(found("nobody"), []);
-});
-
 test("an opened row says its rank, its doubts and where it was read", () => {
   const facts = Object.fromEntries(publishedFacts(DATA, DATA.rows[1]));
-  assert.match(facts.rank, /^1 of 4, tier 1\. Over another draw of such tasks 1–2 .* all rows at once 1–9\. .* 1–2, even if/);
-  assert.equal(facts["from its model card"], "copied: STS16");
+  assert.match(facts["over sentences"], /^1–2: the ranks that other sentences .* cautious bound/);
+  assert.equal(facts["from its model card"], "STS16");
   const odd = Object.fromEntries(publishedFacts(DATA, DATA.rows[4]));
-  assert.equal(odd.rank, "not ranked: divided");
+  assert.equal(odd["over sentences"], undefined);
   assert.equal(odd.folders, "1 and 2");
   assert.equal(odd.mteb, "no version named");
 });
@@ -93,7 +85,7 @@ test("a language says how many could be first, or why nothing is ranked", () => 
   assert.deepEqual([few.head, few.how], ["STS17, en-de: no ranks.", "8 pairs rank nothing: at least 50 are needed."]);
   const rows = languageRows({ models: ["a", "b", "c"], doubts: { STS17: { 2: ["divided"] } } }, language);
   assert.deepEqual(
-    rows.map(({ model, rank, tier }) => [model, rank, tier]),
+    rows.map(({ model, alone, tier }) => [model, alone, tier]),
     [["b", [1, 1, 1], 1], ["a", [2, 2, 2], 2], ["c", undefined, undefined]],
   );
   assert.deepEqual(rows[2].doubts, [["divided", ""]]);

@@ -13,10 +13,12 @@ from site_pages import (  # noqa: F401  a fixture
     browser,
     by_script,
     clean,
+    column,
     comes_to,
     css,
     fragment,
     go,
+    ranking,
     requests,
     said,
     write_site,
@@ -49,11 +51,6 @@ def loaded(browser: Any) -> set[str]:
     return {url.rpartition("/")[2] for url in requests(browser)}
 
 
-def lines(browser: Any) -> list[str]:
-    script = "return [...document.querySelectorAll('.published-lines .name .open')].map(each => each.textContent)"
-    return list(browser.execute_script(script))
-
-
 def test_the_file_holds_every_row_and_the_index_what_is_shown_before(whole: Board, published: AsPublished) -> None:
     files = site(whole)
     data, index = json.loads(files[f"published/{TAB}.json"]), json.loads(files["index.json"])
@@ -72,76 +69,114 @@ def test_the_file_holds_every_row_and_the_index_what_is_shown_before(whole: Boar
 
 def test_a_reader_looks_up_a_model(browser: Any, whole: Board, published: AsPublished, tmp_path: Path) -> None:
     url = write_site(whole, tmp_path)
-    go(browser, url, width=390)  # the first screen of a phone
-    assert said(browser, ".which").startswith("Which model? 4 of 206 published models cannot be excluded")
-    assert f"{TAB}.js" not in loaded(browser)  # read only when it is looked at
-    by_script(css(browser, ".which a")[0])
-    comes_to(lambda: len(lines(browser)), 30)
-    assert fragment(browser) == TAB and f"{TAB}.js" in loaded(browser)
+    go(browser, url, TAB)
+    comes_to(lambda: len(ranking(browser)), 20)
+    assert f"{TAB}.js" in loaded(browser)
     answer = said(browser, ".answer")
     first = "Qwen/Qwen3-Embedding-4B, Qwen/Qwen3-Embedding-8B, Lajavaness/"
     assert answer.startswith(f"4 of 206 models cannot be excluded as the best: {first}") and "95 %" in answer
-    assert "nobody here checked these scores; 111 rows are copied from model cards" in answer
-    assert browser.execute_script("return document.querySelector('.answer').getBoundingClientRect().bottom") < 844
-    for fold in css(browser, ".answer summary"):
+    for fold in css(browser, ".answer summary, .filter-box summary"):
         by_script(fold)
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
-    assert not css(browser, "#filters")[0].is_displayed() and css(browser, ".as-published input")[0].is_displayed()
-    # Rows stand by tier, and a bar is the interval of the rank.
-    go(browser, url, TAB)
-    by_script(css(browser, ".as-published .more")[0])
-    comes_to(lambda: len(lines(browser)), 207)
-    tiers = sorted({at.tier for at in published.standings if at})
-    expected = [row.model for tier in tiers for row in published.tier(tier)]
-    assert lines(browser)[:206] == expected and lines(browser)[206].startswith("Gameselo/")
-    heads = [head.text.partition(" (")[0] for head in css(browser, ".as-published h3")]
-    assert heads == [*(f"Tier {tier}" for tier in tiers), "Not ranked"]
-    shares = browser.execute_script("""
-        const ranked = document.querySelectorAll('.published-lines .line:not(.unranked)');
-        return [...ranked].map(line => {
-        const [track, bar, dot] = ['.track', '.bar', '.dot'].map(each => line.querySelector(each).getBoundingClientRect());
-        const share = (x) => (x - track.left) / track.width;
-        return [share(bar.left), share(bar.right), share((dot.left + dot.right) / 2)]; })""")
+    assert "nobody here checked these scores; 111 rows are copied from model cards" in said(browser, ".answer")
+    # As on every table: a bold interval of ranks is of all rows at once, a filled dot could be the best.
+    by_script(css(browser, "button.more:not([hidden])")[0])
+    comes_to(lambda: len(ranking(browser)), 207)
     places = {row.model: at for row, at in zip(published.rows, published.standings, strict=True)}
-    for model, drawn in zip(expected, shares, strict=True):
-        at = places[model]
-        assert drawn == pytest.approx([(at.first - 1) / 206, at.last / 206, (at.position - 0.5) / 206], abs=0.005)
-    # A search narrows the rows, and stays in the address.
+    drawn = browser.execute_script("""return [...document.querySelectorAll('.lines.measured .line')].map((line) => [
+        '.open', '.place', '.between b', '.between small'].map((part) => line.querySelector(part)?.textContent ?? ''))""")
+    assert {model for model, *_ in drawn} == set(places)
+    for model, *texts in drawn:
+        if at := places[model]:
+            assert texts == [str(at.position), interval(*at.jointly), f"alone {interval(at.first, at.last)}"]
+    able = [line.text for line in css(browser, ".lines.measured .able .open")]
+    assert sorted(able) == sorted(row.model for row in published.tier(1))
+    # A search narrows the rows, and stays in the address; the scores of the tasks are columns.
     matching = sorted(row.model for row in published.rows
                       if all(word in row.model.lower() for word in ("minilm-l6", "sentence")))
-    css(browser, ".as-published input")[0].send_keys("minilm-l6 sentence")
-    comes_to(lambda: sorted(lines(browser)), matching)
-    assert "q=minilm-l6+sentence" in fragment(browser) and said(browser, ".count").endswith("of 207 models")
+    css(browser, "#filters [type=search]")[0].send_keys("minilm-l6 sentence")
+    comes_to(lambda: sorted(ranking(browser)), matching)
+    assert "q=minilm-l6+sentence" in fragment(browser)
+    by_script(css(browser, "#tab-view-scores")[0])
+    comes_to(lambda: sorted(column(browser, "method")), matching)
+    row = next(row for row in published.rows if row.model == matching[0])
+    shown = column(browser, "STSBenchmark")[column(browser, "method").index(matching[0])]
+    assert shown == f"{row.scores['STSBenchmark']:.2f}"
     by_script(css(browser, "[role=tab][id=tab-group-sts]")[0])
-    comes_to(lambda: len(css(browser, ".lines.measured .line")) > 0, True)
-    assert fragment(browser) == "sts-spearman-all"  # the search was of these rows
+    comes_to(lambda: len(css(browser, ".lines.measured .line, .scores")) > 0, True)
+    assert fragment(browser).startswith("sts-spearman-all")  # the search was of the other rows
     assert css(browser, "#filters [type=search]")[0].get_attribute("value") == ""
-    browser.back()
-    comes_to(lambda: sorted(lines(browser)), matching)
     # A model is looked up both ways.
     go(browser, url, f"{TAB}?open={MODEL}")
     comes_to(lambda: said(browser, "#drawer-title"), MODEL)
     assert "As published 78.94; measured here 78.50." in said(browser, "#drawer") and "tier " in said(browser, "#drawer")
-    by_script(css(browser, "#drawer .both a")[0])
+    by_script(next(link for link in css(browser, "#drawer dd a") if link.text.endswith(ENTRY)))
     comes_to(lambda: fragment(browser), f"sts-spearman-all?open={ENTRY}")
-    comes_to(lambda: "As published 78.94; measured here 78.50" in said(browser, "#drawer"), True)
+    comes_to(lambda: said(browser, "#drawer-title") != MODEL and MODEL in said(browser, "#drawer"), True)
     by_script(next(link for link in css(browser, "#drawer dd a") if link.text == MODEL))
     comes_to(lambda: said(browser, "#drawer-title"), MODEL)
     by_script(css(browser, "#drawer .close")[0])
     comes_to(lambda: fragment(browser), TAB)
+    # Two models are tested over tasks.
+    go(browser, url, f"{TAB}?compare={published.rows[0].model}&compare={published.rows[1].model}")
+    comes_to(lambda: "another draw of seven such tasks" in said(browser, "#drawer .verdict"), True)
     # A language is a table of its own, and few pairs rank nothing.
-    go(browser, url, f"{TAB}?x=STS17%2Fen-de")
+    go(browser, url, f"{TAB}?x=STS17%2Fen-de")  # as links of before have it
     language = next(one for one in published.languages if (one.task, one.name) == ("STS17", "en-de"))
     many = f"{language.first} of {language.ranked} models"
     comes_to(lambda: said(browser, ".answer .lead"), f"{many} could be first in STS17, en-de.")
     browser.execute_script("""
-        const list = document.querySelector('.as-published select');
+        const list = document.querySelector('.switches select');
         list.value = 'STS22.v2/fr-pl'; list.dispatchEvent(new Event('change'));""")
     comes_to(lambda: said(browser, ".answer .lead"), "STS22.v2, fr-pl: no ranks.")
-    assert "8 pairs rank nothing" in said(browser, ".answer") and fragment(browser) == f"{TAB}?x=STS22.v2%2Ffr-pl"
-    assert {cell.text for cell in css(browser, ".as-published .between")[:5]} == {"not ranked"}
-    assert not css(browser, ".as-published .bar")
+    assert "8 pairs rank nothing" in said(browser, ".answer") and fragment(browser) == f"{TAB}?set=STS22.v2%2Ffr-pl"
+    assert {cell.text for cell in css(browser, ".lines.measured .between")[:5]} == {"not ranked"}
+    go(browser, url, f"{TAB}?set=STS17%2Fxx")
+    assert said(browser, "#panel .banner").startswith("This link names a table that is not on this board: STS17/xx")
     clean(browser, url)
+
+
+def test_the_first_screen_names_the_best_of_both_and_never_in_one_order(
+    browser: Any, whole: Board, published: AsPublished, tmp_path: Path
+) -> None:
+    url = write_site(whole, tmp_path)
+    go(browser, url)
+    comes_to(lambda: len(css(browser, ".choose .encoders")), 2)
+    ours, theirs = (cells(browser, at) for at in (0, 1))
+    tab = whole.tabs[0]
+    assert ours[0] == [row.method for row in tab.measured if row.rank and row.rank.first == 1]
+    assert theirs[0] == [row.model for row in published.tier(1)] and len(theirs[1]) == 11
+    assert not {row.model for row in published.rows} & {name for group in ours for name in group}
+    text = said(browser, ".panels")
+    assert f"{tab.measured[0].method}: Avg {tab.measured[0].cells['Avg'].value:.2f} (" in text
+    assert f"{published.rows[0].model}: Mean {published.rows[0].mean:.2f}, the best of 206." in text
+    # A limit leaves out what does not meet it; the best, and what ties with it, is of the rest.
+    wide = sorted(entry.runs[0]["width"] for entry in whole.entries.values())[0]
+    go(browser, url, f"which?dims={wide}")
+    comes_to(lambda: len(css(browser, ".choose .encoders")) > 0, True)
+    assert {name for group in cells(browser, 0) for name in group} == {
+        row.method for row in tab.measured if row.rank and whole.entries[row.entry].runs[0]["width"] <= wide}
+    # A language that only MTEB knows of: nothing is answered from English.
+    go(browser, url, "which?language=German")
+    comes_to(lambda: "nothing in German yet" in said(browser, ".panels"), True)
+    german = next(one for one in published.languages if (one.task, one.name) == ("STS22.v2", "de"))
+    assert german.rows[0].model in said(browser, ".panels") and "language=German" in fragment(browser)
+    # Two that may be equal: one click away, and tested.
+    go(browser, url)
+    by_script(css(browser, ".panels .answer button")[0])
+    comes_to(lambda: len(css(browser, "#drawer .verdict .sure")), 1)
+    assert fragment(browser).startswith("which?compare=")
+    clean(browser, url)
+
+
+def cells(browser: Any, at: int) -> list[list[str]]:
+    """The names in the groups of a table of the first screen."""
+    return list(browser.execute_script("""
+        return [...document.querySelectorAll('.encoders')[arguments[0]].querySelectorAll('tbody')].map(
+            (group) => [...group.querySelectorAll('.open')].map((each) => each.textContent))""", at))
+
+
+def interval(low: int, high: int) -> str:
+    return f"{low}–{high}" if low != high else str(low)
 
 
 def test_the_findings_say_what_the_board_holds(published: AsPublished) -> None:

@@ -1,4 +1,5 @@
-"""The page in a real browser, in four journeys: who is first, all scores, a row and its neighbours, unusual conditions."""
+"""The page in a real browser: its first screen, and four journeys: who is first, all scores, a row and its neighbours,
+unusual conditions."""
 
 from __future__ import annotations
 
@@ -40,6 +41,7 @@ from stsbench.leaderboard.server import Server
 
 TAB = ODD.tabs[0]
 AXE = BUNDLE.parent / "node_modules" / "axe-core" / "axe.min.js"
+SNAPSHOT = Path(__file__).with_name("first_screen.txt")
 WIDTH = "return document.documentElement.scrollWidth"
 GROUND = "return getComputedStyle(document.body).backgroundColor"
 ENTER, ESCAPE, LEFT, RIGHT, HOME, END = "\ue007", "\ue00c", "\ue012", "\ue014", "\ue011", "\ue010"  # of WebDriver
@@ -51,6 +53,10 @@ def names(rows: tuple[Row, ...], rule: Callable[[Row], bool] = lambda row: True)
 
 def press_radio(browser: Any, name: str, value: str) -> None:
     by_script(css(browser, f"[name={name}][value='{value}']")[0])
+
+
+def unfold(browser: Any) -> None:
+    browser.execute_script("for (const fold of document.querySelectorAll('.answer .more, .filter-box')) fold.open = true")
 
 
 def headings(browser: Any) -> list[str]:
@@ -73,10 +79,11 @@ def by_tier(tab: Tab, rows: set[str]) -> tuple[list[str], list[str]]:
 
 
 def test_a_reader_finds_who_is_first(visit: Callable[..., Any], browser: Any) -> None:
-    visit()
-    assert browser.title.startswith("stsbench") and fragment(browser) == ""
+    visit(TAB.id)
+    assert browser.title.startswith("stsbench") and fragment(browser) == TAB.id
     loaded = {url.rpartition("/")[2] for url in requests(browser)}
     assert loaded == {"index.html", "board.js", "board.css", "index.js", f"{TAB.id}.js"}
+    unfold(browser)
     text, kinds = said(browser, ".answer"), comparable(TAB)
     most = max(kinds.values(), key=len)
     assert f" the {len(most)} rows trained " in text and "object" not in text
@@ -102,7 +109,7 @@ def test_a_reader_finds_who_is_first(visit: Callable[..., Any], browser: Any) ->
     for bar, cell in zip(bars, cells, strict=True):
         assert bar == pytest.approx([bars[-1][0] + slope * (end - cells[-1].low) for end in (cell.low, cell.high)], abs=1)
     # A switch reorders the rows, and is undone by the browser's own button.
-    visit(which="small")
+    visit(SMALL.tabs[0].id, which="small")
     press_radio(browser, "switch-metric", "pearson")
     comes_to(lambda: ranking(browser), first_view(SMALL.tabs[3]))
     press_radio(browser, "switch-aggregation", "mean")
@@ -110,23 +117,25 @@ def test_a_reader_finds_who_is_first(visit: Callable[..., Any], browser: Any) ->
     assert fragment(browser) == SMALL.tabs[4].id
     browser.back()
     comes_to(lambda: ranking(browser), first_view(SMALL.tabs[3]))
-    visit(which="texts")
+    visit(TEXTS.tabs[0].id, which="texts")
     assert said(browser, "[data-key=form]") == "Text SentEval’s raw"
     press_radio(browser, "switch-form", "raw text")
     press_radio(browser, "switch-aggregation", "mean")  # the text stays as it was chosen
     shown = next(tab for tab in TEXTS.tabs if tab.id == "sts-spearman-mean-raw-text")
     comes_to(lambda: ranking(browser), first_view(shown))
     assert ranking(browser, "published") == []
+    unfold(browser)
     css(browser, "#filters [type=search]")[0].send_keys("nobody")
     comes_to(lambda: said(browser, ".ranking .none"), "No row passes the filters.")
     # By tiers: each with its rows, and filters say how many of a tier are not shown.
-    visit()
+    visit(TAB.id)
     comparables = {row.id for rows in kinds.values() for row in rows}
     for switch, value, shown in (("by", "tiers", comparables), ("rows", "all", {row.id for row in TAB.measured})):
         press_radio(browser, f"switch-{switch}", value)
         heads, methods = by_tier(TAB, shown)
         comes_to(lambda methods=methods: ranking(browser), methods)  # type: ignore[misc]
         assert headings(browser) == heads
+    unfold(browser)
     assert "whatever is in a later tier is worse" in said(browser, ".answer")
     assert ranked[0].method in said(browser, ".kind:not([hidden]) small")
     browser.back()
@@ -139,6 +148,19 @@ def test_a_reader_finds_who_is_first(visit: Callable[..., Any], browser: Any) ->
     bare = next(tab for tab in ODD.tabs if tab.measured and not any(row.rank and row.rank.tier for row in tab.measured))
     for where in (f"{TAB.id}?by=tiers&view=scores", f"{bare.id}?by=tiers"):
         assert not css(visit(where), "[data-key=by]")[0].is_displayed()
+
+
+def test_the_first_screen_says_what_it_said(visit: Callable[..., Any], browser: Any) -> None:
+    """Line by line, with the kind of element that holds it; a change that is meant is written by deleting the file."""
+    visit("", which="small")
+    told = browser.execute_script("""
+        const all = [...document.querySelectorAll('h1, h2, a, button, label, summary, main p, main th, main td')];
+        return all.filter((each) => each.checkVisibility()).map((each) =>
+            `${each.localName} ${each.innerText.split(/\\s+/).join(' ')}`.trim())""")
+    if not SNAPSHOT.is_file():
+        SNAPSHOT.write_text("\n".join(told) + "\n", "utf-8")
+        pytest.fail(f"{SNAPSHOT.name} was written: look at it, and run the test again")
+    assert told == SNAPSHOT.read_text("utf-8").splitlines()
 
 
 def test_a_reader_sorts_and_filters_the_scores(
@@ -174,6 +196,7 @@ def test_a_reader_sorts_and_filters_the_scores(
     def shows(rule: Callable[[Row], bool]) -> None:
         comes_to(lambda: ranking(browser), names(TAB.measured, rule))
 
+    unfold(browser)
     clear, search = css(browser, "#filters [type=reset]")[0], css(browser, "#filters [type=search]")[0]
     search.send_keys("EXAMPLE roberta")
     shows(lambda row: "example" in row.method and "RoBERTa" in row.backbone)
@@ -231,7 +254,7 @@ def test_a_reader_sorts_and_filters_the_scores(
 
 
 def test_a_reader_walks_by_keyboard_to_a_row_and_its_neighbours(visit: Callable[..., Any], browser: Any) -> None:
-    visit()
+    visit(TAB.id)
     css(browser, "#tab-group-transfer")[0].click()
     comes_to(lambda: ranking(browser), first_view(next(tab for tab in ODD.tabs if tab.group == "transfer")))
     css(browser, "#tab-group-sts")[0].click()
@@ -250,8 +273,8 @@ def test_a_reader_walks_by_keyboard_to_a_row_and_its_neighbours(visit: Callable[
         return str(active.get_attribute("id"))
 
     browser.execute_script("document.querySelector('#tab-group-sts').focus()")
-    walked = [press(key) for key in (RIGHT, END, RIGHT, LEFT, HOME)]
-    assert walked == [f"tab-group-{name}" for name in ("transfer", "cost", "sts", "cost", "sts")]
+    walked = [press(key) for key in (RIGHT, END, RIGHT, LEFT, HOME, RIGHT)]
+    assert walked == [f"tab-group-{name}" for name in ("transfer", "cost", "which", "cost", "which", "sts")]
     assert len(css(browser, "[role=tablist]:first-child [role=tab][tabindex='0']")) == 2  # a protocol and a view
     browser.execute_script("document.querySelector('#tab-view-ranking').focus()")
     assert press(RIGHT) == "tab-view-scores" and fragment(browser).endswith("?view=scores")
@@ -260,7 +283,11 @@ def test_a_reader_walks_by_keyboard_to_a_row_and_its_neighbours(visit: Callable[
     browser.switch_to.active_element.send_keys(RIGHT)
     comes_to(lambda: fragment(browser).split("?")[0], "sts-pearson-wmean")
     assert browser.switch_to.active_element.get_attribute("value") == "pearson"
-    visit("no-such-tab%E0%A4%A?view=nothing&open=nobody")  # a wrong link opens the first tab
+    visit("no-such-tab%E0%A4%A?view=nothing&open=nobody")  # a wrong link says so, and opens the first screen
+    assert said(browser, "#panel .banner").startswith("This link names a table that is not on this board: no-such-tab")
+    assert css(browser, ".choose table") and not css(browser, "dialog[open]")
+    visit(f"{TAB.id}?open=nobody")
+    assert said(browser, "#panel .banner") == "This link names a row that is not in this table: nobody."
     assert ranking(browser) == first_view(TAB) and not css(browser, "dialog[open]")
     # A row opens to its provenance, and gives the focus back.
     visit(f"{TAB.id}?rows=all")
@@ -294,6 +321,7 @@ def test_a_reader_walks_by_keyboard_to_a_row_and_its_neighbours(visit: Callable[
     tab = SMALL.tabs[0]
     visit(f"{tab.id}?rows=all", which="small")
     requests(browser)
+    unfold(browser)
     css(browser, ".answer .open")[0].click()
     one, other = tab.measured[:2]
     comes_to(lambda: css(browser, "#drawer .verdict[aria-busy]"), [])
@@ -339,7 +367,7 @@ def test_a_reader_walks_by_keyboard_to_a_row_and_its_neighbours(visit: Callable[
 def test_the_page_bears_policies_themes_phones_screen_readers_and_broken_sites(
     visit: Callable[..., Any], browser: Any, urls: dict[str, str], tmp_path: Path
 ) -> None:
-    visit()
+    visit(TAB.id)
     stopped = browser.execute_script("""
         const image = new Image(); image.src = 'http://127.0.0.1:9/x.png'; document.body.append(image);
         const style = document.createElement('style'); style.textContent = 'body { display: none }';
@@ -354,9 +382,9 @@ def test_the_page_bears_policies_themes_phones_screen_readers_and_broken_sites(
     # Light and dark, with and without storage.
     light, dark = "rgb(252, 252, 250)", "rgb(20, 24, 29)"
     browser.execute_script("localStorage.clear()")
-    assert visit(scheme="dark").execute_script(GROUND) == dark
+    assert visit(TAB.id, scheme="dark").execute_script(GROUND) == dark
     css(browser, "#theme")[0].click()
-    assert browser.execute_script(GROUND) == light == visit(scheme="dark").execute_script(GROUND)  # remembered
+    assert browser.execute_script(GROUND) == light == visit(TAB.id, scheme="dark").execute_script(GROUND)  # remembered
     browser.execute_script("localStorage.clear()")
     source = "Object.defineProperty(window, 'localStorage', {get() { throw new DOMException('no', 'SecurityError'); }})"
     added = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": source})
@@ -365,7 +393,7 @@ def test_the_page_bears_policies_themes_phones_screen_readers_and_broken_sites(
     assert browser.execute_script(GROUND) == dark and ranking(browser) == first_view(TAB)
     browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
     # A phone shows cards, with the answer short and filters folded, and never scrolls sideways.
-    visit(width=390)
+    visit(TAB.id, width=390)
     assert browser.execute_script("""
         const box = (part) => document.querySelector(part).getBoundingClientRect();
         const [track, name] = ['.track', '.name'].map((part) => box('.lines.measured li ' + part));
@@ -389,7 +417,9 @@ def test_the_page_bears_policies_themes_phones_screen_readers_and_broken_sites(
     row, other = TAB.measured[:2]
     met = set()
     for at in (TAB.id, f"{TAB.id}?view=scores", f"{TAB.id}?open={row.id}", f"{TAB.id}?view=size"):
-        nodes = accessible(visit(at))
+        visit(at)
+        unfold(browser)
+        nodes = accessible(browser)
         assert browser.execute_script(WIDTH) <= 1280
         bare = [role for role, text, more in nodes if not text.strip() and (role in roles or more.get("focusable"))]
         assert set(bare) <= {"RootWebArea", "generic", "none"}, at

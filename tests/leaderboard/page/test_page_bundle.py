@@ -7,8 +7,10 @@ import hashlib
 import json
 import re
 
+import numpy as np
 import pytest
 
+from stsbench.leaderboard.page.picture import COLOURS, DARK_COLOURS
 from stsbench.leaderboard.page.site import PAGE
 from stsbench.leaderboard.records.paths import BUNDLE
 
@@ -25,7 +27,7 @@ def test_the_bundle_was_made_of_these_sources() -> None:
     sources = sorted(path.relative_to(WEB).as_posix() for path in (WEB / "src").rglob("*") if path.is_file())
     for name in ("build.mjs", "package-lock.json", "package.json", *sources):
         digest.update(f"{name}\0".encode() + (WEB / name).read_bytes() + b"\0")
-    for name in ("board.js", "board.css"):
+    for name in ("board.js", "charts.js", "grid.js", "board.css"):
         assert f"sources sha256:{digest.hexdigest()}" in text(name), (
             f"{name} is stale: run `make web` and commit what it wrote"
         )
@@ -41,7 +43,7 @@ def test_the_policy_takes_nothing_inline_and_nothing_from_elsewhere() -> None:
     assert rules["require-trusted-types-for"] == "'script'" and "unsafe" not in policy[1]
     assert re.findall(r"<script[^>]*>", html) == ['<script defer src="board.js">', '<script defer src="index.js">']
     assert "<style" not in html and not re.search(r"\s(?:style|on\w+)=", html)
-    assert not re.search(r'(?:src|href)="(?:https?:)?//', html)
+    assert not re.search(r'<(?!a )[^>]*(?:src|href)="(?:https?:)?//', html)
     assert "url(" not in text("board.css") and "@import" not in text("board.css")
 
 
@@ -80,6 +82,36 @@ def _luminance(colour: str) -> float:
 def _contrast(one: str, other: str) -> float:
     low, high = sorted((_luminance(one), _luminance(other)))
     return (high + 0.05) / (low + 0.05)
+
+
+# What a deuteranope and a protanope see of linear RGB (Machado, Oliveira & Fernandes 2009, severity 1).
+BLIND = {
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "normal": np.eye(3),
+}
+TO_XYZ = np.array([[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]])
+
+
+def _lab(colours: list[str], matrix: object) -> np.ndarray:
+    """CIE L*a*b* (D65) of #rrggbb as someone sees them."""
+    parts = np.array([[int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)] for colour in colours])
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    xyz = np.clip(linear @ np.array(matrix).T, 0, 1) @ TO_XYZ.T / np.array([0.95047, 1, 1.08883])
+    roots = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.stack([116 * roots[:, 1] - 16, 500 * (roots[:, 0] - roots[:, 1]), 200 * (roots[:, 1] - roots[:, 2])], -1)
+
+
+@pytest.mark.parametrize("mode", [0, 1], ids=["light", "dark"])
+def test_lines_differ_for_every_eye(mode: int) -> None:
+    """Two colours 10 apart are told from each other at a glance; the page's pictures have those of the SVG files."""
+    css = (WEB / "src" / "style" / "colours.css").read_text("utf-8")
+    lines = [pair[mode] for pair in re.findall(r"--line-\d: light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)", css)]
+    assert tuple(lines) == (COLOURS, DARK_COLOURS)[mode]
+    for name, matrix in BLIND.items():
+        lab = _lab(lines, matrix)
+        apart = np.sqrt(((lab[:, None] - lab[None]) ** 2).sum(-1))[np.triu_indices(len(lines), 1)]
+        assert apart.min() > 15, (name, apart.min())
 
 
 @pytest.mark.parametrize("mode", [0, 1], ids=["light", "dark"])

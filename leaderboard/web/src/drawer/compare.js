@@ -24,7 +24,7 @@ function said(tab, files, rows, one, other, names) {
       if (!test) return box.replaceChildren(h("p", {}, "Not tested: this board holds no test of the pair."));
       const { sign, sure, head, how } = verdict(tab, test, one, other, names);
       const word = h("span", { class: `sure ${sure ? "yes" : "no"}` }, sign);
-      const seeds = one.seeds > 1 && other.seeds > 1;
+      const seeds = tab.noun || (one.seeds > 1 && other.seeds > 1);
       return box.replaceChildren(
         h("p", { class: "lead" }, head, " ", word),
         h("p", {}, how),
@@ -77,7 +77,7 @@ export function comparison(tab, files, rows, one, other, names, flags) {
     "div",
     { class: "comparison" },
     said(tab, files, rows, one, other, names),
-    counted ? h("p", {}, counted, h("code", {}, "stsbench compare RUN RUN"), " tests each.") : "",
+    counted && !tab.noun ? h("p", {}, counted, h("code", {}, "stsbench compare RUN RUN"), " tests each.") : "",
     h(
       "div",
       { class: "scroll", tabindex: "0", role: "region", "aria-label": "Scores side by side" },

@@ -1,5 +1,6 @@
 // What stands behind a row: its notes, its scores with their noise, the parts of its tasks, and each run's provenance.
 
+import { facts, megabytes, millions } from "../choose/budget.js";
 import { digitsOf, fixed, h, link, listed, span } from "../dom.js";
 import { load } from "../load.js";
 import { bothWays } from "../published.js";
@@ -10,8 +11,8 @@ const LONG = 6; // lines before they are folded
 
 /** The content of an opened row, at once; what is loaded for it comes in when it is there. */
 export function details(tab, row, index, rows = [], names = new Map()) {
-  const facts = [];
-  const fact = (name, ...said) => facts.push(h("dt", {}, name), h("dd", {}, ...said));
+  const told = [];
+  const fact = (name, ...said) => told.push(h("dt", {}, name), h("dd", {}, ...said));
   fact("rank", rankWords(tab, row));
   if (row.rank?.tier) fact("tier", tierWords(tab, row));
   const lead = row.scores[tab.lead];
@@ -24,6 +25,7 @@ export function details(tab, row, index, rows = [], names = new Map()) {
   }
   for (const mark of row.marks) fact("note †", mark);
   for (const flag of row.flags) fact(index.flags[flag]?.label ?? flag, index.flags[flag]?.about ?? "");
+  for (const [name, text] of known(row)) fact(name, text);
   if (row.setting) fact("setting", `${row.setting}: ${index.settings[row.setting] ?? ""}`);
   if (row.seeds) {
     const spread = lead?.sd != null ? `; standard deviation of ${tab.lead} over them ${fixed(lead.sd, tab.digits)}` : "";
@@ -32,6 +34,13 @@ export function details(tab, row, index, rows = [], names = new Map()) {
   }
   if (row.prompts) fact("prompts", overPrompts(tab, row.prompts));
   if (row.rank?.prompts) fact("rank over prompts", rankOverPrompts(row.rank));
+  for (const [name, text] of row.facts ?? []) fact(name, text);
+  if (row.measured)
+    fact(
+      "measured here",
+      `${bothWays(row.mean, row.measured.mean)}. `,
+      h("a", { href: `#${index.tabs[0].id}?${new URLSearchParams({ open: row.measured.entry })}` }, `The row measured here: ${row.measured.entry}`),
+    );
   if (row.source) fact("source", row.source, row.link ? [" ", link(row.link, "paper")] : []);
   const published = row.kind === "measured" && index.as_published?.measured_here[row.entry];
   if (published)
@@ -41,21 +50,44 @@ export function details(tab, row, index, rows = [], names = new Map()) {
       h("a", { href: `#${index.as_published.id}?${new URLSearchParams({ open: published.model })}` }, published.model),
     );
   if (row.card) fact("model card", link(row.card, row.card));
-  const box = h("div", { class: "details" }, h("dl", {}, facts), scoreTable(tab, row));
+  const box = h("div", { class: "details" }, h("dl", {}, told), scoreTable(tab, row));
   if (row.entry) box.append(behind(tab, row, rows, names));
   return box;
+}
+
+/** What is known of the encoder itself. */
+function known(row) {
+  const { seen } = row;
+  const alike = new Map(); // what is known of several test sets in the same words
+  for (const [column, answer] of Object.entries(seen ?? {})) {
+    const told = answer.filter(Boolean).join(": ");
+    alike.set(told, [...(alike.get(told) ?? []), column === "Avg" ? "any of these" : column]);
+  }
+  const { parameters, mb, width, longest, licence, released, languages, speed } = facts(row);
+  return [
+    ...[...alike].map(([told, columns]) => [`trained on ${listed(columns)}`, told]),
+    ["size", parameters === null ? null : `${millions(parameters)} parameters, ${megabytes(mb)} of weights`],
+    ["width", width === null ? null : `${width} dimensions`],
+    ["longest text", longest === null ? null : `${longest} tokens`],
+    ["speed", speed === null ? null : `${speed} sentences a second (${[row.machine, row.run_on].filter(Boolean).join(", ")})`],
+    ["licence", licence],
+    ["released", released],
+    ["languages", languages === null ? null : listed([languages].flat().map(String))],
+  ].filter(([, text]) => text);
 }
 
 function rankWords(tab, row) {
   if (row.kind === "published") return `${imported(row) ? "imported" : "published"} rows are never ranked`;
   if (!row.rank) return row.unranked || "not ranked";
   const { place, first, last, alone, ties } = row.rank;
+  if (first === undefined) return `${place} of ${tab.ranked}; 95 % interval for this row alone ${interval(...alone)}`;
   const single = alone ? `; for this row alone ${interval(...alone)}` : "";
   const letters = ties ? `; letters ${ties}: rows that share one do not differ significantly` : "";
   return `${place} of ${tab.ranked}; 95 % interval ${interval(first, last)}, over all rows at once${single}${letters}`;
 }
 
 function tierWords(tab, { rank }) {
+  if (tab.noun) return `${rank.tier}: none of the same tier or a later one is significantly better`;
   return `${rank.tier} of ${tab.tiers}: the best row of this tier, or not significantly different from it`;
 }
 

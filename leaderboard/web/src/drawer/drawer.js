@@ -36,7 +36,7 @@ export class Drawer {
       rows.find((row) => row.id === id),
     );
     if (!one) return this.shut();
-    const signature = JSON.stringify([tab.id, one.id, other?.id]);
+    const signature = JSON.stringify([tab.key ?? tab.id, one.id, other?.id]);
     if (this.element.open && signature === this.signature) return;
     this.signature = signature;
     this.title.textContent = other ? `${names.get(one.id)} and ${names.get(other.id)}` : names.get(one.id);
@@ -50,17 +50,6 @@ export class Drawer {
             details(tab, one, index, rows, names),
           ]),
     );
-    if (!this.element.open) this.element.showModal();
-    this.body.scrollTop = 0;
-  }
-
-  /** Show these elements under a title. */
-  reveal(title, body) {
-    if (this.element.open && this.signature === title) return;
-    this.signature = title;
-    this.title.textContent = title;
-    this.element.classList.remove("wide");
-    this.body.replaceChildren(h("div", { class: "details" }, body));
     if (!this.element.open) this.element.showModal();
     this.body.scrollTop = 0;
   }
@@ -107,7 +96,7 @@ export class Drawer {
       "select",
       { onchange: (event) => event.target.value && pick(event.target.value) },
       chosen ? "" : h("option", { value: "" }, "another row"),
-      h("optgroup", { label: "Measured here" }, choice("measured")),
+      h("optgroup", { label: rows.some(({ kind }) => kind === "published") ? "Measured here" : "Rows" }, choice("measured")),
       h("optgroup", { label: rows.some(imported) ? "Published and imported" : "Published" }, choice("published")),
     );
     return h("label", {}, `${label} `, list);

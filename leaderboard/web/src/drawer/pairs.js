@@ -12,6 +12,7 @@ const ROWS = 64; // of a file
  * interval, for this pair by itself, null where there is none. `files` are those of the tab's shard.
  */
 export async function tested(tab, files, rows, one, other) {
+  if (tab.test) return one.rank && other.rank && one !== other ? tab.test(one, other) : null;
   const ranked = rows.filter((row) => row.rank);
   const places = [one, other].map((row) => ranked.indexOf(row));
   if (!files?.length || places.includes(-1) || one === other) return null;
@@ -52,13 +53,13 @@ export function verdict(tab, test, one, other, names) {
       : `${names.get(better.id)} is ahead of ${names.get(worse.id)} by ${size} in ${tab.lead}.`;
   const alone = test.low !== null && (low > 0 || high < 0);
   const within = test.low === null ? "" : `95 % interval of the difference, for this pair alone: ${span(low, high, tab.digits)}. `;
-  const all = test.pairs === 1 ? "the only pair of this table" : `all ${test.pairs} pairs of rows of this table`;
+  const all = test.over ?? (test.pairs === 1 ? "the only pair of this table" : `all ${test.pairs} pairs of rows of this table`);
   const said = { head, sure: test.different ? true : alone ? null : false };
   if (test.different)
     return {
       ...said,
       sign: "significant",
-      how: `${within}The two differ significantly, at 5 % over ${all} at once.`,
+      how: `${within}The two differ significantly, at 5 % over ${all}${test.over ? "" : " at once"}.`,
     };
   if (alone)
     return {
@@ -71,7 +72,7 @@ export function verdict(tab, test, one, other, names) {
     sign: "not significant",
     how:
       test.low === null
-        ? `${within}The two do not differ significantly, at 5 % over ${all} at once.`
+        ? `${within}The two do not differ significantly, at 5 % over ${all}${test.over ? "" : " at once"}.`
         : `${within}It holds 0: the two do not differ significantly, not even by themselves.`,
   };
 }

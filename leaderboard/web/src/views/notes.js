@@ -21,14 +21,13 @@ export function above(tab, rows, { whole, byTier, flags, names }, compare) {
   const several = ranked.some((row) => row.seeds > 1);
   const ofKind = kinds.length && !byTier;
   const more = [
-    said ? h("p", {}, said) : "",
     ...others.map((other) => h("p", {}, other.head, " ", other.how, " ", other.said)),
     kinds.length
       ? h(
           "p",
           { class: "how" },
-          "Comparable: ranked rows that nobody says saw STS labels or sentences of the tests. ",
-          apart ? `${apart} more ${apart === 1 ? "is" : "are"} under “All measured”. ` : "",
+          "Groups: what makers state, or records show, of a training on sentences or labels of these tests; unknown is neither yes nor no. ",
+          apart ? `${apart} more ${apart === 1 ? "is" : "are"} in the list of all. ` : "",
           `Ranks are among all ${ranked.length} ranked rows.`,
         )
       : "",
@@ -37,10 +36,10 @@ export function above(tab, rows, { whole, byTier, flags, names }, compare) {
       ? h(
           "p",
           { class: "how marks" },
-          h("span", {}, `Dot: score. Bar: its 95 % interval. Filled dots: rows that could be first${ofKind ? " of their kind" : ""}. “Rank, 95 %”: the places a row may have, over all rows at once; “alone”: for that row by itself. `,
+          `Dot: score. Bar: its 95 % interval. Filled dots: rows that could be first${ofKind ? " of their kind, in which “Place” counts" : ""}. “Rank, 95 %”: the ranks a row may have, over all rows at once; “alone”: for that row by itself. `,
           ranked.some((row) => row.rank.prompts) ? "“Over prompts”: where each row with prompts draws one of them. " : "",
           several ? "“3 seeds”: the row is a method, over its seeds; without it, the row is one encoder. " : "",
-          bare ? "Rows without a bar have no interval, and are no surer than others. " : ""),
+          bare ? "Rows without a bar have no interval, and are no surer than others. " : "",
           h(
             "button",
             {
@@ -55,9 +54,8 @@ export function above(tab, rows, { whole, byTier, flags, names }, compare) {
   ].filter(Boolean);
   return [
     h("p", { class: "lead" }, head, " ", word),
-    h("p", {}, how),
-    // Folded on a phone, where the rows come first.
-    more.length ? h("details", { class: "more", open: innerWidth > 640 }, h("summary", {}, "How sure that is"), ...more) : "",
+    h("p", {}, [how, said].filter(Boolean).join(" ")),
+    more.length ? h("details", { class: "more" }, h("summary", {}, "How sure that is"), ...more) : "",
   ];
 }
 

@@ -6,6 +6,7 @@ import { scale } from "./scale.js";
 
 const SHOWN = 20; // rows before "show all"
 const OF_A_KIND = 12; // the same where rows stand by their supervision, or by tiers
+const MOST = 0.75; // of a group: what so many are marked with stands in its heading
 const OF_TIERS = 36; // of all tiers together
 
 /** The ranking in an element. `open(row)` is called for a row that is clicked. */
@@ -107,9 +108,11 @@ export class Ranking {
     for (const { kind, leader: best, peers, rows: some, shown: lines } of drawn) {
       const { title, list } = this.list(kind);
       const able = new Set(ofAll ? [] : firsts(peers, all)); // of all: filters change no rank
+      const shared = common(peers);
       const leader = names ? some.find((row) => row === best) : whole ? some.find((row) => row.rank?.place === 1) : peers[0];
       title.textContent = `${kind} (${some.length}${names && some.length < peers.length ? ` of ${peers.length}` : ""})`;
       const and = peers.length > 1 ? " and what does not differ significantly from it" : "";
+      title.append(...badges(shared, index).flatMap((chip) => [" ", chip]));
       if (best) title.append(" ", h("small", {}, `${names.get(best.id)}${and}${some.length ? "" : ": not shown"}`));
       list.setAttribute(
         "aria-label",
@@ -117,24 +120,29 @@ export class Ranking {
       );
       arrange(
         list,
-        lines.map((row) => this.line(tab, row, leader, ofAll ? row.rank?.first === 1 : able.has(row))),
+        lines.map((row) => {
+          const first = ofAll ? (row.rank?.able ?? row.rank?.first === 1) : able.has(row);
+          return this.line(tab, row, leader, first, shared, ofAll ? row.rank?.place : placed(row, peers));
+        }),
       );
     }
     arrange(
       this.published,
-      shown.published.map((row) => this.line(tab, row, null, false)),
+      shown.published.map((row) => this.line(tab, row, null, false, [])),
     );
     for (const kind of ["measured", "published"]) {
       const rest = kinds[kind].length - shown[kind].length;
       const many = kinds[kind].length > few[kind];
       this.more[kind].hidden = !rest && !(this.whole[kind] && many);
-      this.more[kind].textContent = rest ? `Show all ${kinds[kind].length} ${kind} rows` : "Show fewer";
+      this.more[kind].textContent = rest ? `Show all ${kinds[kind].length} ${tab.noun ?? `${kind} rows`}` : "Show fewer";
     }
     const lower = tab.columns.find(({ name }) => name === tab.lead)?.lower_is_better;
     this.head.querySelector(".score").replaceChildren(tab.lead, lower && directed(tab) ? h("small", {}, "lower is better") : "");
     const ranked = shown.measured.some((row) => row.rank);
-    this.head.querySelector(".place").textContent = ranked ? "Rank" : "";
-    this.head.querySelector(".between").textContent = ranked ? "Rank, 95 %" : "";
+    this.head.querySelector(".place").textContent = ranked ? (ofAll ? "Rank" : "Place") : "";
+    const jointly = shown.measured.some((row) => row.rank?.first !== undefined);
+    this.head.querySelector(".between").replaceChildren(ranked ? (jointly ? "Rank, 95 %" : "") : "", ranked ? h("small", {}, jointly ? "bold: joint" : "95 %, alone") : "");
+    this.head.querySelector(".name").textContent = tab.noun ? "Model" : "Method and backbone";
     this.head.hidden = !shown.measured.length && !shown.published.length;
     this.note.hidden = !kinds.published.length;
     this.note.classList.toggle("alone", !kinds.measured.length);
@@ -155,11 +163,11 @@ export class Ranking {
     this.ticks = inside;
   }
 
-  line(tab, row, leader, able) {
+  line(tab, row, leader, able, shared, place) {
     const key = `${row.kind}:${row.id}`; // a measured row has its entry's id in every tab
     let item = this.items.get(key);
     if (!item) this.items.set(key, (item = new Line((each) => this.open(each))));
-    item.show(tab, row, this.index, leader, this.scale, this.ticks, able);
+    item.show(tab, row, this.index, leader, this.scale, this.ticks, able, shared, place);
     return item.element;
   }
 }
@@ -186,19 +194,19 @@ class Line {
     );
   }
 
-  show(tab, row, { flags, settings }, leader, scaled, ticks, able) {
+  show(tab, row, index, leader, scaled, ticks, able, shared, place) {
     this.row = row;
     const cell = row.scores[tab.lead];
     this.element.className = `line ${able ? "able" : ""} ${row.rank ? "" : "unranked"}`;
     this.place.replaceChildren(
       row.rank
-        ? String(row.rank.place)
+        ? String(place)
         : row.kind === "measured"
           ? h("abbr", { title: row.unranked || "not ranked" }, "–")
           : "",
     );
     this.title.replaceChildren(row.method);
-    this.about.replaceChildren(...about(row, flags, settings));
+    this.about.replaceChildren(...about(row, index, shared));
     this.score.dataset.lead = tab.lead;
     this.score.replaceChildren(
       h("b", {}, fixed(cell?.value, tab.digits)),
@@ -218,8 +226,26 @@ class Line {
   }
 }
 
-/** Backbone, seeds and flags of a row, and whether something about it is odd. */
-function about(row, flags, settings) {
+/** The place of a row among its peers, by their ranks among all rows. */
+const placed = (row, peers) => (row.rank ? 1 + peers.filter((other) => other.rank?.place < row.rank.place).length : null);
+
+/** Setting and flags of a row that may stand in a heading: ["setting", ...flags]. */
+const marked = (row) => [...(row.setting ? [row.setting] : []), ...row.flags.filter((flag) => flag !== "best-of-n" || !row.best_of)];
+
+/** What nearly all of some rows are marked with, which their heading says once; a row that is not says so. */
+const common = (rows) =>
+  [...new Set(rows.flatMap(marked))].filter((mark) => rows.length > 1 && rows.filter((row) => marked(row).includes(mark)).length >= MOST * rows.length);
+
+/** Marks as chips, whose titles say what they mean. */
+const badges = (marks, { flags, settings }) =>
+  marks.map((mark) =>
+    settings[mark]
+      ? h("span", { class: "chip", title: settings[mark] }, mark)
+      : h("span", { class: "chip warn", title: flags[mark]?.about }, flags[mark]?.label ?? mark),
+  );
+
+/** Backbone, seeds and flags of a row, but for what its group shares, and whether something about it is odd. */
+function about(row, index, shared) {
   const seeds = row.seeds > 1 ? h("span", { class: "chip" }, `${row.seeds} seeds`) : "";
   const prompts = row.prompts ? h("span", { class: "chip" }, `${row.prompts.n} prompts`) : "";
   const best = row.best_of ? h("span", { class: "chip warn" }, `best of ${row.best_of}`) : "";
@@ -230,10 +256,10 @@ function about(row, flags, settings) {
   const source = row.kind === "published" ? h("span", { class: "source" }, row.source || row.id) : "";
   return [
     row.backbone ? h("span", { class: "backbone" }, row.backbone) : "",
-    row.setting ? h("span", { class: "chip", title: settings[row.setting] }, row.setting) : "",
-    row.flags
-      .filter((flag) => flag !== "best-of-n" || !row.best_of)
-      .map((flag) => h("span", { class: "chip warn", title: flags[flag]?.about }, flags[flag]?.label ?? flag)),
+    badges(marked(row).filter((mark) => !shared.includes(mark)), index),
+    shared
+      .filter((mark) => index.flags[mark] && !row.flags.includes(mark))
+      .map((mark) => h("span", { class: "chip", title: `not ${index.flags[mark].about}` }, `not ${index.flags[mark].label}`)),
     seeds,
     prompts,
     best,
@@ -259,7 +285,7 @@ function standing(row) {
         `over prompts ${interval(...prompts)}`,
       )
     : "";
-  return [h("b", {}, interval(first, last)), letters, single, over].filter((part) => part !== "");
+  return [first === undefined ? "" : h("b", {}, interval(first, last)), letters, single, over].filter((part) => part !== "");
 }
 
 /** Groups of all rows by their tiers; those without a rank last. */

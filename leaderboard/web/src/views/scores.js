@@ -27,7 +27,7 @@ export class Scores {
   /** Show these rows; the tables are made anew for another tab or other columns, else filled. */
   show(tab, rows, state, flags) {
     this.state = state;
-    const signature = JSON.stringify([tab.id, state.columns]);
+    const signature = JSON.stringify([tab.key ?? tab.id, state.columns]);
     if (signature !== this.signature) {
       this.signature = signature;
       this.clear();
@@ -42,7 +42,7 @@ export class Scores {
         continue;
       }
       each.kept = kept;
-      count.textContent = counted(kind, kept.length, tab[kind]);
+      count.textContent = counted(tab, kind, kept.length);
       table.setHeight(height(kept.length, kind));
       table.replaceData(kept).then(() => this.sort(table));
     }
@@ -57,7 +57,7 @@ export class Scores {
   add(tab, rows, kind, flags) {
     const kept = rows.filter((row) => row.kind === kind);
     const box = h("div", { class: `grid-box ${kind}`, "aria-label": `${kind} rows of ${tab.title}` });
-    const count = h("h3", {}, counted(kind, kept.length, tab[kind]));
+    const count = h("h3", {}, counted(tab, kind, kept.length));
     const said = beside(rows.filter((row) => row.kind === kind));
     this.element.append(
       count,
@@ -108,8 +108,10 @@ export class Scores {
 }
 
 const empty = () => h("span", {}, "No row passes the filters.");
-const counted = (kind, shown, all) =>
-  `${kind === "measured" ? "Measured here" : "Not measured here"}: ${shown === all ? all : `${shown} of ${all}`} row${all === 1 ? "" : "s"}`;
+const counted = ({ noun, ...tab }, kind, shown) => {
+  const count = shown === tab[kind] ? shown : `${shown} of ${tab[kind]}`;
+  return noun ? `${count} ${noun}` : `${kind === "measured" ? "Measured here" : "Not measured here"}: ${count} row${tab[kind] === 1 ? "" : "s"}`;
+};
 const height = (count, kind) => 58 + ROW[kind] * Math.min(Math.max(count, 1), MOST);
 
 function columns(tab, kind, state, flags, open, rows) {
@@ -147,8 +149,8 @@ function columns(tab, kind, state, flags, open, rows) {
       width: innerWidth > NARROW ? 220 : 130,
       formatter: (cell) => opener(cell.getData(), open),
     }),
-    ...(innerWidth > NARROW ? [backbone, ...scored] : [...scored, backbone]),
-    make("setting", "Setting", { width: 92, formatter: (cell) => text(cell.getData().setting) }),
+    ...(!has("backbone") ? scored : innerWidth > NARROW ? [backbone, ...scored] : [...scored, backbone]),
+    ...(has("setting") ? [make("setting", "Setting", { width: 92, formatter: (cell) => text(cell.getData().setting) })] : []),
     ...(has("seeds")
       ? [make("seeds", "Seeds", { width: 84, formatter: (cell) => text(cell.getData().seeds ?? "") })]
       : []),
@@ -160,7 +162,7 @@ function columns(tab, kind, state, flags, open, rows) {
         h(
           "span",
           {},
-          cell.getData().flags.map((flag) => h("span", { class: "chip" }, flags[flag]?.label ?? flag)),
+          cell.getData().flags.map((flag) => h("span", { class: "chip", title: flags[flag]?.about }, flags[flag]?.label ?? flag)),
         ),
     }),
   ];
@@ -192,7 +194,7 @@ function ranked(row) {
     {},
     h("b", {}, String(row.rank.place)),
     row.rank.ties ? ` ${row.rank.ties}` : "", // letters are shown for up to 20 ranked rows
-    h("small", {}, interval(row.rank.first, row.rank.last)),
+    h("small", {}, row.rank.first === undefined ? `alone ${interval(...row.rank.alone)}` : interval(row.rank.first, row.rank.last)),
     row.rank.prompts ? h("small", {}, `prompts ${interval(...row.rank.prompts)}`) : "",
   );
 }

@@ -2,22 +2,12 @@
 
 import * as Plot from "@observablehq/plot";
 import { fixed, h } from "../dom.js";
-import { load } from "../load.js";
+import { family } from "../switches.js";
 import { picture } from "./picture.js";
 
 const DRAWN = 30; // rows in the picture; all count for the places
-
-/** Tabs that measured the same rows and differ in pooling and metric only. */
-export const family = (tabs, tab) =>
-  tabs.filter(
-    (other) =>
-      other.group === tab.group &&
-      other.measured &&
-      other.form === tab.form &&
-      other.lead === tab.lead &&
-      other.sample === tab.sample &&
-      (other.aggregation === null) === (tab.aggregation === null),
-  );
+const COLOURS = 8; // lines that can be told from each other, under deuteranopia, too
+const FIRST = 3; // of more lines, those in colour until the reader chooses
 
 /** [{id, setting, place, score}]: each row's place, by score, among the ranked rows that all settings have. */
 export function places(shards) {
@@ -58,16 +48,17 @@ function short(name) {
 }
 
 export class Settings {
-  constructor(open) {
-    this.open = open;
+  /** load(name): a promise of a file of the board; mark(ids): the reader chose the lines that are drawn in colour. */
+  constructor(open, load, mark) {
+    Object.assign(this, { open, load, mark });
     this.element = h("div", { class: "settings-view" });
   }
 
-  async show(tab, tabs, rows, names, worded) {
+  async show(tab, tabs, rows, names, worded, chosen) {
     const others = family(tabs, tab);
     const loaded = await Promise.all(
       others.map(async (other) => {
-        const shard = await load(`tabs/${other.id}`);
+        const shard = await this.load(`tabs/${other.id}`);
         const value = (row) => ({
           ...row,
           scores: Object.fromEntries(Object.entries(row.scores).map(([name, cell]) => [name, { value: cell[0] }])),
@@ -87,6 +78,8 @@ export class Settings {
     const drawn = all
       .filter(({ id }) => shown.some((row) => row.id === id))
       .map((each) => ({ ...each, name: names.get(each.id) }));
+    const there = chosen.filter((id) => shown.some((row) => row.id === id));
+    const marked = shown.length > COLOURS ? (there.length ? there : shown.slice(0, FIRST).map(({ id }) => id)) : shown.map(({ id }) => id);
     const lines = settings.map((setting) => all.filter((each) => each.setting === setting));
     const by = (line) => line.toSorted((a, b) => (a.id < b.id ? -1 : 1)).map(({ place }) => place);
     this.element.replaceChildren(
@@ -96,7 +89,8 @@ export class Settings {
         "The same vectors of the same sentences: only the way the score is computed differs. Lines that cross are rows that swap. " +
           "Numbers of different settings cannot be compared. Places can, but neighbours often differ by chance: Ranking has each place’s interval.",
       ),
-      this.picture(drawn, settings, shown),
+      this.picture(drawn, settings, shown, marked),
+      shown.length > COLOURS ? this.choice(shown, marked, names) : "",
       (this.element.clientWidth || 900) < 600 && settings.some((name) => /Spearman|Pearson/.test(name))
         ? h("p", {}, "ρ: Spearman; r: Pearson.")
         : "",
@@ -139,9 +133,19 @@ export class Settings {
     );
   }
 
-  picture(points, settings, rows) {
-    const order = new Map(rows.map((row, i) => [row.id, i]));
-    const colour = ({ id }) => `var(--line-${(order.get(id) % 8) + 1})`;
+  /** Which lines are in colour: up to as many as there are colours. */
+  choice(rows, marked, names) {
+    const box = ({ id }) => {
+      const mark = (event) => this.mark(event.target.checked ? [...marked, id].slice(-COLOURS) : marked.filter((other) => other !== id));
+      return h("label", {}, h("input", { type: "checkbox", value: id, checked: marked.includes(id), onchange: mark }), names.get(id));
+    };
+    return h("fieldset", { class: "checks marks" }, h("legend", {}, "In colour"), rows.map(box));
+  }
+
+  picture(points, settings, rows, marked) {
+    const colour = ({ id }) => (marked.includes(id) ? `var(--line-${marked.indexOf(id) + 1})` : "var(--line)");
+    const thickness = ({ id }) => (marked.includes(id) ? 2.5 : 1.5);
+    points = points.toSorted((a, b) => marked.includes(a.id) - marked.includes(b.id)); // in colour on top
     const last = points.filter(({ setting }) => setting === settings.at(-1));
     const width = Math.min(1000, Math.max(340, this.element.clientWidth || 900));
     const right = width < 600 ? 110 : 240;
@@ -162,7 +166,7 @@ export class Settings {
       },
       y: { reverse: true, label: null, ticks: [], inset: 16 },
       marks: [
-        Plot.line(points, { x: "setting", y: "place", z: "id", stroke: colour, strokeWidth: 2, curve: "bump-x" }),
+        Plot.line(points, { x: "setting", y: "place", z: "id", stroke: colour, strokeWidth: thickness, curve: "bump-x" }),
         Plot.dot(points, { x: "setting", y: "place", r: 9, fill: "var(--bg)", stroke: colour }),
         Plot.text(points, {
           x: "setting",
@@ -177,7 +181,8 @@ export class Settings {
           text: "name",
           textAnchor: "start",
           dx: 16,
-          fill: "var(--ink)",
+          fill: ({ id }) => (marked.includes(id) ? "var(--ink)" : "var(--muted)"),
+          fontWeight: ({ id }) => (marked.includes(id) && marked.length < rows.length ? 600 : 400),
           lineWidth: right / 12,
           textOverflow: "ellipsis",
         }),

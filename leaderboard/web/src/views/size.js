@@ -4,9 +4,10 @@ import * as Plot from "@observablehq/plot";
 import { fixed, h } from "../dom.js";
 import { imported } from "../rows.js";
 import { picture } from "./picture.js";
-import { front } from "./scale.js";
+import { front, ticks } from "./scale.js";
 
 export const AXES = {
+  uniformity: { label: "Uniformity", noun: "uniformity", rival: "as uniform", smaller: true, log: false, column: true },
   width: { label: "Dimensions of the vector", noun: "vector’s dimension", rival: "with as few dimensions", smaller: true, log: true },
   parameters: { label: "Parameters", noun: "number of parameters", rival: "with as few parameters", smaller: true, log: true },
   bytes_a_vector: { label: "Bytes a vector", noun: "vector’s size", rival: "with as small vectors", smaller: true, log: true },
@@ -16,6 +17,9 @@ export const AXES = {
 };
 
 const MOST = 0.75; // of the rows in one column: the view opens with another axis
+
+/** A row's number on an axis: a fact of its encoder, or its score in another column. */
+const number = (row, key) => (AXES[key].column ? row.scores?.[key]?.value : row[key]);
 
 const fits = (row, on) => row.machine === on.machine && (!row.run_on || row.run_on === on.run_on);
 
@@ -31,10 +35,10 @@ export function timedOn(rows) {
 /** The rows whose number on an axis may stand beside the others': times are of one machine. */
 function drawable(rows, key) {
   const on = AXES[key].timed ? timedOn(rows) : undefined;
-  return rows.filter((row) => Number.isFinite(row[key]) && (!AXES[key].timed || fits(row, on)));
+  return rows.filter((row) => Number.isFinite(number(row, key)) && (!AXES[key].timed || fits(row, on)));
 }
 
-const numbers = (rows, key) => drawable(rows, key).map((row) => row[key]);
+const numbers = (rows, key) => drawable(rows, key).map((row) => number(row, key));
 
 /** An axis in words, with the machine that its times are of. */
 export function labelled(rows, key) {
@@ -69,7 +73,7 @@ export function opening(rows) {
 export function chart(tab, rows, axis) {
   const points = drawable(rows, axis)
     .filter((row) => row.scores[tab.lead])
-    .map((row) => ({ row, x: row[axis], y: row.scores[tab.lead].value }));
+    .map((row) => ({ row, x: number(row, axis), y: row.scores[tab.lead].value }));
   const lower = tab.columns.find(({ name }) => name === tab.lead)?.lower_is_better;
   const able = points
     .filter(({ row }) => row.rank)
@@ -113,7 +117,7 @@ export class Size {
       h(
         "select",
         { onchange: (event) => this.turn(event.target.value) },
-        Object.entries(AXES).map(([key, { label }]) =>
+        Object.entries(AXES).filter(([key, { column }]) => !column || there.includes(key)).map(([key, { label }]) =>
           h(
             "option",
             { value: key, selected: key === axis, disabled: !there.includes(key) },
@@ -124,10 +128,6 @@ export class Size {
         ),
       ),
     );
-    const columns = there
-      .filter((key) => key !== axis && share(rows, key) > MOST)
-      .map((key) => ({ ...AXES[key], ...commonest(rows, key) }))
-      .map(({ label, value, count, all }) => h("p", {}, `${label}: ${value} for ${count} of ${all} rows, little to draw.`));
     const { points, left, best } = chart(tab, rows, axis);
     const outside = points.some(({ row }) => imported(row)) ? "published or imported" : "published";
     const shown = best.toSorted((a, b) => a[axis] - b[axis]);
@@ -141,7 +141,6 @@ export class Size {
     );
     this.element.replaceChildren(
       h("p", {}, choice),
-      ...columns,
       this.picture(tab, points, shown, axis, names, labelled(rows, axis)),
       h(
         "p",
@@ -189,9 +188,10 @@ export class Size {
     const integers = [...new Set(flat.map(({ x }) => x))].toSorted((a, b) => a - b);
     const few = integers.length <= 8 || axis === "year";
     const steps = [1, 2, 5].flatMap((factor) => Array.from({ length: 12 }, (_, i) => factor * 10 ** i));
-    const ticks = steps.filter((step) => step >= integers[0] && step <= integers.at(-1)).toSorted((a, b) => a - b);
+    const powers = steps.filter((step) => step >= integers[0] && step <= integers.at(-1)).toSorted((a, b) => a - b);
     const width = Math.min(900, Math.max(320, this.element.clientWidth || 900));
-    const shown = few ? apart(integers, log, 38 / (width - 136)) : ticks;
+    const round = AXES[axis].column ? ticks(integers[0], integers.at(-1), 6) : powers;
+    const shown = few && !AXES[axis].column ? apart(integers, log, 38 / (width - 136)) : round;
     const plot = Plot.plot({
       className: "plot",
       width,
@@ -230,7 +230,7 @@ export class Size {
             y: "y",
             fill: "var(--band)",
             title: ({ name, x, y, row }) =>
-              `${name}\n${tab.lead} ${fixed(y, tab.digits)}, ${x}${kind(row)}`,
+              `${name}\n${tab.lead} ${fixed(y, tab.digits)}, ${AXES[axis].column ? fixed(x, tab.digits) : x}${kind(row)}`,
           }),
         ),
       ],
