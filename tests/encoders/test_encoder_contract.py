@@ -132,7 +132,7 @@ LIGHT = {
                          "assert set(room.__all__) == set(room._PUBLIC) == {n for n in room.__all__ if getattr(room, n)}\n"
                          "try: room.nothing\nexcept AttributeError as error: assert 'nothing' in str(error)\n"
                          "else: raise SystemExit('no error')",
-    "light kinds": "import stsbench.encoders.cache.cache, stsbench.cli.cache, stsbench.encoders.light.words\n"
+    "light kinds": "import stsbench.encoders.cache.cache, stsbench.encoders.light.words\n"
                    "import stsbench.encoders.light.vectors, stsbench.encoders.light.callable\n"
                    "from stsbench.encoders.load import load_encoder\n"
                    "load_encoder('lexical:token-set').encode(['a b'])\n"

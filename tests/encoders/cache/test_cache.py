@@ -8,15 +8,13 @@ import os
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from toy_encoder import SPEC, Toy, embed
 
-from stsbench.cli.cache import cache as cache_command
 from stsbench.encoders.base import EncoderSpec
 from stsbench.encoders.cache import cache as cache_module
 from stsbench.encoders.cache import encode
 from stsbench.encoders.cache.cache import CacheNote, EmbeddingCache, shard_bytes
-from stsbench.encoders.cache.encode import cache_key, encode_cached, versions
+from stsbench.encoders.cache.encode import cache_key, encode_cached
 
 KEY = SPEC.fingerprint()
 
@@ -260,29 +258,4 @@ def test_vectors_of_another_way_to_encode_are_not_read(tmp_path, monkeypatch):
     encoder = Toy()
     monkeypatch.setattr(encoder, "run", lambda texts, *rest: embed(["c"] * len(texts)))
     assert (encode_cached(encoder, ["a", "b"], store).vectors == embed(["c", "c"]).vectors).all()
-    lines = CliRunner().invoke(cache_command, ["info", "--cache", str(tmp_path)]).output.splitlines()
-    assert [line.partition("stale: ")[2] for line in lines[1:]].count("stsbench's encoding 5 -> 6") == 1
-
-
-def test_the_command_line(tmp_path, monkeypatch):
-    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path))
-    store = EmbeddingCache(tmp_path / "embeddings")
-    encode_cached(Toy(), ["a", "b"], store)
-    run = CliRunner().invoke(cache_command, ["info"])
-    assert run.exit_code == 0, run.output
-    assert str(store.folder) in run.output and "1 encoder" in run.output
-    assert Toy().spec.fingerprint()[:12] in run.output and "2 texts" in run.output
-    assert "toy" in run.output and "stale" not in run.output
-    store.put("a" * 64, ["a"], embed(["a"]))
-    store.note("a" * 64, CacheNote({"name": "old"}, {"numpy": "0.1"}))
-    store.put("b" * 64, ["a"], embed(["a"]))
-    lines = CliRunner().invoke(cache_command, ["info"]).output.splitlines()
-    assert f"old, stale: stsbench's encoding 1 -> 5, numpy 0.1 -> {np.__version__}" in "\n".join(lines)
-    assert "?, stale: made before the versions of libraries were kept" in "\n".join(lines)
-    store.put("c" * 64, ["a"], embed(["a"]))
-    store.note("c" * 64, CacheNote({"name": "mine", "pooler": "cls", "prefix": "query: "}, versions([])))
-    assert "mine, pooler cls, prefix 'query: '\n" in CliRunner().invoke(cache_command, ["info"]).output
-    assert "freed" in CliRunner().invoke(cache_command, ["clear"]).output
-    assert store.size() == 0 and list(store.folder.iterdir()) == []
-    run = CliRunner().invoke(cache_command, ["info", "--cache", str(tmp_path / "elsewhere")])
-    assert run.exit_code == 0 and "0 encoders" in run.output
+    assert [encode.changed(one.about.libraries) for one in store.encoders()].count(["stsbench's encoding 5 -> 6"]) == 1

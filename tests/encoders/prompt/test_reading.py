@@ -26,7 +26,6 @@ from stsbench.encoders.prompt.reading import (
 from stsbench.encoders.prompt.template import Template, Tokeniser
 from stsbench.errors import EncoderError
 from stsbench.evaluation.announce import described_encoder
-from stsbench.evaluation.provenance import encoder_facts
 from stsbench.options import option
 
 TEXTS = [*sentences(7, seed=2), ""]
@@ -145,7 +144,8 @@ def test_without_the_extension_its_options_are_shown_as_they_stand(folder):
     assert described_reading(options, brief=True) == [*shown, "layer -1"]
     spec = {"kind": "transformers", "pooler": "mean", "template": None, "prefix": None, "options": options}
     record = SimpleNamespace(encoder=SimpleNamespace(spec=spec, dimension=8), provenance={})
-    assert "twice a cat" in encoder_facts([record]) and "no prompt" not in encoder_facts([record])
+    facts = pytest.importorskip("stsbench.extensions.reports.facts")
+    assert "twice a cat" in facts.encoder_facts([record]) and "no prompt" not in facts.encoder_facts([record])
 
 
 def test_of_a_plain_layer_nothing_else_is_said(folder):

@@ -7,7 +7,7 @@ from board_runs import runs  # noqa: F401  a fixture
 from gathered import LETTERS, board, tab  # noqa: F401  board is a fixture
 from realdata import real_data
 
-from stsbench.data.own.overlap import available_tests, leakage
+from stsbench.data.own.overlap import available_tests
 from stsbench.data.text.store import open_store
 from stsbench.leaderboard.page.site import tab_shard
 from stsbench.leaderboard.ranks.exposure import Exposures
@@ -95,6 +95,7 @@ def test_the_texts_share_with_test_sets_what_is_stated(name, file, tmp_path):
         pytest.skip(f"no train/{file} beside the data")
     text = training_texts()[name]
     assert open_store(path, cache=tmp_path).digest in text.digests
+    leakage = pytest.importorskip("stsbench.extensions.overlap.leakage").leakage
     counted = leakage(path, available_tests([*text.shared, *text.none], data_dir=data)[0], near=None)
     shared = {one.id: {field: getattr(one, field) for field in ("texts", "exact", "normalised", "rows")}
               for one in counted if one.any}
