@@ -171,7 +171,7 @@ class StsProtocol(Protocol):
     def load(self, set_id: str) -> DataSet | None:
         if not self.user_path or set_id != f"own:{self.user_path}":
             return None
-        return read_scored_pairs(self.user_path, self.settings["columns"] or "", self.settings["condition"] or "")
+        return read_scored_pairs(self.user_path, self.settings["columns"] or "", self.settings.get("condition") or "")
 
     def observe(self, embed: Embed, data: PairSet) -> Observations:
         """Return similarity float64 (n,), gold float64 (n,), subset int64 (n,) indexing the names of `subsets`; pair
