@@ -110,17 +110,18 @@ def measure(models: Path, name: str, row: dict[str, Any]) -> None:
     train = [STSBENCH, "train", *row.get("train", ()), "--output", f"trained/{name}"]
     if "train" in row and not (models / "trained" / name / "train.json").exists():
         subprocess.run(train, check=True, cwd=models)
-    parts = {name: ["--protocol", row.get("protocols", PROTOCOLS)], f"{name}-lang": ["--protocol", MORE],
-             f"{name}-cost": ["--protocol", LAST, *CONDITION, "--cost"]}
+    parts = {f"{name}-lang": ["--protocol", MORE], f"{name}-cost": ["--protocol", LAST, *CONDITION, "--cost"]}
+    if protocols := row.get("protocols", PROTOCOLS):
+        parts[name] = ["--protocol", protocols]
     description = BOARD / "measured" / name / "entry.yaml"
     if not description.exists():
         description.parent.mkdir()
         stated = yaml.safe_dump(row["entry"], sort_keys=False, allow_unicode=True, width=120)
         description.write_text(stated, encoding="utf-8")
-    for run, protocols in parts.items():
+    for run, asked in parts.items():
         folder = models / "runs" / run
         if not folder.exists():
-            subprocess.run([STSBENCH, "eval", *encoder, *protocols, "--output", f"runs/{run}"], check=True, cwd=models)
+            subprocess.run([STSBENCH, "eval", *encoder, *asked, "--output", f"runs/{run}"], check=True, cwd=models)
         measured = next(folder.glob(row.get("copy", ".")))  # of smaller copies the one that the row is of
         subprocess.run([STSBENCH, "leaderboard", "add", measured, "--board", BOARD, "--entry", name], check=True)
 
