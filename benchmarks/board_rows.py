@@ -122,7 +122,7 @@ def measure(models: Path, name: str, row: dict[str, Any]) -> None:
         folder = models / "runs" / run
         if not folder.exists():
             subprocess.run([STSBENCH, "eval", *encoder, *asked, "--output", f"runs/{run}"], check=True, cwd=models)
-        measured = next(folder.glob(row.get("copy", ".")))  # of smaller copies the one that the row is of
+        measured = next(folder.glob(row["copy"])) if "copy" in row else folder  # of smaller copies the one that is the row
         subprocess.run([STSBENCH, "leaderboard", "add", measured, "--board", BOARD, "--entry", name], check=True)
 
 
