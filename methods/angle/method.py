@@ -11,10 +11,11 @@ from torch import Tensor
 
 from stsbench.errors import StsbenchError
 from stsbench.losses.labelled import pair_angles, pair_cosines
-from stsbench.training.api.batch import Batch, Examples, Term, Views, scored_pairs
+from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast, contrast_labelled, rank_pairs
 from stsbench.training.api.labelled import LabelScores, nli_roles, unordered
 from stsbench.training.api.method import Inference, Method, Needs
+from stsbench.training.api.views import scored_pairs
 from stsbench.training.modules.backbone import Backbone
 
 from .options import AnglEOptions

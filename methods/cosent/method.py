@@ -9,10 +9,11 @@ import numpy as np
 from torch import Tensor
 
 from stsbench.losses.labelled import pair_cosines
-from stsbench.training.api.batch import Batch, Examples, Term, Views, scored_pairs
+from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import rank_pairs
 from stsbench.training.api.labelled import LabelScores, nli_roles, unordered
 from stsbench.training.api.method import Method, Needs
+from stsbench.training.api.views import scored_pairs
 from stsbench.training.modules.backbone import Backbone
 
 from .options import CoSENTOptions

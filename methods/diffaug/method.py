@@ -14,10 +14,11 @@ from stsbench.encoders.prompt.modules import MLPHead
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.errors import StsbenchError
-from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views, pairs_or_sentence, role_views
+from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.labelled import NLIClassifier, nli_roles
 from stsbench.training.api.method import Inference, Method, Needs
+from stsbench.training.api.views import pairs_or_sentence, role_views
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.prompting import check_prompted, template_vectors
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from stsbench.data.text.examples import following
 from stsbench.errors import StsbenchError
 from stsbench.losses.tokens import corrective_lm, detections, masked_lm, replaced_tokens
-from stsbench.training.api.batch import IGNORED, Examples, Ragged, Repeater, Term, Views
+from stsbench.training.api.batch import IGNORED, Examples, Ragged, Term, Views
+from stsbench.training.api.views import Repeater
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.copies import Conditioned
 from stsbench.training.modules.edits import delete_tokens, insert_masks, mask_tokens

@@ -11,9 +11,10 @@ from torch import Tensor, cat, nn
 
 from stsbench.data.text.examples import followed
 from stsbench.encoders.prompt.modules import MLPHead
-from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views, apply_to_all_rows, counted, pairs_or_sentence
+from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views, apply_to_all_rows, counted
 from stsbench.training.api.contrasting import NegativeQueue, contrast
 from stsbench.training.api.method import Inference, Method, Needs
+from stsbench.training.api.views import pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.masked_lm import made_up
 from stsbench.training.modules.projector import BatchNormProjector

@@ -6,9 +6,10 @@ import numpy as np
 from torch import Tensor
 
 from stsbench.encoders.prompt.modules import MLPHead, check_head
-from stsbench.training.api.batch import Batch, Examples, Repeater, Term, Views
+from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import NegativeQueue, contrast
 from stsbench.training.api.method import Inference, Method, Needs
+from stsbench.training.api.views import Repeater
 from stsbench.training.modules.backbone import Backbone
 
 from .options import ESimCSEOptions

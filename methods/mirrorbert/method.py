@@ -11,9 +11,10 @@ from stsbench.encoders.forward.model import position_limit
 from stsbench.encoders.forward.passes import check_family
 from stsbench.encoders.forward.pooling import padded_length
 from stsbench.errors import StsbenchError
-from stsbench.training.api.batch import Batch, Examples, Term, Views, pairs_or_sentence
+from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast_views
 from stsbench.training.api.method import Inference, Method, Needs
+from stsbench.training.api.views import pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.soft_prompt import head_factors
 

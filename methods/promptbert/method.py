@@ -14,9 +14,10 @@ from stsbench.encoders.prompt.modules import MLPHead
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.errors import StsbenchError
-from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views, pairs_or_sentence
+from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method, Needs
+from stsbench.training.api.views import pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.prompting import check_length, check_prompted, load_transform, template_vectors
 from stsbench.training.modules.soft_prompt import SoftPrompt

@@ -8,10 +8,11 @@ import numpy as np
 from torch import Tensor
 
 from stsbench.encoders.prompt.modules import MLPHead, check_head
-from stsbench.training.api.batch import Batch, Examples, Term, Views, pairs_or_sentence, role_views
+from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method, Needs
 from stsbench.training.api.teachers import Ranking
+from stsbench.training.api.views import pairs_or_sentence, role_views
 from stsbench.training.modules.backbone import Backbone
 
 from .options import RankCSEOptions

@@ -16,9 +16,10 @@ from stsbench.encoders.forward.token_pooler import Features, TextCNN
 from stsbench.errors import StsbenchError
 from stsbench.losses.tokens import reconstruction, token_errors, token_weights
 from stsbench.torch_random import forked
-from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views, pairs_or_sentence, role_views
+from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method, Needs
+from stsbench.training.api.views import pairs_or_sentence, role_views
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.rows.batches import to_batch
 

@@ -14,9 +14,10 @@ from stsbench.encoders.prompt.modules import MLPHead, check_head
 from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
 from stsbench.losses.tokens import masked_lm
-from stsbench.training.api.batch import IGNORED, Batch, Examples, Term, Views, pairs_or_sentence
+from stsbench.training.api.batch import IGNORED, Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import NegativeQueue, contrast
 from stsbench.training.api.method import Inference, Method, Needs
+from stsbench.training.api.views import pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.masked_lm import LMHead, made_up
 

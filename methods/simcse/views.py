@@ -15,7 +15,8 @@ from torch import Tensor
 from stsbench.data.text.augment import crop, delete_one_word, delete_words, read_thesaurus, round_share, synonym
 from stsbench.data.text.examples import following
 from stsbench.errors import StsbenchError
-from stsbench.training.api.batch import IGNORED, Examples, Ragged, Repeater, Views
+from stsbench.training.api.batch import IGNORED, Examples, Ragged, Views
+from stsbench.training.api.views import Repeater
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.edits import mask_tokens
 from stsbench.training.modules.masked_lm import Generator

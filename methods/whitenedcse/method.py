@@ -12,9 +12,10 @@ from torch import Tensor
 from stsbench.encoders.prompt.modules import MLPHead
 from stsbench.errors import StsbenchError
 from stsbench.losses.contrastive import sum_or_mean
-from stsbench.training.api.batch import Batch, Examples, Repeater, Term, Views, gather
+from stsbench.training.api.batch import Batch, Examples, Term, Views, gather
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Method, Needs
+from stsbench.training.api.views import Repeater
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.projector import GroupWhitening
 

@@ -62,6 +62,7 @@ class Observations:
     memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # what was drawn from them: not stored
 
 
+
 def item_numbers(observations: Observations, n: int) -> NDArray[np.int64]:
     """Return int64 (n,), the number of each row's item; rows without such numbers are items of their own."""
     return observations.arrays.get(ITEM, np.arange(n, dtype=np.int64))

@@ -15,8 +15,8 @@ from transformers import AutoModel
 from stsbench.methods.diffcse.method import DiffCSE
 from stsbench.methods.esimcse.method import ESimCSE
 from stsbench.methods.simcse.method import SimCSE
-from stsbench.training.api.batch import repeated
 from stsbench.training.api.options import Repetition
+from stsbench.training.api.views import repeated
 
 TEXTS = sentences(60, longest=9, seed=5)
 N, REPEAT, DRAWS = 5, {"rate": 0.6}, 3000

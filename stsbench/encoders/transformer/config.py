@@ -225,6 +225,7 @@ def check_cut(name: str, options: EncoderOptions, width: int | None) -> None:
         )
 
 
+
 def _declared(folder: Path, name: str, options: EncoderOptions) -> tuple[Exported | None, Declared]:
     """Return what stsbench wrote of a model that it trained, or None, and what the folder's files declare."""
     exported = read_exported(folder)

@@ -25,11 +25,12 @@ from stsbench.extensions.sentence_transformers_loss.columns import Columns, unpa
 from stsbench.registry import calling
 from stsbench.torch_random import Generators, drawing
 from stsbench.torch_state import fresh_torch
-from stsbench.training.api.batch import PAIRS, Batch, Shares
+from stsbench.training.api.batch import Batch, Shares
 from stsbench.training.api.checks import check_instance, check_rates, check_terms
 from stsbench.training.api.labelled import PAIR
 from stsbench.training.api.method import Method
 from stsbench.training.api.options import Options
+from stsbench.training.api.views import PAIRS
 from stsbench.training.engine.selection import fixed_randomness
 from stsbench.training.engine.stage import stage_views
 from stsbench.training.modules.backbone import Backbone

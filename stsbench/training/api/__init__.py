@@ -11,34 +11,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stsbench.options import GIVEN, POSITIVE, Where
     from stsbench.settings import setting
-    from stsbench.training.api.batch import (
-        IGNORED,
-        Batch,
-        Examples,
-        Gathering,
-        Ragged,
-        Repeater,
-        Shares,
-        Term,
-        Views,
-        gather,
-        pairs_or_sentence,
-        role_views,
-        scored_pairs,
-    )
+    from stsbench.training.api.batch import IGNORED, Batch, Examples, Gathering, Ragged, Shares, Term, Views, gather
     from stsbench.training.api.contrasting import NegativeQueue, contrast, contrast_labelled, rank_pairs
     from stsbench.training.api.labelled import LabelScores, NLIClassifier, count_classes, nli_roles, nli_views, unordered
     from stsbench.training.api.method import Inference, LabelledUse, Method, Needs, RoleChoice, sentence_role
     from stsbench.training.api.options import Options, Queue, Repetition
+    from stsbench.training.api.views import Repeater, pairs_or_sentence, role_views, scored_pairs
     from stsbench.training.modules.backbone import Backbone
 
 _PUBLIC = {
-    "batch": "IGNORED Batch Examples Gathering Ragged Repeater Shares Term Views gather pairs_or_sentence role_views "
-             "scored_pairs",
+    "batch": "IGNORED Batch Examples Gathering Ragged Shares Term Views gather",
     "contrasting": "NegativeQueue contrast contrast_labelled rank_pairs",
     "labelled": "LabelScores NLIClassifier count_classes nli_roles nli_views unordered",
     "method": "Inference LabelledUse Method Needs RoleChoice sentence_role",
     "options": "Options Queue Repetition",
+    "views": "Repeater pairs_or_sentence role_views scored_pairs",
 }
 _MODULES = {name: f"stsbench.training.api.{module}" for module, names in _PUBLIC.items() for name in names.split()}
 _MODULES |= {"Backbone": "stsbench.training.modules.backbone", "setting": "stsbench.settings",

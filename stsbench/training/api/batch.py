@@ -1,27 +1,17 @@
 """What a method makes of a batch of rows, what the loop makes of that (tensors of one process), and the vectors of every
-process in one tensor, with the gradient that each way of gathering has; the texts of a row that a contrastive method uses,
-and texts in which some sub-words or words stand twice."""
+process in one tensor, with the gradient that each way of gathering has."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-
-from stsbench.encoders.forward.model import position_limit
-from stsbench.errors import StsbenchError
-from stsbench.training.api.options import Repetition
-from stsbench.training.modules.backbone import Backbone
-
-if TYPE_CHECKING:
-    from stsbench.training.api.method import Method
 
 IGNORED = -100
 """A label at a position without a loss."""
@@ -212,121 +202,3 @@ def _collect(vectors: Tensor, shares: Shares) -> list[Tensor]:
     received = [torch.empty_like(padded) for _ in shares.sizes]
     dist.all_gather(received, padded)
     return [rows[:size] for rows, size in zip(received, shares.sizes, strict=True)]
-
-
-PAIRS = ("anchor", "positive", "negative", "negative2")
-SCORED = ("sentence1", "sentence2", "score")
-_MOST = 10  # the released code repeats fewer than so many
-
-
-def pairs_or_sentence(
-    roles: tuple[str, ...], method: str, view: str, *, unsupervised: str | None = None, supervised: str | None = None
-) -> tuple[str, ...]:
-    """Return ("sentence",) for plain text, else those of PAIRS among `roles`, in their order.
-
-    method: its name, for messages; view: its options.view: "given" takes the positive from the data, anything else makes it
-    of a plain sentence.
-    unsupervised, supervised: recipes that an error recommends, if any. Raises StsbenchError, one line, for roles that lack
-    or do not go with the view.
-    """
-    pairs = tuple(role for role in PAIRS if role in roles)
-    if "sentence" in roles and pairs:
-        raise StsbenchError(f"the data give both sentence and {pairs[0]}: name one or the other in data.columns")
-    if not pairs:
-        if "sentence" not in roles:
-            raise StsbenchError(
-                f"{method} needs the column sentence, or anchor and positive (the data give "
-                f"{', '.join(roles) or 'no column'}): name them in data.columns"
-            )
-        if view == "given":
-            raise StsbenchError(
-                "options.view given takes anchor and positive from the data, and these give plain sentences: "
-                f"{_take('an unsupervised', unsupervised)}set options.view dropout"
-            )
-        return ("sentence",)
-    missing = next((role for role in ("anchor", "positive") if role not in pairs), None)
-    if missing is not None:
-        raise StsbenchError(f"{method} needs the column {missing} beside {pairs[0]}: name it in data.columns")
-    if "negative2" in pairs and "negative" not in pairs:
-        raise StsbenchError("data.columns names negative2 without negative: call a single hard negative negative")
-    if view != "given":
-        raise StsbenchError(
-            f"options.view {view} makes positives of plain sentences, and the data give {', '.join(pairs)}: "
-            f"{_take('a supervised', supervised)}set options.view given"
-        )
-    return pairs
-
-
-def scored_pairs(roles: tuple[str, ...], method: str) -> tuple[str, ...]:
-    """Return SCORED. method: the method, for the message. Raises StsbenchError, one line, for roles that lack one of them,
-    as plain text does."""
-    if not set(SCORED) <= set(roles):
-        raise StsbenchError(
-            f"{method} learns from pairs with scores, the columns sentence1, sentence2 and score (the data give "
-            f"{', '.join(roles) or 'no column'}): name them in data.columns; for classes give --labelled and set "
-            "options.format labelled"
-        )
-    return SCORED
-
-
-def role_views(method: Method, rows: Examples) -> Views:
-    """Return the sentence twice, or a view for each role in the rows' order, every text as `Method.read` gives it."""
-    if rows.roles == ("sentence",):
-        return Views([method.read(rows, "sentence")] * 2)
-    return Views([method.read(rows, role) for role in rows.roles])
-
-
-def _take(kind: str, recipe: str | None) -> str:
-    return f"take {kind} recipe, e.g. {recipe}, or " if recipe is not None else ""
-
-
-class Repeater:
-    """The token ids of a role's texts with repetitions, drawn anew for each batch: a view of the same meaning and another
-    length. Source: Wu et al. (2022), ESimCSE, and train.py of the authors' code (caskcsg/sentemb)."""
-
-    def __init__(self, backbone: Backbone, options: Repetition) -> None:
-        """Raise StsbenchError, one line, where repeated texts can be longer than the model has positions."""
-        self.backbone, self.options = backbone, options
-        limit, longest = position_limit(backbone.model, backbone.tokenizer), backbone.max_length
-        if options.unit == "subword":
-            longest += most_repeated(longest, options)
-        if limit is not None and longest > limit:
-            raise StsbenchError(
-                f"options.repeat makes texts of up to {longest} tokens of backbone.max_length {backbone.max_length}, and "
-                f"{backbone.name} has {limit} positions: lower backbone.max_length"
-            )
-
-    def __call__(self, rows: Examples, role: str, rng: np.random.Generator) -> Ragged:
-        """Return `[row]` -> token ids. Sub-words are repeated in what is cut at max_length and not cut again; words
-        before that."""
-        if self.options.unit == "subword":
-            return [self._repeat(np.asarray(ids), rng) for ids in rows.ids(role)]
-        split = [np.array(text.split(" "), object) for text in rows.texts(role)]
-        return self.backbone.tokenise([" ".join(self._repeat(words, rng)) for words in split])
-
-    def _repeat(self, items: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
-        indices = repeated(len(items), self.options, rng)
-        return np.insert(items, indices, items[indices])
-
-
-def most_repeated(count: int, options: Repetition) -> int:
-    """Of a text of `count` items (tokens, special ones included, or words) the most that `repeated` repeats."""
-    if options.count == "paper":
-        candidates = max(count - 2, 0) if options.unit == "subword" else count
-        return min(max(2, int(options.rate * candidates)), candidates)
-    share = int(options.rate * count)
-    bound = min(_MOST, share) if options.unit == "subword" else min(_MOST, count, max(2, share))
-    return max(bound - 1, 0)
-
-
-def repeated(count: int, options: Repetition, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return which of `count` items are repeated, in increasing order: k of the candidates without replacement, k uniform
-    from 0.
-
-    Candidates are the tokens but the first and the last, which are special. Of N tokens, those two included, the released
-    code repeats min(10, int(rate N)) - 1 at most; of n words min(10, n, max(2, int(rate n))) - 1 and never the last word.
-    The paper: max(2, int(rate n)) of all n, here without the special tokens.
-    """
-    first, last = (1, count - 1) if options.unit == "subword" else (0, count - (options.count == "released"))
-    drawn = int(rng.integers(most_repeated(count, options) + 1))
-    return np.sort(first + rng.choice(max(last - first, 0), drawn, replace=False)) if drawn else np.zeros(0, np.int64)

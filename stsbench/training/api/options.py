@@ -19,7 +19,7 @@ class Options(Settings):
 
 
 class Repetition(Settings):
-    """Some sub-words, or words, of every view but the first stand twice (Wu et al. 2022, ESimCSE): api/batch.py."""
+    """Some sub-words, or words, of every view but the first stand twice (Wu et al. 2022, ESimCSE): api/views.py."""
 
     unit: Literal["subword", "word"] = setting(
         "subword", "subword: token ids, after the text was cut at max_length; word: between blanks, before it is tokenised",
