@@ -70,9 +70,9 @@ def forest(board: Board) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _label(row: Row, alike: bool) -> list[str]:
+def _label(row: Row, shared: bool) -> list[str]:
     """Return a row's name on as many lines as it takes, with the backbone where others have the same."""
-    name = f"{row.method} ({row.backbone})" if alike else row.method
+    name = f"{row.method} ({row.backbone})" if shared else row.method
     return textwrap.wrap(" ".join(name.split()), LONGEST) or [row.id]
 
 

@@ -117,7 +117,8 @@ def test_rows_of_similarities_of_two_weighted_teachers(folder, objective, kind, 
     target = naive_teacher(folder, TEXTS, TEXTS, "cls")
     student = torch.tensor(means(folder, TEXTS), dtype=torch.float64)
     expected = losses.distil(student, target, objective=objective, loss=kind, student_temperature=t, teacher_temperature=tau)
-    assert terms[objective].value.item() == pytest.approx(expected.item(), rel=1e-8)
+    # A teacher's vectors are float32, and not the same to the last bit on every processor.
+    assert terms[objective].value.item() == pytest.approx(expected.item(), rel=1e-6)
     assert terms[objective].count == len(TEXTS)
 
 

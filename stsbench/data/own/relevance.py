@@ -46,7 +46,7 @@ def read_relevance(folder: Path) -> RetrievalSet:
     """
     name, origin, split, files = path_name(folder), str(folder), "", Files()
     if name.startswith(ON_HUB):
-        dataset = hub_files("retrieval")(name)
+        dataset = hub_files("documents")(name)
         folder, origin, split, files = dataset.folder, dataset.origin, dataset.split, dataset.parts
     files = files or _files(folder, split)
     queries, _ = _texts(files["queries"], False)

@@ -57,5 +57,5 @@ def open_source(path: Path, splits: bool = False) -> Source:
 
 
 def hub_files(kind: str) -> Any:
-    """Return the function that fetches a dataset of the Hub, of "rows" or for "retrieval", and says which files it has."""
+    """Return the function that fetches a dataset of the Hub, of "rows" or "documents", and says which files it has."""
     return resolve(_HUB, kind)

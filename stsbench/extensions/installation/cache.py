@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from stsbench.cli.output.messages import echo
-from stsbench.encoders.base import mapping_fingerprint
-from stsbench.encoders.cache.cache import CachedEncoder, EmbeddingCache
-from stsbench.encoders.cache.encode import changed
-from stsbench.encoders.prompt.reading import described_reading
 from stsbench.files import cache_root
 from stsbench.wording import counted, sized
+
+if TYPE_CHECKING:
+    from stsbench.encoders.cache.cache import CachedEncoder
 
 
 def default_folder() -> Path:
@@ -35,6 +35,8 @@ _folder = click.option(
 @_folder
 def info(folder: Path | None) -> None:
     """List what is stored for each encoder."""
+    from stsbench.encoders.cache.cache import EmbeddingCache
+
     store = EmbeddingCache(folder or default_folder())
     encoders = store.encoders()
     echo(f"{store.folder}: {sized(store.size())}, {counted(len(encoders), 'encoder')}")
@@ -48,6 +50,8 @@ def info(folder: Path | None) -> None:
 @_folder
 def clear(folder: Path | None) -> None:
     """Delete every stored embedding (they are computed again when needed)."""
+    from stsbench.encoders.cache.cache import EmbeddingCache
+
     store = EmbeddingCache(folder or default_folder())
     echo(f"{store.folder}: {sized(store.clear())} freed")
 
@@ -55,11 +59,15 @@ def clear(folder: Path | None) -> None:
 def _identity(entry: CachedEncoder) -> str:
     """Return the start of the fingerprint, as `eval` prints it and records keep it; of the folder's name where none is
     known."""
+    from stsbench.encoders.base import mapping_fingerprint
+
     return (mapping_fingerprint(entry.about.spec) if entry.about.spec else entry.key)[:12]
 
 
 def _name(entry: CachedEncoder) -> str:
     """Return the encoder as a reader knows it: two poolers of one model have one name, but not one fingerprint."""
+    from stsbench.encoders.prompt.reading import described_reading
+
     spec = entry.about.spec
     prompts = (f"{kind} {spec[kind]!r}" for kind in ("prefix", "template") if spec.get(kind))
     pooler = [f"pooler {spec['pooler']}"] if spec.get("pooler") else []
@@ -69,6 +77,8 @@ def _name(entry: CachedEncoder) -> str:
 
 def _stale(entry: CachedEncoder) -> str:
     """Return why no run will read these embeddings again, if that is so."""
+    from stsbench.encoders.cache.encode import changed
+
     if not entry.about.spec:
         return ", stale: made before the versions of libraries were kept"
     now = changed(entry.about.libraries)

@@ -10,11 +10,13 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stsbench.errors import StsbenchError, UsageError
 from stsbench.options import GIVEN, OptionGroup, SetOptions, Where, option
-from stsbench.training.recipes.recipe import Recipe
+
+if TYPE_CHECKING:
+    from stsbench.training.recipes.recipe import Recipe
 
 # Option -> the key of the recipe that it sets.
 KEYS = {"backbone": "backbone.model", "data": "data.file", "labelled": "labelled.file", "seed": "seed",

@@ -247,7 +247,7 @@ def test_the_picture_is_xml_with_a_title_a_description_and_a_line_a_row(result):
                if colour not in ("none", "currentColor", TEXT))
     many = sensitivity(averages([50.0 + i for i in range(40)]))
     strokes = {group.find("title").text: group.find("polyline").get("stroke") for group in drawn(many).findall("g")}
-    assert [strokes[row] for row in many.rows] == [*COLOURS, *[MUTED] * 32]  # the first are told apart, on top of the others
+    assert [strokes[row] for row in many.rows] == [*COLOURS, *[MUTED] * 32]  # the first have colours, on top of the others
     assert list(strokes.values())[-8:] == list(COLOURS)
     unfit = changed(0, lambda row: replace(row, method=f"{row.method}\x00\x08"))  # which XML cannot hold
     assert "\ufffd" in ET.tostring(drawn(sensitivity(unfit)), "unicode")
