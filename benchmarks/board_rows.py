@@ -25,7 +25,7 @@ PROTOCOLS = "sts,regression,transfer,retrieval,geometry"
 LANGUAGES = ("stsb-languages", "semrel", "jsts", "korsts")
 FOLDER = "data/repositories"
 MORE = ",".join([*(f"sts:{FOLDER}/{name}" for name in LANGUAGES), f"triplets:{FOLDER}/semantoneg"])
-LAST = f"robustness,sts:{FOLDER}/csts"
+LAST = f"sts:{FOLDER}/csts"
 CONDITION = ("--set", 'sts.condition="{condition}: {text}"')
 ROWS = Path(__file__).with_suffix(".yaml")
 BOARD = Path(__file__).parents[1] / "leaderboard"
