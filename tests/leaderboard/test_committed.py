@@ -85,8 +85,8 @@ def test_every_record_scores_what_it_says(records):
 
 def test_the_board_is_small_and_a_run_s_folder_holds_its_file_alone():
     sizes = [file.stat().st_size for file in run_files()]
-    assert max(sizes) < 250_000 and sum(sizes) < 160_000 * len(sizes)
-    assert sum(path.stat().st_size for path in (BOARD / "observations").iterdir()) < 1_500_000  # once for all runs
+    assert max(sizes) < 300_000 and sum(sizes) < 160_000 * len(sizes)
+    assert sum(path.stat().st_size for path in (BOARD / "observations").iterdir()) < 2_500_000  # once for all runs
     assert {path.name for run in (BOARD / "measured").glob("*/*/") for path in run.iterdir()} == {RUN}
 
 
@@ -100,14 +100,16 @@ def test_the_table_on_minilm_shows_the_committed_records(records):
     by_run = {}
     for path, record in records.items():
         for heading, (protocol, classifier) in columns.items():
-            if (record.protocol.name, record.protocol.settings.get("classifier")) == (protocol, classifier):
+            of = record.protocol.name, record.protocol.settings.get("classifier")
+            if of == (protocol, classifier) and record.data.text_version != "own":  # languages have tables of their own
                 metric, how = ("spearman", "all") if protocol == "sts" else ("accuracy", None)
                 values = [round(row.value, 2) for row in record.scores if row.task != "SICK-R-MTEB"
                           and (row.metric, row.aggregation, row.subset) == (metric, how, None)]
                 by_run.setdefault((entry_of(path), heading), {}).setdefault(path.parent, []).extend(values)
     runs_of = {entry: {path.parent for path in records if entry_of(path) == entry} for entry in set(map(entry_of, records))}
     # of the whole model: a row of three of its layers is no row of the table
-    entries = {entry for entry in runs_of if entry.startswith("minilm") and not entry.startswith("minilm-3-")}
+    entries = {entry for entry, heading in by_run if heading == "STS average" and entry.startswith("minilm")
+               and not entry.startswith("minilm-3-")}
     names = {entry: yaml.safe_load((BOARD / "measured" / entry / "entry.yaml").read_text())["method"] for entry in entries}
     assert set(shown) == set(names.values())
     for (entry, heading), runs in by_run.items():
