@@ -1,4 +1,4 @@
-"""The leaderboard's rows of encoders that were not trained here, and of some trained from them: measured, and entered.
+"""The leaderboard's rows of encoders that were not trained here: measured, and entered.
 
     python ../shared/tools/real_encoders.py MODELS       # what the models are made of
     STSBENCH_DATA=DATA python benchmarks/board_rows.py MODELS [ENTRY ...]
@@ -107,9 +107,6 @@ def prepare(models: Path) -> None:
 def measure(models: Path, name: str, row: dict[str, Any]) -> None:
     """Measure below `models`, so that no record names a folder of this machine; enter what was measured."""
     encoder = ["--model", row["model"], *row.get("options", ())]
-    train = [STSBENCH, "train", *row.get("train", ()), "--output", f"trained/{name}"]
-    if "train" in row and not (models / "trained" / name / "train.json").exists():
-        subprocess.run(train, check=True, cwd=models)
     parts = {f"{name}-lang": ["--protocol", MORE], f"{name}-cost": ["--protocol", LAST, *CONDITION, "--cost"]}
     if protocols := row.get("protocols", PROTOCOLS):
         parts[name] = ["--protocol", protocols]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from stsbench.display.markup import pipes, plain_markdown
+from stsbench.display.table import csv_table
 from stsbench.leaderboard.page.site import SCHEMA
 from stsbench.leaderboard.ranks.lines import ScoreLine
 from stsbench.leaderboard.ranks.plan import Placed, Section
@@ -184,11 +185,12 @@ def rank_moves(published: AsPublished) -> str:
     tasks, and among those that declare none: place, and the interval of the rank over tasks; empty where a row is not."""
     among = published.standings, published.without, published.declared
     header = [f"{field}{rows}" for rows in ("", "_without_yes", "_of_no") for field in ("place", "first", "last")]
-    lines = [["model", "mean", "trained_on_kin", *header]]
+    lines = []
     for row, *standings in list(zip(published.rows, *among, strict=True))[:TOP]:
         ranks = [str(number) for at in standings for number in ((at.position, at.first, at.last) if at else ("", "", ""))]
         lines.append([row.model, f"{row.mean:.2f}", published.trained(row.model), *ranks])
-    return "".join(",".join(line) + "\n" for line in lines)
+    columns = ["model", "mean", "trained_on_kin", *header]
+    return csv_table(columns, [dict(zip(columns, line, strict=True)) for line in lines])
 
 
 def _unranked(published: AsPublished) -> str:

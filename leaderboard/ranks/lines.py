@@ -117,7 +117,7 @@ def _filled(run: EntryRun) -> list[tuple[ScoreLine, Parts]]:
                     within = bounded(row, measured.protocol, measured.observed(), measured.set_id)
                     if _fill(line, column, measured, _cell(within)) and key in drawn:
                         line.draws[column] = drawn[key]
-                    for remark in data_remarks(measured.protocol, measured.set_id, [row]) if row.subset else ():
+                    for remark in data_remarks(measured.protocol, measured.set_id, [row]) if part and row.subset else ():
                         line.ceilings[column] = remark.partition(";")[0].partition(": ")[2]  # without the doubt of a row
                     parts.setdefault(measured.task, measured)
     return list(lines.values())

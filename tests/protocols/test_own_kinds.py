@@ -285,6 +285,8 @@ def test_a_condition_is_part_of_both_texts(tmp_path):
     for name, lines in (("under", rows), ("joined", joined)):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
     data = read_scored_pairs(tmp_path / "under.jsonl", condition="({text}) by {condition}")
-    assert data.digest == read_scored_pairs(tmp_path / "joined.jsonl").digest
+    alone, with_both = read_scored_pairs(tmp_path / "under.jsonl"), read_scored_pairs(tmp_path / "joined.jsonl")
+    assert data.digest == with_both.digest != alone.digest and not any("condition" in line for line in data.warnings)
+    assert any("its column condition is not read: --set 'sts.condition=" in line for line in alone.warnings)
     with pytest.raises(DataError, match=r"has no \{text\}"):
         read_scored_pairs(tmp_path / "under.jsonl", condition="{condition}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Context, Decimal
 from pathlib import Path
@@ -15,13 +16,14 @@ from numpy.typing import NDArray
 
 from stsbench.config import shorten
 from stsbench.data.own.source import open_source
-from stsbench.data.own.table import Form, is_number, read_columns, table_rows
+from stsbench.data.own.table import Form, column_names, is_number, is_table, read_columns, table_rows
 from stsbench.data.sets.readers import parse_score
 from stsbench.data.sets.sets import LabelledSet, PairSet, TripletSet, named_by_content
 from stsbench.errors import DataError
 from stsbench.wording import counted
 
 SUBSET = "subset"
+_CONDITION = "--set 'sts.condition=\"{condition}: {text}\"'"
 _NOT_FINITE = ("nan", "inf", "infinity")
 ALL = "all"  # the one subset or split of items without any
 # What else two columns of sentences are called.
@@ -74,6 +76,8 @@ def read_scored_pairs(path: Path, columns: str = "", condition: str = "") -> Pai
     source, warnings = open_source(path), list[str]()
     first, second, gold, subsets, commas = list[str](), list[str](), list[float](), list[str](), False
     form = CONDITIONED if condition else SCORED
+    if not condition and any("condition" in _header(file) for files in source.parts.values() for file in files[:1]):
+        warnings.append(f"{source.name}: its column condition is not read: {_CONDITION} joins it with each text")
     for location, row in table_rows(source, form, warnings, read_columns(columns, form)):
         for texts, column in ((first, "sentence1"), (second, "sentence2")):
             texts.append(with_condition(condition, row["condition"], row[column]) if condition else row[column])
@@ -99,6 +103,13 @@ def read_scored_pairs(path: Path, columns: str = "", condition: str = "") -> Pai
     ))
 
 
+def _header(file: Path) -> list[str]:
+    """Return the names of a table's columns; [] of what is none, of which the reader says what is wrong."""
+    with suppress(DataError):
+        return column_names(file) if is_table(file) and file.is_file() else []
+    return []
+
+
 def with_condition(template: str, condition: str, text: str) -> str:
     """Return a template with the words of {condition} and {text} in their places. Raises DataError where it lacks one.
 
@@ -107,9 +118,7 @@ def with_condition(template: str, condition: str, text: str) -> str:
     """
     for name in ("{condition}", "{text}"):
         if name not in template:
-            usage = "--set 'sts.condition=\"{condition}: {text}\"'"
-            usage = "--set 'sts.condition=\"{condition}: {text}\"'"
-            raise DataError(f"sts.condition {template!r} has no {name}: write {usage}")
+            raise DataError(f"sts.condition {template!r} has no {name}: write {_CONDITION}")
     before, _, after = template.partition("{text}")  # parted here, or a text with {condition} in it would be changed
     return f"{before.replace('{condition}', condition)}{text}{after.replace('{condition}', condition)}"
 

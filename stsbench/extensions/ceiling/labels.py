@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ def remarks(protocol: str, source: Path | None, set_id: str, scores: Sequence[Sc
     return [_remark(source.name, ceiling.best, ceiling.low, ceiling.high, [row for row in scores if row.subset is None])]
 
 
+@cache
 def known_ceilings() -> dict[str, dict[str, tuple[float, float, float]]]:
     """Return set -> its part -> best, low, high: figures of `measure_ceiling` on raw labels that a set's authors published,
     where the set itself holds their means alone."""

@@ -44,7 +44,7 @@ def overlap(
     if ":" not in target and (Path(target).is_file() or Path(target).suffix == ".txt" or is_table(Path(target))):
         _of_file(Path(target), others, near or None, data_dir, sample, offline, json_to)
         return
-    from stsbench.extensions.overlap.report import overlap as measure
+    from stsbench.extensions.overlap.leakage import overlap as measure
 
     listed = _DEFAULT_OTHERS if others is None else others
     names = [name for name in dict.fromkeys(part.strip() for part in listed.split(",")) if name and name != target]

@@ -1,8 +1,10 @@
-"""Texts of test sets that a training file holds: equal ones, ones equal but for case and punctuation, near duplicates."""
+"""What data share with test sets: texts that a training file holds, equal, equal but for case and punctuation, or near
+duplicates; and sentences of one set of scored pairs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,18 +12,53 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.own.overlap import KnownTexts, Shared, shared_texts
+from stsbench.data.own.overlap import KnownTexts, Shared, overlapping_pairs, sentences, shared_texts
 from stsbench.data.own.table import arrow_rows, saved_files
 from stsbench.data.sets.lines import numbered_lines
 from stsbench.data.sets.scripts import normalise
 from stsbench.data.sets.sets import DataSet
 from stsbench.data.text.rows import READERS, USUAL, delimiters, file_format, separated
 from stsbench.errors import DataError, StsbenchError
+from stsbench.metrics.bootstrap import distinct
 
 NEAR = 0.7  # Jaccard of the character 4-grams from which on two texts are near duplicates
 _GRAM = 4
 _HASHES, _BANDS = 64, 16  # texts whose Jaccard is .7 share a band in 99 % of cases, those of .5 in 64 %
 Words = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class OverlapReport:
+    """Counts of distinct normalised sentences of `target`, and of its pairs, a user's own that repeat counted once."""
+
+    target: str
+    others: tuple[str, ...]
+    sentences: int  # distinct in target
+    shared: int  # texts that any other set holds, too
+    by_other: dict[str, int]  # texts that this one other set holds, too
+    pairs: int
+    touched_pairs: int  # pairs with at least one shared sentence
+
+    @property
+    def percent(self) -> float:
+        """Return shared sentences in percent of the target's distinct sentences; 0.0 for a set without sentences."""
+        return 100.0 * self.shared / self.sentences if self.sentences else 0.0
+
+
+def overlap(target: DataSet, others: Sequence[DataSet]) -> OverlapReport:
+    """Return what share of `target`'s distinct sentences occurs in `others`; a sentence of punctuation only never counts.
+
+    Raises DataError for a set that does not hold scored pairs.
+    """
+    mask = overlapping_pairs(target, others)
+    sentences_of_target = sentences([target])
+    common_with = {other.id: sentences_of_target & sentences([other]) for other in others}
+    shared: set[str] = set().union(*common_with.values())
+    return OverlapReport(
+        target=target.id, others=tuple(common_with), sentences=len(sentences_of_target), shared=len(shared),
+        by_other={name: len(common) for name, common in common_with.items()}, pairs=distinct(target.items),
+        touched_pairs=distinct(target.items[mask]),
+    )
 
 
 def leakage(path: Path, tests: Sequence[DataSet], *, near: float | None = NEAR) -> list[Shared]:

@@ -1,11 +1,14 @@
-"""The sets of sources.yaml: what each is, and how it comes into a data folder."""
+"""The sets of sources.yaml: what each is, how it comes into a data folder, and how its authors' files are read into the rows
+that a user's tables have."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-import shutil
-import tempfile
-from collections.abc import Mapping
+import shlex
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -13,14 +16,60 @@ from urllib.parse import quote
 
 from stsbench.config import read_yaml
 from stsbench.data.fetch.download import Progress, download
-from stsbench.data.fetch.install import FetchReport, alone
+from stsbench.data.fetch.install import FetchReport, alone, workplace
 from stsbench.errors import DataError
 from stsbench.files import sha256_file
 
-from .files import SHAPES
-
 GITHUB = "https://raw.githubusercontent.com"
 LARGEST = 16 << 20  # bytes of a file; the largest is of 1 MB
+
+Row = dict[str, str | float]
+_CSTS = "dataset/csts_validation_reannotated.csv"  # the archive holds the training split, too
+
+
+def _columns(content: bytes) -> Iterator[Row]:
+    """Yield the pairs of a CSV file without a header: two sentences and a score."""
+    for first, second, score in csv.reader(io.StringIO(content.decode("utf-8"), newline="")):
+        yield {"sentence1": first, "sentence2": second, "score": float(score)}
+
+
+def _semrel(content: bytes) -> Iterator[Row]:
+    """Yield SemRel's pairs: both sentences stand in one cell, between them a line's end or, in Afrikaans, a tab."""
+    for row in csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")):
+        first, second = row["Text"].replace("\t", "\n").split("\n")
+        yield {"sentence1": first.strip(), "sentence2": second.strip(), "score": float(row["Score"])}
+
+
+def _jsts(content: bytes) -> Iterator[Row]:
+    for row in map(json.loads, content.decode("utf-8").splitlines()):
+        yield {"sentence1": row["sentence1"], "sentence2": row["sentence2"], "score": float(row["label"])}
+
+
+def _korsts(content: bytes) -> Iterator[Row]:
+    """Yield KorSTS' pairs; a quotation mark in this file quotes nothing."""
+    for row in csv.DictReader(io.StringIO(content.decode("utf-8")), delimiter="\t", quoting=csv.QUOTE_NONE):
+        yield {"sentence1": row["sentence1"], "sentence2": row["sentence2"], "score": float(row["score"])}
+
+
+def _choices(content: bytes) -> Iterator[Row]:
+    """Yield a text, the right one of its choices and the others, in their order."""
+    for row in map(json.loads, content.decode("utf-8").splitlines()):
+        choices = list(row["sentences"])
+        right = choices.pop(row["label"])
+        negatives = {f"negative_{number}": text for number, text in enumerate(choices, start=1)}
+        yield {"anchor": row["input"], "positive": right, **negatives}
+
+
+def _csts(content: bytes) -> Iterator[Row]:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        table = archive.read(_CSTS).decode("utf-8")
+    for row in csv.DictReader(io.StringIO(table, newline="")):
+        yield {**{name: row[name] for name in ("sentence1", "sentence2", "condition")}, "score": float(row["label"])}
+
+
+SHAPES: dict[str, Callable[[bytes], Iterator[Row]]] = {
+    "columns": _columns, "semrel": _semrel, "jsts": _jsts, "korsts": _korsts, "choices": _choices, "csts": _csts,
+}
 
 
 @dataclass(frozen=True)
@@ -51,7 +100,8 @@ class Source:
 
     def command(self, root: Path) -> str:
         """Return the command that measures an encoder on the set."""
-        return f"stsbench eval --model M --protocol {self.protocol}:{self.path(root)} {self.options}".strip()
+        what = shlex.quote(f"{self.protocol}:{self.path(root)}")
+        return f"stsbench eval --model M --protocol {what} {self.options}".strip()
 
     def fetch(
         self, root: Path, *, force: bool = False, strict: bool = True, progress: Progress | None = None, host: str = GITHUB,
@@ -62,22 +112,21 @@ class Source:
         are not as many.
         """
         target, report = self.path(root), FetchReport(self.path(root), (), note=f"measure it: {self.command(root)}")
-        if target.exists() and not force:
-            return report
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with alone(root), tempfile.TemporaryDirectory(dir=target.parent, prefix=".") as scratch:
-            made, rows = Path(scratch) / target.name, 0
+        with alone(root), workplace(root) as scratch:
+            if target.exists() and not force:
+                return report
+            made, rows = scratch / target.name, 0
+            made.mkdir()
             for language, (path, digest) in self.files.items():
-                content = self._download(path, digest, Path(scratch), host, progress)
-                file = made / f"{language}.jsonl"
-                made.mkdir(exist_ok=True)
+                content = self._download(path, digest, scratch, host, progress)
                 lines = [json.dumps(row, ensure_ascii=False) for row in SHAPES[self.shape](content)]
-                file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+                (made / f"{language}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
                 rows += len(lines)
             if rows != self.rows:
                 raise DataError(f"{self.name}: {rows:,} rows in its files, not {self.rows:,}")
-            if target.is_dir():
-                shutil.rmtree(target)
+            target.parent.mkdir(exist_ok=True)
+            if target.exists():
+                target.replace(scratch / "before")
             made.replace(target)
         return replace(report, installed=tuple(self.files))
 

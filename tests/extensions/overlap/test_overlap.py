@@ -16,7 +16,7 @@ from stsbench.data.own.overlap import overlapping_pairs
 from stsbench.data.sets.scripts import normalise
 from stsbench.data.sets.sets import PairSet
 from stsbench.errors import DataError
-from stsbench.extensions.overlap.report import overlap
+from stsbench.extensions.overlap.leakage import overlap
 
 
 def pairs(name: str, *rows: tuple[str, str]) -> PairSet:

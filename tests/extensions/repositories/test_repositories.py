@@ -13,8 +13,7 @@ from clirun import cli, place  # noqa: F401  fixtures
 
 from stsbench.errors import DataError
 from stsbench.extensions.repositories import sources as room
-from stsbench.extensions.repositories.files import SHAPES
-from stsbench.extensions.repositories.sources import sources
+from stsbench.extensions.repositories.sources import SHAPES, sources
 
 
 def _csv(rows, delimiter=",", **options):
@@ -74,7 +73,7 @@ def test_another_file_leaves_nothing(tmp_path, content, changes, message):
     source = replace(_source(), **changes)
     with answering(lambda _: content) as host, pytest.raises(DataError, match=message):
         source.fetch(tmp_path, host=host)
-    assert not list((tmp_path / "repositories").iterdir())
+    assert not (tmp_path / "repositories").exists() and not list(tmp_path.glob(".unpack-*"))
 
 
 def test_a_set_that_is_there_stays_where_fetching_it_again_fails(tmp_path):
