@@ -123,11 +123,11 @@ def load_published(board: Path) -> Published | None:
     return Published(scores, source, linked, training, facts)
 
 
-def _stated(path: Path, kind: type, what: str) -> dict[str, Any]:
+def _stated(path: Path, kind: type, contents: str) -> dict[str, Any]:
     """Return model -> what is stated of it; {} without the file."""
     stated = parse_yaml(read_text(path, MOST_YAML), str(path)) if path.is_file() else {}
     if not isinstance(stated, dict) or not all(isinstance(value, kind) for value in stated.values()):
-        raise StsbenchError(f"{path}: must name for a model {what}")
+        raise StsbenchError(f"{path}: must name for a model {contents}")
     return stated
 
 

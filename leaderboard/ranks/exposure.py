@@ -52,7 +52,7 @@ class Exposures:
         self._known: dict[tuple[str, str, bool], Exposure] = {}
         self._by_digest = {digest: text.overlap for text in training_texts().values() for digest in text.digests}
 
-    def of(self, name: str, set_id: str, sample: bool = False, after: Sequence[str] = ()) -> Exposure:
+    def answer(self, name: str, set_id: str, sample: bool = False, after: Sequence[str] = ()) -> Exposure:
         """Return an entry's answer for a set. sample: of the package's sample; after: the entries that started from it.
 
         Raises StsbenchError where an entry starts from none of the board's, or from itself.
@@ -65,11 +65,11 @@ class Exposures:
             self._known[key] = merge(self._parts(self._entries[name], set_id, sample, (*after, name)))
         return self._known[key]
 
-    def of_columns(
+    def by_columns(
         self, name: str, columns: Mapping[str, str], sample: bool, lead: str, averaged: Sequence[str],
     ) -> dict[str, Exposure]:
         """Return column -> answer, the lead's where it is an average, too. columns: column -> the set of its scores."""
-        answers = {column: self.of(name, set_id, sample) for column, set_id in columns.items()}
+        answers = {column: self.answer(name, set_id, sample) for column, set_id in columns.items()}
         if lead not in answers and averaged:
             of_tasks = {task: answers.get(task, _UNSTATED) for task in averaged}
             answer = merge(of_tasks.values()).answer
@@ -86,7 +86,7 @@ class Exposures:
         parts = [_of_text(texts[text].overlap, set_id, sample) for text in named]
         parts = [part for part in parts if part.answer == "yes"]  # of a part of a text, a no shows nothing
         if entry.starts_from is not None:
-            parts.append(self.of(entry.starts_from, set_id, sample, after))
+            parts.append(self.answer(entry.starts_from, set_id, sample, after))
         if stated is not None:
             parts.append(Exposure(stated.answer, f"{stated.by} ({stated.shown})"))
         if (stated is None and entry.starts_from is None) or "transductive" in entry.flags:

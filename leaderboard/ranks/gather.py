@@ -269,7 +269,7 @@ def _row(plan: Plan, index: int, rank: Rank | None, extras: Sequence[RowExtra], 
         flags=tuple(flag for flag in FLAGS if flag in flags), seeds=len(loaded.runs), best_of=entry.best_of, rank=rank,
         unranked=plan.reasons[index], marks=(*marks, *loaded.twins, *notes), source=loaded.id, link=str(entry.paper or ""),
         card=entry.card, entry=loaded.id, subsets=dict(line.subsets),
-        exposure=exposures.of_columns(loaded.id, sets, line.sample, plan.lead, line.averaged),
+        exposure=exposures.by_columns(loaded.id, sets, line.sample, plan.lead, line.averaged),
     )
     for extra in extras:
         row = replace(row, rank=row.rank and replace(row.rank, **extra.rank), **extra.row)

@@ -101,14 +101,14 @@ def available_tests(
 
 def shared_texts(
     training: Iterable[tuple[int, str]], tests: Sequence[DataSet],
-    known: Callable[[Sequence[list[str]]], KnownTexts] | None = None,
+    lookup: Callable[[Sequence[list[str]]], KnownTexts] | None = None,
 ) -> list[Shared]:
     """Return what (row, text), without white space around the texts, share with each of `tests`, of which the split test
     counts where they have one.
 
-    known: what texts are compared by. `Shared.rows` and `Example.line` count by row.
+    lookup: what texts are compared by. `Shared.rows` and `Example.line` count by row.
     """
-    looked_up = (known or KnownTexts)([_test_texts(data) for data in tests])
+    looked_up = (lookup or KnownTexts)([_test_texts(data) for data in tests])
     shared = [Shared(data.id, len(texts)) for data, texts in zip(tests, looked_up.sets, strict=True)]
     nearest: list[dict[int, int]] = [{} for _ in tests]  # for each set: position of a test text -> index into KINDS
     rows: list[set[int]] = [set() for _ in tests]

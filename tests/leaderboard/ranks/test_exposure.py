@@ -55,13 +55,13 @@ def loaded(name, stated, provenance=(), fitted_on=None, set_id="sts12/test"):
 ])
 def test_an_answer_follows_from_what_shows_it(stated, provenance, fitted_on, set_id, answer, why):
     entries = [loaded("start", NO), loaded("row", stated, provenance, fitted_on, set_id)]
-    shown = Exposures(entries).of("row", set_id)
+    shown = Exposures(entries).answer("row", set_id)
     assert (shown.answer, shown.why) == (answer, why)
 
 
 def test_the_sample_has_no_sentence_of_a_published_set():
     exposures = Exposures([loaded("start", NO), loaded("row", FROM, WIKIPEDIA)])
-    assert exposures.of("row", "sts13/test", sample=True).answer == "unknown"
+    assert exposures.answer("row", "sts13/test", sample=True).answer == "unknown"
 
 
 @pytest.mark.parametrize(("words", "lead"), [
@@ -71,7 +71,7 @@ def test_an_average_is_yes_if_one_set_is_and_no_if_all_are(words, lead):
     stated = {name: {"answer": answer, "by": "none", "shown": "x"}
               for name, answer in zip(("sts12", "sts13"), words, strict=True)}
     of = Exposures([loaded("row", {"seen": stated})])
-    shown = of.of_columns("row", {"STS12": "sts12/test", "STS13": "sts13/test"}, False, "Avg", ("STS12", "STS13"))["Avg"]
+    shown = of.by_columns("row", {"STS12": "sts12/test", "STS13": "sts13/test"}, False, "Avg", ("STS12", "STS13"))["Avg"]
     assert [shown.answer, shown.why.removesuffix(" (x)")] == lead
 
 
