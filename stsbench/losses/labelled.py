@@ -40,7 +40,7 @@ def sbert_nli(
 
     first, second: u and v, (n, d), premises and hypotheses; labels: (n,) class numbers; weight: W, (c, k d) for c classes
     and the k blocks of `features`, and bias: b, (c,), which the paper does not have: those of a torch.nn.Linear that is
-    trained with the encoder. Gives a scalar with a gradient; no pair (n = 0) gives 0.
+    trained with the encoder. In float32 at least, also under autocast. Gives a scalar with a gradient; no pair gives 0.
     Sources: Reimers and Gurevych (2019), Sentence-BERT, section 3, classification objective, and section 6, Table 6;
     max_square: the code of Yan et al. (2021), ConSERT.
 
@@ -53,11 +53,12 @@ def sbert_nli(
     """
     check_rows(first=first, second=second)
     check_numbers(labels, len(first), "labels")
-    blocks = [_BLOCKS[name](first, second) for name in features]
-    logits = functional.linear(torch.cat(blocks, dim=1), weight, bias)
     # torch leaves out a label of -100 without a word: nothing is to be left out
     ignored = torch.iinfo(torch.int64).min
-    return functional.cross_entropy(logits, labels, reduction="sum", ignore_index=ignored) / max(len(labels), 1)
+    with torch.autocast(first.device.type, enabled=False):
+        blocks = [_BLOCKS[name](wide(first), wide(second)) for name in features]
+        logits = functional.linear(torch.cat(blocks, dim=1), wide(weight), None if bias is None else wide(bias))
+        return functional.cross_entropy(logits, labels, reduction="sum", ignore_index=ignored) / max(len(labels), 1)
 
 
 def sbert_regression(
@@ -69,7 +70,8 @@ def sbert_regression(
         mean over pairs of (s(u, v) - score)^2,   s = cos, or (cos + 1) / 2 for "rescaled_cosine"
 
     first, second: u and v, (n, d); scores: (n,), in the data's own units; scale: the least and the greatest there is, which
-    become 0 and 1. A norm below 1e-8 counts as 1e-8. Gives a scalar with a gradient; no pair (n = 0) gives 0.
+    become 0 and 1. A norm below 1e-8 counts as 1e-8. In float32 at least, also under autocast. Gives a scalar with a
+    gradient; no pair (n = 0) gives 0.
     Source: Reimers and Gurevych (2019), Sentence-BERT, section 3, regression objective.
 
     >>> import torch
@@ -81,7 +83,7 @@ def sbert_regression(
     check_numbers(scores, len(first), "scores")
     low, high = scale
     check_positive(**{"the width of scale": high - low})
-    similarities = functional.cosine_similarity(first, second, dim=1, eps=1e-8)
+    similarities = functional.cosine_similarity(wide(first), wide(second), dim=1, eps=1e-8)
     if similarity == "rescaled_cosine":
         similarities = (similarities + 1) / 2
     targets = ((scores - low) / (high - low)).to(similarities.dtype)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.linalg import vector_norm
 from torch.nn.functional import relu
 
-from stsbench.losses.arguments import check_positive, check_rows, check_weights, unit
+from stsbench.losses.arguments import check_positive, check_rows, check_weights, unit, wide
 from stsbench.losses.contrastive import info_nce
 
 
@@ -19,7 +19,7 @@ def triplet(anchors: Tensor, positives: Tensor, negatives: Tensor, *, margin: fl
 
         mean over rows of max(|a - p| - |a - n| + margin, 0)
 
-    All are (n, d). Gives a scalar with a gradient; no triplet (n = 0) gives 0.
+    All are (n, d). In float32 at least. Gives a scalar with a gradient; no triplet (n = 0) gives 0.
     Source: Reimers and Gurevych (2019), Sentence-BERT, section 3, triplet objective.
 
     >>> import torch
@@ -30,6 +30,7 @@ def triplet(anchors: Tensor, positives: Tensor, negatives: Tensor, *, margin: fl
     """
     check_rows(anchors=anchors, positives=positives, negatives=negatives)
     check_positive(margin=margin)
+    anchors = wide(anchors)
     gaps: Tensor = vector_norm(anchors - positives, dim=1) - vector_norm(anchors - negatives, dim=1)
     return (gaps + margin).clamp(min=0).sum() / max(len(gaps), 1)
 

@@ -137,8 +137,7 @@ def test_a_public_loss_of_no_row_or_of_one_is_a_number_with_a_gradient(name, n):
     assert any(tensor.grad is not None for tensor in tensors)
 
 
-# Those of SBERT are of the vectors' precision.
-@pytest.mark.parametrize("name", [name for name, folder in OF_METHODS.items() if folder != "sbert"])
+@pytest.mark.parametrize("name", OF_METHODS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_a_public_loss_is_of_float32_under_autocast_and_of_half_precision(name, dtype):
     """A cosine in bfloat16 over a temperature of 0.05 is off by up to 0.08."""
