@@ -107,15 +107,16 @@ def prepare(models: Path) -> None:
 def measure(models: Path, name: str, row: dict[str, Any]) -> None:
     """Measure below `models`, so that no record names a folder of this machine; enter what was measured."""
     encoder = ["--model", row["model"], *row.get("options", ())]
-    parts = {f"{name}-lang": ["--protocol", MORE], f"{name}-cost": ["--protocol", LAST, *CONDITION, "--cost"]}
-    if protocols := row.get("protocols", PROTOCOLS):
-        parts[name] = ["--protocol", protocols]
+    cost = [] if "copy" in row else ["--cost"]  # smaller copies are measured in one process, and have no cost of their own
+    parts = {"": ["--protocol", row.get("protocols", PROTOCOLS)], "-lang": ["--protocol", MORE],
+             "-cost": ["--protocol", LAST, *CONDITION, *cost]}
     description = BOARD / "measured" / name / "entry.yaml"
     if not description.exists():
         description.parent.mkdir()
         stated = yaml.safe_dump(row["entry"], sort_keys=False, allow_unicode=True, width=120)
         description.write_text(stated, encoding="utf-8")
-    for run, asked in parts.items():
+    for part in row.get("parts", parts):
+        run, asked = f"{name}{part}", parts[part]
         folder = models / "runs" / run
         if not folder.exists():
             subprocess.run([STSBENCH, "eval", *encoder, *asked, "--output", f"runs/{run}"], check=True, cwd=models)
