@@ -84,7 +84,7 @@ class Exposure:
 class Row:
     """One line of a tab. Published rows are never ranked, nor are measured ones that `unranked` gives a reason for.
 
-    cells: column -> score, only where there is one; subsets: (task, subset) -> score of the part of a task; flags: what a
+    cells: column -> score, only where there is one; subsets: (column, subset) -> score of the part of a task; flags: what a
     reader must know before comparing, by the keys of FLAGS; marks: a sentence for each thing that is odd about the row;
     average_printed: what the paper prints where its columns average to something else; prompts: where its encoder was read
     behind others, too; exposure: column -> what the encoder was trained on of that column's set, of an average of all.

@@ -110,10 +110,10 @@ def _filled(run: EntryRun) -> list[tuple[ScoreLine, Parts]]:
                 line, parts = lines.setdefault(new.key, (new, {}))
                 line.sample |= measured.record.data.text_version == "sample"
                 key = (row.subset, row.aggregation, row.metric)
+                column = row.metric if measured.protocol.metrics_across else measured.task
                 if row.subset is not None and part == _part(measured):
-                    line.subsets.setdefault((measured.task, row.subset), _cell(row))
+                    line.subsets.setdefault((column, row.subset), _cell(row))
                 else:
-                    column = row.metric if measured.protocol.metrics_across else measured.task
                     within = bounded(row, measured.protocol, measured.observed(), measured.set_id)
                     if _fill(line, column, measured, _cell(within)) and key in drawn:
                         line.draws[column] = drawn[key]
@@ -280,8 +280,7 @@ def _joined(entry: LoadedEntry, lines: Sequence[ScoreLine], runs: int, deviate: 
     for part in first.subsets:
         several = tuple(line.subsets[part] for line in lines if part in line.subsets)
         if len(several) == runs:
-            metric = Metric() if first.protocol.metrics_across else column_metric(first, "")
-            joined.subsets[part] = _joined_part(several, metric)
+            joined.subsets[part] = _joined_part(several, column_metric(first, part[0]))
     return joined, tuple(marks)
 
 

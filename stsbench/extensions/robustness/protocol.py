@@ -41,6 +41,7 @@ from stsbench.extensions.robustness.rules import RULES, RuleName, apply_rule
 from stsbench.metrics.bootstrap import BootstrapCorrelation, block_rows, distinct, interval, resample_blocks
 from stsbench.metrics.matching import Cuts, roc_auc
 from stsbench.metrics.similarity import correlation
+from stsbench.wording import format_counts
 
 PARAPHRASES = Form(
     what="paraphrases", texts=("text", "kept", "changed"), optional=SUBSET,
@@ -210,11 +211,13 @@ class RobustnessProtocol(Protocol):
             "moved": np.concatenate([np.empty(0), *moved]),
             "similarity": embed.similarity(data.first, data.second, measure), "gold": data.gold,
         }
-        counts = ", ".join(f"{rule} {int(row.sum())}" for rule, row in zip(self.settings["rules"], rows, strict=True))
-        return Observations(arrays, {
-            "rules": list(self.settings["rules"]), "subsets": [],
-            "notes": [f"edited of {len(data)} first sentences: {counts}"],
-        })
+        rules = list(self.settings["rules"])
+        counts = {rule: int(row.sum()) for rule, row in zip(rules, rows, strict=True)}
+        kinds = {kind: {rule: counts[rule] for rule in rules if RULES[rule].keeps == (kind == "kept")}
+                 for kind in ("kept", "changed")}
+        notes = [f"edited of {len(data)} first sentences, meaning {kind}: {format_counts(some)}"
+                 for kind, some in kinds.items() if some]  # two lines: a leaderboard takes none as long as a text
+        return Observations(arrays, {"rules": rules, "subsets": [], "notes": notes})
 
     def contradiction(self, observations: Observations, record: Record) -> str:
         arrays, rules = observations.arrays, observations.names["rules"]

@@ -1,5 +1,6 @@
 """`robustness`: against scikit-learn and loops; a user's paraphrases and scored pairs, whose rows may repeat."""
 
+import json
 import math
 import re
 from pathlib import Path
@@ -211,17 +212,24 @@ def test_observations_that_contradict_each_other_are_refused(tmp_path, monkeypat
     assert "lack moved" in part.protocol.contradiction(observations, record)
 
 
-def test_a_board_takes_paraphrases_of_one_s_own(cli, tmp_path, monkeypatch):
-    """They have no similarity of the two sentences of a pair, which other records of the protocol have."""
+def test_a_board_takes_own_paraphrases_and_edits_by_all_rules(cli, tmp_path, monkeypatch):
+    """Paraphrases have no similarity of the two sentences of a pair, which other records of the protocol have. What is said
+    of the edits are numbers and rules, in lines that no board takes for a text."""
     monkeypatch.chdir(tmp_path)
     rows = [f"{one} {what}\t{what} {one} now\tno {one}\n" for one in WHO for what in WHAT]
     (tmp_path / "q.tsv").write_text("".join(["text\tkept\tchanged\n", *rows]))
-    evaluate("lexical:token-set", output="run", protocol="robustness:q.tsv", resamples=100)
+    write_pairs(tmp_path, [(f"{one} {i}", f"{other} {i}", gold) for i in range(4) for one, other, gold in pairs(300, i)])
+    evaluate("lexical:token-set", output="run", protocol=["robustness:q.tsv", "robustness:pairs:p.tsv"], resamples=100)
     about = ["--entry", "words", "--method", "words", "--backbone", "none", "--setting", "unsup"]
     for words in (["init", "board"], ["add", "run", "--board", "board", *about], ["build", "--board", "board"]):
         code, out, err = cli("leaderboard", *words)
         assert code == 0, out + err
     assert "q.tsv" in (tmp_path / "board/site/leaderboard.md").read_text()
+    by_rule, of_own = json.loads((tmp_path / "board/site/entries/words.json").read_text())["parts"]
+    shown = {(metric, rule): cell[0] for metric, rule, cell in by_rule["scores"]}
+    assert shown["drop", "typo"] == pytest.approx(shown["plain", "typo"] - shown["perturbed", "typo"], abs=2e-4)
+    assert 0 < shown["auc by part", "negation"] and ("drop", "negation") not in shown
+    assert {metric for metric, _, _ in of_own["scores"]} == {"similarity"}
 
 
 MODEL, N, TIMES = "lexical:token-set", 24, 6
