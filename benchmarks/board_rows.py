@@ -109,7 +109,7 @@ def measure(models: Path, name: str, row: dict[str, Any]) -> None:
     encoder = ["--model", row["model"], *row.get("options", ())]
     cost = [] if "copy" in row else ["--cost"]  # smaller copies are measured in one process, and have no cost of their own
     parts = {"": ["--protocol", row.get("protocols", PROTOCOLS)], "-lang": ["--protocol", MORE],
-             "-cost": ["--protocol", LAST, *CONDITION, *cost]}
+             "-cost": ["--protocol", LAST, *CONDITION, *cost], "-robustness": ["--protocol", "robustness"]}
     description = BOARD / "measured" / name / "entry.yaml"
     if not description.exists():
         description.parent.mkdir()
