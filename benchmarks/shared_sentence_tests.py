@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from stsbench.data.fetch.sources import load_data
-from stsbench.data.sets.scripts import letters
+from stsbench.data.sets.sentences import letters
 from stsbench.metrics.shared_sentences import SharedSentences, spearman_influence
 
 SETS = {"STS12": "sts12/test", "STS13": "sts13/test", "STS14": "sts14/test", "STS15": "sts15/test", "STS16": "sts16/test",

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 # Names that checkpoints and exported prompts hold.
-STORED = {("methods/diffcse/auxiliary.py", "found"), ("stsbench/encoders/prompt/prompt.py", "each")}
+STORED = {("methods/diffcse/method.py", "found"), ("stsbench/encoders/prompt/prompt.py", "each")}
 # What is generated, recorded or copied from papers, and where old words are quoted.
 SKIPPED = (
     "leaderboard/measured", "leaderboard/published", "leaderboard/site", "stsbench/data/sample",

@@ -15,10 +15,9 @@ from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.cache.encode import is_cached
 from stsbench.encoders.options import OF_KINDS
-from stsbench.encoders.post.encoder import PostProcessed
+from stsbench.encoders.post.encoder import TARGET, PostProcessed, Targets, check_fitting, post_processed
 from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError, one_line, warning_log
 from stsbench.evaluation.announce import EncodingTime, announcement, data_warnings, readings
-from stsbench.evaluation.fitting import TARGET, Targets, check_fitting, post_processed
 from stsbench.evaluation.measure import Wanted, collect_texts, measure
 from stsbench.evaluation.options import EvalOptions as EvalOptions
 from stsbench.evaluation.options import split_names

@@ -16,10 +16,10 @@ from pydantic import ValidationError
 from stsbench.config import shorten
 from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.post.encoder import Targets
 from stsbench.errors import ScoreError, one_line
 from stsbench.evaluation.announce import TasksTime
 from stsbench.evaluation.columns import observations_digest
-from stsbench.evaluation.fitting import Targets
 from stsbench.evaluation.plan import Planned
 from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.provenance import provenance

@@ -11,9 +11,8 @@ from method_oracle import MemoryRows, _tokenizer, batch_of, logits, make, states
 from method_runs import cached_place, recipe_of, train
 from simcse_oracle import folder  # noqa: F401
 
-from stsbench.methods.declutr.method import DeCLUTR
+from stsbench.methods.declutr.method import DeCLUTR, RandomDraws, least, sample_spans
 from stsbench.methods.declutr.options import DeCLUTROptions
-from stsbench.methods.declutr.spans import RandomDraws, least, sample_spans
 from stsbench.training.api.batch import IGNORED
 
 WORDS = ["man", "cat", "dog", "runs", "food", "park", "red", "blue", "plays", "the", "a", "guitar", "big", "sleeps", "."]

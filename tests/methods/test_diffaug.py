@@ -11,8 +11,7 @@ from tiny_models import sentences
 from transformers import BertConfig, BertModel
 
 from stsbench.encoders.load import load_encoder
-from stsbench.methods.diffaug.method import DiffAug
-from stsbench.methods.diffaug.modules import PrefixEncoder
+from stsbench.methods.diffaug.method import DiffAug, PrefixEncoder
 from stsbench.methods.diffaug.options import DiffAugOptions
 from stsbench.training.api.batch import Shares
 from stsbench.training.engine.selection import live_encoder

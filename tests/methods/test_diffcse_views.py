@@ -10,7 +10,7 @@ from simcse_oracle import folder  # noqa: F401
 from tiny_models import sentences
 
 from stsbench.errors import StsbenchError
-from stsbench.methods.diffcse.auxiliary import ViewMaker, blocks
+from stsbench.methods.diffcse.method import ViewMaker, blocks
 from stsbench.methods.diffcse.options import DiffCSEOptions
 from stsbench.training.modules.backbone import load_backbone
 from stsbench.training.modules.edits import delete_tokens, insert_masks, mask_tokens

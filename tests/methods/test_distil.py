@@ -18,8 +18,7 @@ from training_runs import one_thread  # noqa: F401
 from stsbench import losses
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
-from stsbench.methods.distil.method import Distil
-from stsbench.methods.distil.projections import principal_components
+from stsbench.methods.distil.method import Distil, principal_components
 from stsbench.training.api.batch import Shares
 from stsbench.training.api.teachers import Teachers
 from stsbench.training.rows.batches import to_batch

@@ -9,7 +9,7 @@ from method_oracle import MemoryRows, make
 from two_processes import shares_of
 
 from stsbench import losses
-from stsbench.methods.consert.augment import SLOTS
+from stsbench.methods.consert.method import SLOTS
 from stsbench.training.recipes.methods import load_method
 from stsbench.training.rows.batches import to_batch
 

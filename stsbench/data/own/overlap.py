@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.data.fetch.sources import load_data
-from stsbench.data.sets.scripts import normalise
+from stsbench.data.sets.sentences import normalise
 from stsbench.data.sets.sets import DataSet, LabelledSet, PairSet
 from stsbench.errors import DataError
 

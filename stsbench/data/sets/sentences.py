@@ -1,4 +1,5 @@
-"""Which scored pairs share sentences: numbers of the sentences of the catalog's sets, and of any other texts.
+"""Which scored pairs share sentences: numbers of the sentences of the catalog's sets, and of any other texts; in any script
+letters decide whether two texts are the same but for case, punctuation and spaces.
 
 `sentence_numbers.npz` holds no text: of every pair of STS12-16, STS-B and SICK the key that its records hold, and two
 numbers, equal for equal sentences in whatever set, as `letters` compares them (case, spaces and punctuation do not count, so
@@ -8,6 +9,9 @@ SentEval's and the raw text have one numbering). `benchmarks/sentence_numbers.py
 from __future__ import annotations
 
 import hashlib
+import html
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
@@ -16,13 +20,81 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.sets.scripts import letters
 from stsbench.metrics.shared_sentences import Ints, SharedSentences
 
+# Full width and half width forms: ASCII as wide as an ideograph, katakana and hangul half as wide.
+_WIDTHS = re.compile("[\uff00-\uffef\u3000]+")
+# Scripts that put no space between words: Thai, Lao, Tibetan, Burmese, Khmer, kana, ideographs.
+_UNSPACED = ("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+             "\U00020000-\U0003ffff]")
+_SPACE_WITHIN = re.compile(f"(?<={_UNSPACED}) (?={_UNSPACED})")
+_WORDS = re.compile(r"[^\W_]+")
 Keys = NDArray[np.uint64]
 SENTENCES = ("sentence1", "sentence2", "sentence3")  # arrays: the keys of each side's texts, where two items share one
 FILE = Path(__file__).with_name("sentence_numbers.npz")
 _DROPPED = np.uint64(16)  # bits of a key that the file leaves out: 48 are enough for its 23,000 pairs
+
+
+def unified(text: str) -> str:
+    """Return the text with full and half width forms as their usual ones, and marks composed with their letters.
+
+    >>> unified("ＡＢＣ　ｶﾞ")
+    'ABC ガ'
+    """
+    if text.isascii():
+        return text
+    text = _WIDTHS.sub(lambda match: unicodedata.normalize("NFKC", match.group()), text)
+    # Only where marks stand by themselves: NFC also replaces single letters (Greek oxia), and records hold keys of those.
+    return unicodedata.normalize("NFC", text) if any(map(_may_compose, text)) else text
+
+
+@cache
+def _may_compose(char: str) -> bool:
+    """Return whether a character is part of one that NFC may compose: a mark, or a piece of a hangul syllable."""
+    return unicodedata.category(char)[0] == "M" or "\u1100" <= char <= "\u11ff"
+
+
+@cache
+def is_letter(char: str) -> bool:
+    """Return whether a character is a letter, a digit, or a mark that belongs to one, such as a vowel sign of Hindi or Thai.
+
+    `str.isalnum` and `\\w` take marks for punctuation, which makes different words of these scripts equal.
+
+    >>> is_letter("\\u093f"), "\\u093f".isalnum()  # Devanagari's vowel sign i
+    (True, False)
+    """
+    variation = "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef"  # how an emoji or ideograph looks
+    return char.isalnum() or (unicodedata.category(char)[0] == "M" and not variation)
+
+
+def letters(text: str) -> str:
+    """Return the letters and digits of a text alone, without case.
+
+    >>> letters("Ｔokyo, 東京!")
+    'tokyo東京'
+    """
+    return "".join(letter for letter in unified(text).casefold() if is_letter(letter))
+
+
+def words(text: str) -> str:
+    """Return the letters and digits of a text as they stand, one space for whatever is between them; none between two
+    letters of scripts without spaces between words, where it could only be punctuation.
+
+    >>> words("it's — 3!"), words("你好，世界")
+    ('it s 3', '你好世界')
+    """
+    kept = "".join(letter if is_letter(letter) else " " for letter in unified(text))
+    return unified(_SPACE_WITHIN.sub("", " ".join(kept.split())))
+
+
+def normalise(text: str) -> str:
+    """Return lower case, letters and digits only, one space between; Moses' HTML entities (&apos;) count as punctuation.
+
+    In any script: vowel signs and accents belong to their letters, widths do not count, and ideographs, kana and Thai, which
+    have no spaces between words, get none for their punctuation.
+    """
+    text = html.unescape(text).lower()
+    return " ".join(_WORDS.findall(text)) if text.isascii() else words(text)
 
 
 def pair_keys(first: Sequence[str], second: Sequence[str]) -> Keys:

@@ -20,11 +20,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from stsbench.encoders.forward import batching
-from stsbench.encoders.forward.attention import Draw, Row, UnknownAttentionError, one_row, to_device, transformers_models
+from stsbench.encoders.forward.attention import (
+    Draw,
+    Row,
+    UnknownAttentionError,
+    adapt,
+    one_row,
+    to_device,
+    transformers_models,
+)
 from stsbench.encoders.forward.batching import Groups, Slots, Soft, restore
 from stsbench.encoders.forward.model import main_device
 from stsbench.encoders.forward.pooling import views
-from stsbench.encoders.forward.relative import adapt
 from stsbench.errors import EncoderError
 
 _ZERO_BASED = {"bert"}  # positions 0, 1, 2, ...

@@ -21,7 +21,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from stsbench.data.sets.scripts import unified
+from stsbench.data.sets.sentences import unified
 from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, EncoderSpec, Progress
 from stsbench.encoders.fitted import named_source, shortened
 from stsbench.errors import EncoderError

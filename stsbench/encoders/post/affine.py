@@ -1,4 +1,5 @@
-"""Post-processings by an affine map, x -> (x - mean) @ kernel, which mean and covariance of the vectors determine.
+"""Post-processings by an affine map, x -> (x - mean) @ kernel, which mean and covariance of the vectors determine; and
+renormalisation, which takes the mean out of vectors of length 1.
 
 Mean and covariance of any number of vectors come from one pass, in float64 and in memory for d x d numbers.
 """
@@ -15,13 +16,14 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from stsbench.encoders.post.base import Map as Map
-from stsbench.encoders.post.base import Post, PostOptions, State, Vectors, VectorSource
+from stsbench.encoders.post.base import Post, PostOptions, State, Vectors, VectorSource, unit
 from stsbench.errors import StsbenchError
 from stsbench.settings import setting
 
 _ROWS = 4096  # converted to float64 at a time
 _SINGLE = float(np.finfo(np.float32).eps)
 _DOUBLE = float(np.finfo(np.float64).eps)
+_SHORTEST = 1e-6  # a shorter mean has no direction: float32 vectors of length 1 are rounded by less
 
 
 @dataclass(frozen=True)
@@ -225,3 +227,63 @@ class AllButTheTop(Affine):
             )
         top = directions[:, :count]
         return stats.mean, np.eye(stats.width) - top @ top.T
+
+
+class RenormaliseOptions(PostOptions):
+    """Of `renormalise`."""
+
+    form: Literal["project", "subtract"] = setting(
+        "project", "project: the mean's direction is taken out, R2; subtract: the mean itself is, R1",
+        "Ren, Sun and Liang 2025: R2 is the recommended one",
+    )
+    normalise_before: bool = setting(
+        True, "bring each vector to length 1 first, when the mean is computed and when it is taken out",
+        "not stated; the models that were tested give vectors of length 1",
+    )
+    normalise_after: bool = setting(
+        True, "bring each vector to length 1 at the end; no cosine depends on it, dot products do", "by the method's name",
+    )
+
+
+class Renormalise(Post):
+    """e - (e . m) m with m = mu / |mu| (project, R2), or e - mu (subtract, R1); mu: the mean of the vectors fitted on.
+
+    Fitted, it has `mean`, float64 (d,).
+    """
+
+    name = "renormalise"
+    Options: ClassVar[type[PostOptions]] = RenormaliseOptions
+    source = "Ren, Sun and Liang 2025, arXiv 2511.11041"
+    mean: NDArray[np.float64]
+
+    def fit(self, source: VectorSource) -> Self:
+        name = source.name.partition("@")[0]
+        self.mean = moments((self._before(block) for block in source.blocks()), name).mean
+        length = float(np.linalg.norm(self.mean))
+        if self.options.form == "project" and length < _SHORTEST:
+            raise StsbenchError(f"{name}: the mean of the vectors has length {length:.1e}, so no direction to take out")
+        self.notes = (f"renormalise: the mean of {name} has length {length:.4f}",)
+        return self
+
+    def transform(self, vectors: Vectors) -> Vectors:
+        rows = self._before(vectors)
+        if self.options.form == "subtract":
+            rows = rows - self.mean
+        else:
+            direction = self.mean / np.linalg.norm(self.mean)
+            rows = rows - np.outer(rows @ direction, direction)
+        return unit(rows) if self.options.normalise_after else rows
+
+    def dimension(self, d: int) -> int:
+        return d
+
+    def state(self) -> State:
+        return {"mean": self.mean}
+
+    def restore(self, state: State) -> Self:
+        self.mean = np.asarray(state["mean"], dtype=np.float64)
+        return self
+
+    def _before(self, vectors: NDArray[Any]) -> NDArray[np.float64]:
+        rows = np.asarray(vectors, dtype=np.float64)
+        return unit(rows) if self.options.normalise_before else rows

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from stsbench.data.own.overlap import KnownTexts, Shared, overlapping_pairs, sentences, shared_texts
 from stsbench.data.own.table import arrow_rows, saved_files
 from stsbench.data.sets.lines import numbered_lines
-from stsbench.data.sets.scripts import normalise
+from stsbench.data.sets.sentences import normalise
 from stsbench.data.sets.sets import DataSet
 from stsbench.data.text.rows import READERS, USUAL, delimiters, file_format, separated
 from stsbench.errors import DataError, StsbenchError

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from realdata import real_data
 
 from stsbench.data.fetch.sources import load_data
-from stsbench.data.sets.scripts import is_letter, letters, normalise, unified, words
+from stsbench.data.sets.sentences import is_letter, letters, normalise, unified, words
 from stsbench.encoders.light.lexical import CharNgrams, TokenSet
 from stsbench.metrics.similarity import paired_similarity
 from stsbench.protocols.sts import pair_keys

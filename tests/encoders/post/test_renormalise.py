@@ -7,8 +7,8 @@ import pytest
 from post_sources import Blocks, anisotropic, cosines
 from sklearn.preprocessing import normalize
 
+from stsbench.encoders.post.affine import Renormalise
 from stsbench.encoders.post.chain import Chain
-from stsbench.encoders.post.renormalise import Renormalise
 from stsbench.errors import StsbenchError
 
 X = anisotropic()

@@ -10,7 +10,7 @@ from clirun import cli, fails, place  # noqa: F401 - fixtures
 from realdata import real_data
 
 from stsbench.data.fetch.sources import load_data, sts_texts
-from stsbench.data.sets.scripts import normalise
+from stsbench.data.sets.sentences import normalise
 from stsbench.data.sets.sets import LabelledSet, PairSet
 from stsbench.extensions.overlap.leakage import jaccard, leakage
 

@@ -13,7 +13,7 @@ from realdata import real_data
 from stsbench.cli.data import data
 from stsbench.data.fetch.sources import load_data
 from stsbench.data.own.overlap import overlapping_pairs
-from stsbench.data.sets.scripts import normalise
+from stsbench.data.sets.sentences import normalise
 from stsbench.data.sets.sets import PairSet
 from stsbench.errors import DataError
 from stsbench.extensions.overlap.leakage import overlap

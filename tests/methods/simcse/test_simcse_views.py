@@ -11,10 +11,9 @@ from method_oracle import MemoryRows, batch_of, logits, states, tokens
 from simcse_oracle import PLAIN, TEXTS, cls, heads, loss, naive_info_nce, same, simcse
 from transformers import AutoTokenizer
 
-from stsbench.data.text import augment
 from stsbench.errors import StsbenchError
-from stsbench.methods.simcse.method import SimCSE
-from stsbench.methods.simcse.views import words_to_replace
+from stsbench.methods.simcse.method import SimCSE, words_to_replace
+from stsbench.training.modules import edits
 
 
 @pytest.fixture
@@ -25,12 +24,12 @@ def thesaurus(tmp_path):
 
 
 def changed_views(thesaurus):
-    table = augment.read_thesaurus(thesaurus)
+    table = edits.read_thesaurus(thesaurus)
     return {
-        "crop": ({"rate": 0.3}, lambda words, rng: augment.crop(words, 0.3, rng)),
-        "delete_words": ({"rate": 0.3}, lambda words, rng: augment.delete_words(words, 0.3, rng)),
-        "delete_one_word": ({}, augment.delete_one_word),
-        "synonym": ({"thesaurus": str(thesaurus)}, lambda words, rng: augment.synonym(words, table, rng)),
+        "crop": ({"rate": 0.3}, lambda words, rng: edits.crop(words, 0.3, rng)),
+        "delete_words": ({"rate": 0.3}, lambda words, rng: edits.delete_words(words, 0.3, rng)),
+        "delete_one_word": ({}, edits.delete_one_word),
+        "synonym": ({"thesaurus": str(thesaurus)}, lambda words, rng: edits.synonym(words, table, rng)),
     }
 
 

@@ -9,7 +9,7 @@ import pytest
 from shipped_recipes import one_line
 
 from stsbench.methods.sncse import verbs
-from stsbench.methods.sncse.negatives import Negatives, Token, negated, read_pairs
+from stsbench.methods.sncse.method import Negatives, Token, negated, read_pairs
 from stsbench.methods.sncse.options import SNCSEOptions
 
 # (text, dependency, tag, lemma) a token, and the negation

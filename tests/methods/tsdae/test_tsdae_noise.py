@@ -5,7 +5,7 @@ import pytest
 from method_oracle import tokens
 from test_tsdae import TEXTS, folders, rows_of, tsdae  # noqa: F401
 
-from stsbench.methods.tsdae.noise import damaged, damaged_ids, joined, keep, pieces
+from stsbench.methods.tsdae.method import damaged, damaged_ids, joined, keep, pieces
 
 SENTENCES = {
     "He didn't pay $1,000 (or 3.5 %): \"Why?\"": [

@@ -16,8 +16,7 @@ from training_runs import one_thread  # noqa: F401
 import stsbench
 from stsbench.errors import StsbenchError
 from stsbench.methods.mlm.method import MaskedLM
-from stsbench.methods.simcse.method import SimCSE
-from stsbench.methods.simcse.views import ViewMaker
+from stsbench.methods.simcse.method import SimCSE, ViewMaker
 from stsbench.training.api import Views
 from stsbench.training.engine.passes import ROWS, part_shares
 

@@ -11,7 +11,7 @@ from training_runs import cache, one_thread, place, settings  # noqa: F401
 import stsbench
 from stsbench.data.fetch.sources import load_data
 from stsbench.data.own.overlap import TESTS, shared_texts
-from stsbench.data.sets.scripts import normalise
+from stsbench.data.sets.sentences import normalise
 from stsbench.encoders.fitted import texts_not_compared, texts_shared
 from stsbench.evaluation.run_file import load_records
 from stsbench.training.rows.batches import stream

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stsbench.data.text.augment import crop, delete_one_word, delete_words, read_thesaurus, round_share, synonym
+from stsbench.training.modules.edits import crop, delete_one_word, delete_words, read_thesaurus, round_share, synonym
 
 NUMBERED = [f"w{i}" for i in range(40)]
 RATES = st.integers(1, 99).map(lambda percent: Fraction(percent, 100))

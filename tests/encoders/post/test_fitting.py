@@ -11,9 +11,9 @@ from toy_encoder import Toy
 from stsbench.data.fetch.sources import load_data
 from stsbench.encoders.base import Encoded
 from stsbench.encoders.fitted import fitted_sets, is_transductive
+from stsbench.encoders.post.encoder import siblings, target_texts
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate as run
-from stsbench.evaluation.fitting import siblings, target_texts
 from stsbench.evaluation.rescore import score_again
 from stsbench.evaluation.run_file import read_observations
 from stsbench.metrics.similarity import paired_similarity
