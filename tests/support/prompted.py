@@ -21,13 +21,10 @@ from stsbench.encoders.prompt.modules import Bottlenecks, LMTransform, MLPHead, 
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.errors import EncoderError
-from stsbench.training.export.card import describe, model_card
 from stsbench.training.export.export import export_model
-from stsbench.training.recipes.recipe import Recipe
 
 TEMPLATES = {"bert": 'the cat of "{}" means [MASK] .', "roberta": "the cat : ' {} ' means {mask} ."}
 TEXTS = [*tiny_models.sentences(12, longest=12), "", "a", "the dog ?", "the cat " * 20]
-RECIPE = Recipe(name="tiny-run", method="promptbert", backbone={"model": "/home/me/tiny"})
 PLAIN = [  # what transformers alone can do, too
     ("bert", {}), ("roberta", {"full_stop": True}), ("bert", {"head": "dense", "full_stop": True}),
     ("roberta", {"head": "transform"}), ("bert", {"template": "{mask} is the cat {} ."}),
@@ -170,7 +167,7 @@ def rich(models, tmp_path_factory):
     """(what was exported, its folder) with everything but adapters; not to be changed."""
     made = with_prompt(models, *MORE[1])
     folder = tmp_path_factory.mktemp("rich") / "out"
-    export_model(made, folder, card=model_card(RECIPE, describe(made)), method="promptbert", recipe="tiny-run")
+    export_model(made, folder, method="promptbert", recipe="tiny-run")
     return made, folder
 
 

@@ -41,7 +41,7 @@ def export_model(
     inference: Inference,
     folder: Path,
     *,
-    card: str,
+    card: str = "",
     max_length: int | None = None,
     method: str | None = None,
     recipe: str | None = None,
@@ -126,7 +126,8 @@ def _fill(
         write_post(building, *post)
     if inference.prompt is not None:
         write_prompt(building, inference.prompt)
-    (building / "README.md").write_text(card, "utf-8")
+    if card:
+        (building / "README.md").write_text(card, "utf-8")
     write_exported(building, described)
 
 

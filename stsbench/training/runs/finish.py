@@ -21,7 +21,7 @@ from stsbench.encoders.transformer.parts import choose_device
 from stsbench.errors import DataError, StsbenchError
 from stsbench.evaluation.provenance import provenance
 from stsbench.parsing import read_json_object
-from stsbench.registry import is_file_class, names
+from stsbench.registry import is_file_class, names, resolve
 from stsbench.torch_random import forked
 from stsbench.training.api.method import Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position, newest_whole
@@ -40,6 +40,7 @@ from stsbench.training.runs.prepare import PreparedRun, fixed_inputs, make_backb
 from stsbench.training.runs.report import LOG, read_log, read_summary
 from stsbench.training.runs.warm_start import earlier_run
 
+CARDS = "stsbench.training_cards"  # entry points: functions of recipe, encoder and facts that give the card beside a model
 _LATER: dict[str, Any] = {  # settings that were added after the first records -> what trained before
     "training.adam": "torch", "training.optimizer": "adamw", "training.rho": None, "training.milestones": [],
     "training.rates": [], "training.weight_decay_on": "matrices", "data.lines_per_row": 1, "labelled.lines_per_row": 1,
@@ -107,18 +108,17 @@ def described_data(plan: MethodPlan, names: Sequence[str], data: Mapping[str, St
 
 def export_best(run: PreparedRun, summary: dict[str, Any]) -> None:
     """Write the encoder that the method tests, with the weights it holds now, to RUN/best."""
-    from stsbench.training.export.card import describe, model_card
-
     run.method.eval()
     inference = run.method.inference()
     files = [{"name": data["file"], "stage": stage, **data} for stage, data in _data(summary)]
     facts = {
-        **summary, **describe(inference), "adapter": (run.method.backbone.folder / "adapter_config.json").is_file(),
+        **summary, "adapter": (run.method.backbone.folder / "adapter_config.json").is_file(),
         "steps": sum(summary["stages"].values()), "data": files,
         "versions": summary["provenance"]["versions"],
     }
+    card = "".join(resolve(CARDS, name)(run.recipe, inference, facts) for name in names(CARDS))
     export_model(
-        inference, run.options.output / "best", card=model_card(run.recipe, facts), method=short_name(run.recipe.method),
+        inference, run.options.output / "best", card=card, method=short_name(run.recipe.method),
         recipe=run.recipe.name, trained_on=_trained_on(summary, run.method.backbone.folder),
         training_overlap=_training_overlap(run, summary), replace=True,
     )

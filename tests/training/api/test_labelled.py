@@ -177,8 +177,6 @@ def test_the_run_says_what_it_was_trained_on(place, tmp_path):
     found = summary["data"]["labelled"]
     assert (found["file"], found["rows"], found["held_out"]) == ("triplets-30.csv", 30, 0)
     assert set(summary["truncated"]) == {"main", "labelled"}
-    card = (tmp_path / "run" / "best" / "README.md").read_text("utf-8")
-    assert "| data labelled | triplets-30.csv, 30 rows, sha256 " in card
     start = json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[0])
     assert (start["labelled_examples"], start["labelled_batch_size"]) == (30, 8)
 

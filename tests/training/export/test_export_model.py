@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import signal
 from unittest.mock import Mock
 
@@ -22,14 +21,9 @@ from stsbench.encoders.load import load_encoder
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.training.engine.selection import live_encoder
 from stsbench.training.export import export
-from stsbench.training.export.card import describe, model_card
 from stsbench.training.export.export import export_model
-from stsbench.training.recipes.recipe import Recipe
 
 TEXTS = [*sentences(30), "the cat " * 25]  # the last one is longer than the tokenizer's stored 8, and than 32
-PATHS = {"backbone": {"model": "/home/me/models/tiny"}, "data": {"file": "/data/x/text.txt"}}
-RECIPE = Recipe(name="tiny-run", method="simcse", **PATHS)
-SAID = {"pooler": "cls", "max_length": None, "auto_pooler": ""}
 CASES = [
     *(("bert", pooler) for pooler in ("mean", "cls_avg", "max", "first_last:embeddings", "last2")),
     ("roberta", "cls+dense"), ("distilbert", "cls+dense"), ("distilbert", "first_last:layer1"), ("roberta", "cls"),
@@ -44,19 +38,11 @@ def close(vectors, want):
     assert (np.linalg.norm(np.asarray(vectors) - want, axis=1) / np.linalg.norm(want, axis=1)).max() < 1e-6
 
 
-def transformers_vectors(card, folder):
-    code = re.findall(r"```python\n(.*?)```", card, flags=re.DOTALL)[2].replace("PATH", str(folder))
-    names = {"texts": TEXTS}
-    exec(code, names)
-    return names["vectors"].numpy()
-
-
 @pytest.mark.parametrize(("family", "pooler"), CASES)
-def test_four_readers_give_the_methods_vectors(tmp_path, family, pooler):
+def test_three_readers_give_the_methods_vectors(tmp_path, family, pooler):
     made = inference(tmp_path / "model", family, pooler)
     want = by_hand(made, TEXTS)
-    card = model_card(RECIPE, describe(made))
-    export_model(made, tmp_path / "out", card=card, method="simcse", recipe="tiny-run")
+    export_model(made, tmp_path / "out", method="simcse", recipe="tiny-run")
     close(live_encoder(made, "live").encode(TEXTS), want)
     ours = load_encoder(str(tmp_path / "out"))
     assert (ours.spec.kind, ours.spec.pooler, ours.spec.max_length) == ("transformers", pooler, 64)
@@ -64,18 +50,17 @@ def test_four_readers_give_the_methods_vectors(tmp_path, family, pooler):
     model = library(tmp_path / "out")
     assert model.max_seq_length == 64
     close(model.encode(TEXTS), want)
-    close(transformers_vectors(card, tmp_path / "out"), want)
 
 
 def test_a_kept_head_is_automodels_pooler_and_no_other_is_made_up_unseen(tmp_path):
     made = inference(tmp_path / "a", "roberta", "cls+dense")
-    export_model(made, tmp_path / "head", card="")
+    export_model(made, tmp_path / "head")
     model, info = AutoModel.from_pretrained(tmp_path / "head", output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"]
     batch = AutoTokenizer.from_pretrained(tmp_path / "head")(TEXTS, padding=True, return_tensors="pt")
     with torch.no_grad():
         close(model.eval()(**batch).pooler_output.numpy(), by_hand(made, TEXTS))
-    export_model(inference(tmp_path / "b", "roberta"), tmp_path / "bare", card="")
+    export_model(inference(tmp_path / "b", "roberta"), tmp_path / "bare")
     _, info = AutoModel.from_pretrained(tmp_path / "bare", output_loading_info=True, add_pooling_layer=False)
     assert not info["missing_keys"] and not info["unexpected_keys"]
     with pytest.raises(EncoderError, match="stores no pooler weights"):
@@ -105,7 +90,7 @@ def masked(made, tied=True):
 def test_a_masked_lm_comes_back_whole(tmp_path, family, pooler, tied):
     made = masked(inference(tmp_path / "model", family, pooler), tied)
     made.model.config.tie_word_embeddings = True  # what the config claims must not decide
-    export_model(made, tmp_path / "out", card="")
+    export_model(made, tmp_path / "out")
     back, info = AutoModelForMaskedLM.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not info["missing_keys"]
     batch = made.tokenizer(TEXTS, padding=True, return_tensors="pt")
@@ -123,13 +108,13 @@ def test_a_masked_lm_comes_back_whole(tmp_path, family, pooler, tied):
         close(library(tmp_path / "out").encode(TEXTS), by_hand(made, TEXTS))
     made.model = inference(tmp_path / "other", family).model
     with pytest.raises(ValueError, match="another encoder"):
-        export_model(made, tmp_path / "wrong", card="")
+        export_model(made, tmp_path / "wrong")
     assert not (tmp_path / "wrong").exists()
 
 
 def test_a_given_length_cuts_in_every_reader(tmp_path):
     made = inference(tmp_path / "model", "bert", "mean")
-    export_model(made, tmp_path / "out", card="", max_length=10)
+    export_model(made, tmp_path / "out", max_length=10)
     want = by_hand(made, TEXTS, limit=10)
     encoder = load_encoder(str(tmp_path / "out"))
     assert encoder.spec.max_length == 10 and encoder.run(TEXTS).truncated[-1]
@@ -147,9 +132,9 @@ def test_exporting_touches_nothing_of_the_training(tmp_path):
     torch.manual_seed(1)
     before = (made.model.config.to_dict(), made.tokenizer.backend_tokenizer.to_str(), dict(made.tokenizer.init_kwargs))
     weights = {key: value.clone() for key, value in made.model.state_dict().items()}
-    state, describes = torch.get_rng_state(), describe(made)
-    export_model(made, tmp_path / "out", card="")
-    assert torch.equal(torch.get_rng_state(), state) and describes["auto_pooler"] == "same"
+    state = torch.get_rng_state()
+    export_model(made, tmp_path / "out")
+    assert torch.equal(torch.get_rng_state(), state)
     assert (made.model.config.to_dict(), made.tokenizer.backend_tokenizer.to_str(), made.tokenizer.init_kwargs) == before
     assert weights.keys() == made.model.state_dict().keys() and made.model.pooler is None
     assert all(torch.equal(value, weights[key]) for key, value in made.model.state_dict().items())
@@ -165,14 +150,14 @@ def test_the_card_is_no_part_of_the_fingerprint_and_all_else_is(tmp_path):
     assert first.spec.fingerprint() == load_encoder(str(tmp_path / "b")).spec.fingerprint()
     with torch.no_grad():
         made.dense.bias.add_(0.1)  # a head that no layer of DistilBERT would load
-    export_model(made, tmp_path / "c", card="")
+    export_model(made, tmp_path / "c")
     changed = load_encoder(str(tmp_path / "c"))
     assert changed.spec.fingerprint() != first.spec.fingerprint()
     assert np.abs(changed.encode(TEXTS) - first.encode(TEXTS)).max() > 1e-3
 
 
 def test_a_folder_that_another_program_wrote_over_is_read_as_that_program_reads_it(tmp_path):
-    export_model(inference(tmp_path / "model", "bert", "cls"), tmp_path / "out", card="")
+    export_model(inference(tmp_path / "model", "bert", "cls"), tmp_path / "out")
     model = library(tmp_path / "out")
     model[1] = type(model[1])(32, pooling_mode="mean")
     model.save(str(tmp_path / "out"), create_model_card=False)
@@ -197,7 +182,7 @@ def test_a_full_disk_or_a_kill_leaves_nothing_and_the_earlier_model_as_it_was(tm
     for step in steps:
         with monkeypatch.context() as broken, pytest.raises(StsbenchError, match=r"cannot write .*best: No space left on"):
             broken.setattr(export, step, full)
-            export_model(made, out, card="")
+            export_model(made, out)
         assert not list(out.parent.iterdir())
     export_model(made, out, card="first")
     before = files(out)
@@ -225,7 +210,7 @@ def test_a_training_run_is_a_model(tmp_path):
     (run / "recipe.yaml").write_text("name: tiny-run\n")
     with pytest.raises(StsbenchError, match=r"the training has not finished \(go on with --resume\)$"):
         load_encoder(str(run))
-    export_model(made, run / "best", card="")
+    export_model(made, run / "best")
     whole, best = load_encoder(str(run)), load_encoder(str(run / "best"))
     assert whole.spec.name == str(run) and whole.spec.fingerprint() == best.spec.fingerprint()
     close(whole.encode(TEXTS), by_hand(made, TEXTS))
@@ -238,28 +223,3 @@ def test_a_training_run_is_a_model(tmp_path):
     save_file({key: value for key, value in load_file(file).items() if "pooler" not in key}, file, metadata={"format": "pt"})
     with pytest.raises(EncoderError, match="lacks the head"):
         load_encoder(str(run)).encode(TEXTS)
-
-
-def test_the_card_says_what_was_trained_and_keeps_folders_to_itself(tmp_path):
-    own = {"description": "a `tick` | and ``` fence", "options": {"note": "see ```` here"}}
-    recipe = Recipe(**{**RECIPE.model_dump(), **own})
-    data = [{"name": "/data/x/text.txt", "digest": "ab12", "rows": 12345}]
-    card = model_card(recipe, {**describe(inference(tmp_path)), "data": data, "seed": 7, "steps": 2000})
-    assert "| data | text.txt, 12,345 rows, sha256 ab12 |" in card and "file: text.txt" in card
-    assert "/home/me" not in card and "/data/x" not in card
-    from huggingface_hub import ModelCard
-
-    data = ModelCard(card).data  # the Hub's own reader
-    assert (data.library_name, data.pipeline_tag, data.base_model) == ("sentence-transformers", "sentence-similarity", None)
-    assert card.rstrip().endswith("`````") and "`````yaml" in card  # longer than any fence inside
-    assert "chose these weights" not in model_card(recipe, SAID)
-    named = Recipe(**{**RECIPE.model_dump(), "backbone": {"model": "no-such-owner/no-such-model"}})
-    assert ModelCard(model_card(named, SAID)).data.base_model == "no-such-owner/no-such-model"
-    for name, score, words in (
-        ("held-out", -2.345678, "on held-out: -2.35 |"), ("held-out", -0.012345, "on held-out: -0.0123 |"),
-        ("sts-b dev (sample)", 84.618, "on sts-b dev: 84.62 (sample data: not comparable with published numbers) |"),
-    ):
-        best = {"name": name, "score": score, "stage": "main", "step": 5}
-        card = model_card(RECIPE, {**SAID, "best": best, "sample": True})
-        assert f"the weights of step 5, the best {words}" in card and "the dev score above chose these weights" in card
-        assert card.count("sample") == (3 if "(sample)" in name else 2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from clirun import cli, place
 from prompted import (
     MORE,
     PLAIN,
-    RECIPE,
     TEMPLATES,
     TEXTS,
     by_hand,
@@ -39,7 +37,6 @@ from stsbench.encoders.prompt.prompt import checked_settings, read_prompt, write
 from stsbench.encoders.transformer.exported import Exported, layout_digest, read_exported
 from stsbench.errors import EncoderError
 from stsbench.training.engine.selection import live_encoder
-from stsbench.training.export.card import describe, model_card
 from stsbench.training.export.export import export_model
 
 __all__ = ["cli", "models", "one_thread", "place", "rich"]
@@ -52,7 +49,7 @@ def test_every_reader_gives_the_methods_vectors(models, tmp_path, family, more):
     for part in made.prompt.modules():
         part.train()
     state, before, prompt = torch.get_rng_state(), values(made.prompt), made.prompt
-    export_model(made, tmp_path / "out", card="")
+    export_model(made, tmp_path / "out")
     assert torch.equal(torch.get_rng_state(), state) and values(prompt) == before
     assert all(part.training for part in (*made.model.modules(), *prompt.modules()))
     assert all(weight.requires_grad for part in prompt.modules() for weight in part.parameters())
@@ -74,14 +71,9 @@ def test_every_reader_gives_the_methods_vectors(models, tmp_path, family, more):
 
 def test_the_folder(rich, tmp_path):
     made, folder = rich
-    names = {"README.md", "config.json", "config_sentence_transformers.json", "model.safetensors", "modules.json",
-             "prompt.safetensors", "stsbench.json", "tokenizer.json", "tokenizer_config.json"}
+    names = {"config.json", "config_sentence_transformers.json", "model.safetensors", "modules.json", "prompt.safetensors",
+             "stsbench.json", "tokenizer.json", "tokenizer_config.json"}
     assert {path.name for path in folder.iterdir()} == names
-    card = (folder / "README.md").read_text()
-    for row in ("pooler | mask", "prefix | 3 and 2 keys and values in every layer; the vectors of each are averaged",
-                "positions before the text | 5", "learned words | 8 embeddings in the template", "head | a masked LM"):
-        assert f"| {row}" in card, card
-    assert "the vector of the template alone is subtracted, at its positions around a text of as many tokens" in card
     stored = json.loads((folder / "stsbench.json").read_text())
     assert (stored["format"], stored["pooler"], stored["method"]) == (2, "mask", "promptbert")  # 2: refused before prompts
     assert stored["prompt"] == made.prompt.settings()
@@ -98,7 +90,7 @@ def test_the_folder(rich, tmp_path):
 
 
 def test_other_poolers_are_written_without_a_prompt_and_go_with_none(models, tmp_path):
-    export_model(models["bert"], tmp_path / "cls", card="")
+    export_model(models["bert"], tmp_path / "cls")
     stored = json.loads((tmp_path / "cls" / "stsbench.json").read_text())
     assert list(stored) == ["format", "pooler", "max_length", "method", "recipe", "layout"] and stored["format"] == 1
     assert read_exported(tmp_path / "cls") == Exported("cls")
@@ -106,10 +98,10 @@ def test_other_poolers_are_written_without_a_prompt_and_go_with_none(models, tmp
     made = with_prompt(models, "bert", {})
     for wrong in (replace(models["bert"], pooler="mask"), replace(made, pooler="cls")):
         with pytest.raises(ValueError, match="cannot be exported with prompt="):
-            export_model(wrong, tmp_path / "out", card="")
+            export_model(wrong, tmp_path / "out")
     made.model.lora_a = torch.nn.Linear(2, 2)
     with pytest.raises(ValueError, match=r"holds an adapter \(lora_a.weight\): merge it"):
-        export_model(made, tmp_path / "out", card="")
+        export_model(made, tmp_path / "out")
     del made.model.lora_a
     assert not (tmp_path / "out").exists()
 
@@ -157,7 +149,7 @@ def test_a_changed_tensor_is_another_encoder_and_hits_no_cache(rich, tmp_path):
 def test_set_aside_a_prompt_is_no_part_of_the_encoder(models, rich, tmp_path):
     folder = rich[1]
     other = changed_prompt(folder, tmp_path / "other")
-    export_model(models["bert"], tmp_path / "plain", card="")
+    export_model(models["bert"], tmp_path / "plain")
     for options in ({"pooler": "cls"}, {"pooler": "mean"}, {"template": TEMPLATES["bert"]},
                     {"pooler": "mask", "template": TEMPLATES["bert"]}):
         specs = [load_encoder(str(path), **options).spec for path in (folder, other)]
@@ -216,25 +208,6 @@ def test_broken_settings_are_one_line(rich, tmp_path):
         one_line(lambda: load_encoder(str(tmp_path / "out")), message)
 
 
-# --- the card ---
-
-
-@pytest.mark.parametrize(("family", "more"), [PLAIN[2], MORE[1]])
-def test_the_cards_snippets_give_the_same_vectors(models, tmp_path, family, more):
-    made = with_prompt(models, family, more)
-    card = model_card(RECIPE, describe(made))
-    export_model(made, tmp_path / "out", card=card)
-    pytest.importorskip("sentence_transformers")
-    snippets = re.findall(r"```python\n(.*?)```", card, flags=re.DOTALL)
-    alone = (family, more) in PLAIN
-    assert len(snippets) == 2 + alone and ("With transformers alone there are no sentence vectors" in card) is not alone
-    want = live_encoder(made, "live").encode(TEXTS)
-    for code in snippets:
-        names = {"texts": TEXTS}
-        exec(code.replace("PATH", str(tmp_path / "out")), names)
-        close(np.asarray(names["vectors"]), want, 1e-5)
-
-
 # --- the rest of stsbench with such a folder ---
 
 
@@ -281,7 +254,7 @@ def test_what_it_cannot_do_it_says(models, rich, tmp_path):
     features = model.tokenizer(["a cat"], return_tensors="pt")
     with pytest.raises(EncoderError, match="do not hold the template: make them with"):
         model({key: features[key] for key in ("input_ids", "attention_mask")})
-    export_model(with_prompt(models, "bert", {}), tmp_path / "plain", card="")
+    export_model(with_prompt(models, "bert", {}), tmp_path / "plain")
     with pytest.raises(EncoderError, match=r"lost the template's mask token in 'input_ids that this model did not make'"):
         library(tmp_path / "plain")({key: features[key] for key in ("input_ids", "attention_mask")})
     features = model.tokenize(["a cat"])

@@ -4,7 +4,6 @@ made up."""
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -28,13 +27,10 @@ from stsbench.encoders.transformer.parts import Parts
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.training.api.method import Inference
 from stsbench.training.engine.selection import live_encoder
-from stsbench.training.export.card import describe, model_card
 from stsbench.training.export.export import export_model
 from stsbench.training.modules.backbone import load_backbone
-from stsbench.training.recipes.recipe import Recipe
 
 TEXTS = [*tiny_models.sentences(20), "", "a", "a cat", "the cat " * 25]
-RECIPE = Recipe(name="tiny-run", method="simcse", backbone={"model": "/home/me/tiny"})
 CNN = {**SMALL, "activation": "relu"}
 POOLERS = {  # name -> its class, settings, width of a vector, its weights
     "text_cnn": ("TextCNN", CNN, 16, ("convs.1.weight", "fusion.bias")),
@@ -95,7 +91,7 @@ def exported(request, tmp_path_factory):
     pooler, family = request.param
     folder = tmp_path_factory.mktemp("exported")
     made = inference(folder / "model", family, pooler)
-    export_model(made, folder / "out", card=model_card(RECIPE, describe(made)), method="simcse", recipe="tiny-run")
+    export_model(made, folder / "out", method="simcse", recipe="tiny-run")
     return made, folder / "out", by_hand(made)
 
 
@@ -134,21 +130,13 @@ def test_mean_cnn_reads_a_tokenizer_without_special_tokens(tmp_path):
     close(live.encode(texts), np.concatenate([live.encode([text]) for text in texts]))
 
 
-def test_the_folder_and_its_card(exported):
-    made, folder, vectors = exported
+def test_the_folder(exported):
+    made, folder, _ = exported
     kind = POOLERS[made.pooler][0]
     modules = json.loads((folder / "modules.json").read_text("utf-8"))
     assert [module["path"] for module in modules] == ["", f"1_{kind}"]
     assert {path.name for path in (folder / f"1_{kind}").iterdir()} == {"config.json", "model.safetensors"}
     assert json.loads((folder / "stsbench.json").read_text("utf-8"))["pooler"] == made.pooler
-    card = (folder / "README.md").read_text("utf-8")
-    snippets = re.findall(r"```python\n(.*?)```", card, flags=re.DOTALL)
-    assert len(snippets) == 2 and "All three" not in card and "With transformers alone there are no sentence vectors" in card
-    assert f"needs stsbench installed for the {kind}" in card
-    for code in snippets:
-        names = {"texts": TEXTS}
-        exec(code.replace("PATH", str(folder)), names)
-        close(names["vectors"], vectors)
 
 
 @pytest.mark.parametrize("exported", EACH, indirect=True, ids=str)
@@ -196,7 +184,7 @@ def test_a_pooler_and_its_head_go_together(exported, tmp_path):
         with pytest.raises(EncoderError, match="go together"):
             LiveEncoder(Parts(made.model, made.tokenizer, token_pooler=head), pooler=pooler, name="dev")
         with pytest.raises(ValueError, match="cannot be exported with token_pooler="):
-            export_model(Inference(made.model, made.tokenizer, pooler, token_pooler=head), tmp_path / "out", card="")
+            export_model(Inference(made.model, made.tokenizer, pooler, token_pooler=head), tmp_path / "out")
     assert not (tmp_path / "out").exists()
     with pytest.raises(EncoderError, match=f"--pooler {other}: .* stores no {POOLERS[other][0]}, and it is learned"):
         load_encoder(str(folder), pooler=other)

@@ -49,6 +49,11 @@ def describe(inference: Inference, max_length: int | None = None) -> dict[str, A
     return facts
 
 
+def training_card(recipe: Recipe, inference: Inference, facts: dict[str, Any]) -> str:
+    """Return the card of the encoder that a training gave. facts: as of `model_card`, but for what `describe` gives."""
+    return model_card(recipe, {**describe(inference), **facts})
+
+
 def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
     """README.md: metadata between two lines of ---, then Markdown. Of paths only the last part is given.
 
