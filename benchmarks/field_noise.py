@@ -17,7 +17,7 @@ import numpy as np
 from stsbench.comparison.comparability import Measured
 from stsbench.comparison.shared import narrowed
 from stsbench.evaluation.measure import row_key
-from stsbench.extensions.statistics.field_noise import ALL, FILE, METRICS
+from stsbench.extensions.statistics.power import ALL, FILE, METRICS
 from stsbench.files import atomic_write
 from stsbench.leaderboard.records.entries import LoadedEntry, read_entries
 

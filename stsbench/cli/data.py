@@ -145,7 +145,7 @@ def _progress(title: str) -> Iterator[Progress]:
         return
     from rich.progress import BarColumn, DownloadColumn, TextColumn
 
-    from stsbench.cli.output.progress import draw_progress
+    from stsbench.cli.output.messages import draw_progress
 
     with draw_progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), transient=False) as bar:
         task = bar.add_task(title, total=None)

@@ -41,8 +41,7 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     stsbench eval --model minilm --sample
     stsbench eval --model minilm --protocol pairs:mine.csv --columns sentence1=q
     """
-    from stsbench.cli.output.messages import log, print_omissions, print_result
-    from stsbench.cli.output.progress import progress_bar
+    from stsbench.cli.output.messages import log, print_omissions, print_result, progress_bar
     from stsbench.evaluation.api import EvalOptions, run
     from stsbench.evaluation.tables import SAMPLE
 

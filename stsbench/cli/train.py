@@ -76,7 +76,7 @@ def _again(folder: Path) -> str:
 
 
 def _run(chosen: TrainOptions, seeds: int | None, subsets: int | None) -> int:
-    from stsbench.cli.output.progress import TrainingProgress
+    from stsbench.cli.output.messages import TrainingProgress
     from stsbench.training.runs.seed_runs import train_runs
 
     folder = chosen.output

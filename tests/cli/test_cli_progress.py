@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from stsbench.cli.output.progress import Bar, TrainingProgress, columns
+from stsbench.cli.output.messages import Bar, TrainingProgress, columns
 from stsbench.evaluation.announce import EncodingTime
 
 

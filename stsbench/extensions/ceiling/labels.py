@@ -1,9 +1,11 @@
-"""Reads annotators' labels: a column each, a list in one column, long form, or best-worst votes."""
+"""Reads annotators' labels, a column each, a list in one column, long form, or best-worst votes; their agreement, and what a
+perfect model is expected to score against their mean."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,14 +13,20 @@ from typing import Any
 import numpy as np
 import yaml
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from stsbench.data.own.table import column_names, is_number, named_columns
+from stsbench.display.table import Column, Document, Table
 from stsbench.errors import DataError
 from stsbench.evaluation.records import ScoreRow
-from stsbench.extensions.ceiling.agreement import Ceiling, Floats, ceiling_of_ratings, ceiling_of_votes
 
 FIGURES = Path(__file__).with_name("figures.yaml")
 LABELS = "labels"  # the usual column, whose cells hold several
+SPLITS = 50  # random halves whose correlations are averaged
+RESAMPLES, SPLITS_EACH = 500, 4  # of the interval, and random halves of each resample
+FEWEST = 10  # items with two labels, below which there is nothing to say
+Floats = NDArray[np.float64]
+Halves = Callable[[NDArray[np.intp], np.random.Generator], tuple[Floats, Floats]]
 
 
 def measure_ceiling(
@@ -132,3 +140,156 @@ def _chosen(cell: str, items: Sequence[str], location: str, name: str) -> str:
     if cell.strip().isdecimal() and 1 <= int(cell) <= len(items):
         return items[int(cell) - 1]
     raise DataError(f"{location}: {name} must be a position from 1 to {len(items)}, or one of the items, not {cell[:40]!r}")
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """Agreement of n items' labels; all correlations are Spearman's, x 100.
+
+    one: a label, drawn at random for each item, against the mean of the item's others, None for votes; half: the mean of a
+    random half of an item's labels against that of the other half. reliability: of all labels, by Spearman and Brown's
+    formula from `half`, also where the halves have not equally many. best: 100 times the root of the reliability, the
+    expected score of a model that knows the true score (Spearman 1904, attenuation); low, high: its 95 % interval, over
+    items. alpha: Krippendorff's, of labels on an interval scale, None for votes.
+    """
+
+    name: str
+    items: int
+    labels: int
+    half: float
+    reliability: float
+    best: float
+    low: float
+    high: float
+    one: float | None = None
+    alpha: float | None = None
+
+    def document(self) -> Document:
+        """Return the table, and at the end the expected best."""
+        rows = {
+            "one label against the mean of the others": self.one, "half against half": self.half,
+            "reliability of all labels (Spearman and Brown)": self.reliability,
+            "Krippendorff's alpha, interval scale, x 100": None if self.alpha is None else 100 * self.alpha,
+        }
+        shown = {name: value for name, value in rows.items() if value is not None}
+        table = Table(f"{self.name}: {self.items:,} items, {self.labels:,} labels", [
+            Column("Spearman x 100", list(shown)), Column("value", list(shown.values()), 1),
+        ])
+        return Document([table], below=[
+            "The root of the reliability: what a model that knows the true scores would score against these labels' mean.",
+            f"expected best of a perfect model: {self.best:.1f} ({self.low:.1f} to {self.high:.1f})",
+        ])
+
+
+def ceiling_of_ratings(name: str, ratings: Floats, seed: int = 0) -> Ceiling:
+    """Return the ceiling of (n, k) labels, NaN where an annotator gave none; items with fewer than two are left out.
+
+    Raises ValueError where fewer than FEWEST items have two labels, or all labels are equal.
+    """
+    ratings = ratings[np.isfinite(ratings).sum(axis=1) >= 2]
+    if len(ratings) < FEWEST:
+        raise ValueError(f"{len(ratings)} items have two labels or more, and {FEWEST} are needed")
+    known = np.isfinite(ratings)
+    if np.ptp(ratings[known]) == 0:
+        raise ValueError("all labels are equal")
+    counts, values = known.sum(axis=1), np.where(known, ratings, 0.0)
+
+    def first_labels(rows: NDArray[np.intp], taken: NDArray[np.intp], rng: np.random.Generator) -> tuple[Floats, Floats]:
+        """Return the mean of so many labels of each row, drawn at random, and that of its others."""
+        order = np.argsort(np.where(known[rows], rng.random((len(rows), ratings.shape[1])), 2.0), axis=1)
+        sums = np.cumsum(np.take_along_axis(values[rows], order, axis=1), axis=1)
+        first, whole = sums[np.arange(len(rows)), taken - 1], sums[:, -1]
+        return first / taken, (whole - first) / (counts[rows] - taken)
+
+    def halves(rows: NDArray[np.intp], rng: np.random.Generator) -> tuple[Floats, Floats]:
+        return first_labels(rows, counts[rows] // 2, rng)
+
+    rng, rows = np.random.default_rng(seed), np.arange(len(ratings))
+    singles = [_spearman(*first_labels(rows, np.ones(len(rows), np.intp), rng)) for _ in range(SPLITS)]
+    sizes = float(np.mean(counts // 2)), float(np.mean(counts - counts // 2))
+    return _ceiling(name, len(ratings), int(counts.sum()), halves, rng, sizes=sizes, single=100 * float(np.mean(singles)),
+                    alpha=krippendorff_alpha(ratings))
+
+
+def ceiling_of_votes(name: str, votes: NDArray[np.intp], seed: int = 0) -> Ceiling:
+    """Return the ceiling of best-worst votes (v, m + 2): the m items shown, then the best and the worst of them.
+
+    An item scores how often it was best less how often worst, over how often it was shown. Votes on the same items are
+    divided between the halves. Resamples of the interval are of the groups of items that were shown together. Raises
+    ValueError where fewer than FEWEST items are in both halves.
+    """
+    shown, best, worst = votes[:, :-2], votes[:, -2], votes[:, -1]
+    items = int(shown.max()) + 1
+    group = np.unique(np.sort(shown, axis=1), axis=0, return_inverse=True)[1].ravel()
+    members = np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group))[:-1])
+
+    def scores(chosen: NDArray[np.intp]) -> Floats:
+        gained = np.bincount(best[chosen], minlength=items) - np.bincount(worst[chosen], minlength=items)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(gained / np.bincount(shown[chosen].ravel(), minlength=items))
+
+    def halves(groups: NDArray[np.intp], rng: np.random.Generator) -> tuple[Floats, Floats]:
+        chosen = np.concatenate([members[number] for number in groups])
+        copy = np.repeat(np.arange(len(groups)), [len(members[number]) for number in groups])
+        order = np.lexsort((rng.random(len(chosen)), copy))  # at random within each group
+        position = np.arange(len(chosen)) - np.searchsorted(copy, copy)
+        second = (position + rng.integers(0, 2, len(groups))[copy]) % 2 == 1
+        first_half, second_half = (scores(chosen[order][half]) for half in (~second, second))
+        both = np.isfinite(first_half) & np.isfinite(second_half)
+        return first_half[both], second_half[both]
+
+    rng = np.random.default_rng(seed)
+    if len(halves(np.arange(len(members)), rng)[0]) < FEWEST:
+        raise ValueError(f"fewer than {FEWEST} items are in the votes of both halves")
+    return _ceiling(name, items, len(votes), halves, rng, units=len(members))
+
+
+def krippendorff_alpha(ratings: Floats) -> float:
+    """Return Krippendorff's alpha of (n, k) labels on an interval scale, NaN where there is none: 1 - observed over expected
+    disagreement, both mean squared differences of two labels (Krippendorff 2004, Content Analysis, chapter 11)."""
+    known = np.isfinite(ratings)
+    counts, values = known.sum(axis=1), np.where(known, ratings, 0.0)
+
+    def differences(count: Floats, total: Floats, squares: Floats) -> Floats:
+        """Return the sum of (x - y)^2 over ordered pairs of so many labels, by their sum and their sum of squares."""
+        return 2 * (count * squares - total**2)
+
+    observed = np.sum(differences(counts, values.sum(axis=1), (values**2).sum(axis=1)) / (counts - 1))
+    every = known.sum()
+    expected = differences(every, values.sum(), (values**2).sum()) / (every - 1)
+    return float(1 - observed / expected)
+
+
+def _ceiling(
+    name: str, items: int, labels: int, halves: Halves, rng: np.random.Generator, units: int | None = None,
+    sizes: tuple[float, float] = (1.0, 1.0), single: float | None = None, alpha: float | None = None,
+) -> Ceiling:
+    units = items if units is None else units
+
+    def half(chosen: NDArray[np.intp], splits: int) -> float:
+        return float(np.mean([_spearman(*halves(chosen, rng)) for _ in range(splits)]))
+
+    whole = half(np.arange(units), SPLITS)
+    draws = [_best(half(rng.integers(0, units, units), SPLITS_EACH), sizes) for _ in range(RESAMPLES)]
+    reach = np.abs(np.array(draws) - np.median(draws))  # the spread alone: a resample repeats items, which moves its middle
+    width = float(np.quantile(reach, 0.95))
+    best = _best(whole, sizes)
+    return Ceiling(name, items, labels, 100 * whole, 100 * best**2, 100 * best, 100 * max(0.0, best - width),
+                   100 * min(1.0, best + width), single, alpha)
+
+
+def _best(half: float, sizes: tuple[float, float]) -> float:
+    """Return the root of the reliability of all labels, 0 where halves do not agree. sizes: the labels a and b of the two.
+
+    With r the reliability of one label, that of k is k r / (1 + (k - 1) r), and half^2 the product of those of a and b.
+    """
+    if half <= 0:
+        return 0.0
+    a, b = sizes
+    square = half**2
+    r = max(np.roots([a * b - square * (a - 1) * (b - 1), -square * (a + b - 2), -square]).real)
+    return float(np.sqrt((a + b) * r / (1 + (a + b - 1) * r)))
+
+
+def _spearman(first: Floats, second: Floats) -> float:
+    return float(np.corrcoef(rankdata(first), rankdata(second))[0, 1])

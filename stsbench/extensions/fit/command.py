@@ -34,7 +34,7 @@ def fit(
     chain such as standardise+whitening.
     The folder is a --model for stsbench and loads in sentence-transformers, where an affine map is a Dense module.
     """
-    from stsbench.cli.output.progress import progress_bar
+    from stsbench.cli.output.messages import progress_bar
     from stsbench.encoders.cache.cache import EmbeddingCache
     from stsbench.extensions.fit.fit import add_settings, fit_model
 

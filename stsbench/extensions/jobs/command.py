@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stsbench.cli.options import Command, add_options
-from stsbench.cli.output.messages import echo, tell, tell_stopped
-from stsbench.cli.output.progress import progress_bar
+from stsbench.cli.output.messages import echo, progress_bar, tell, tell_stopped
 from stsbench.options import SetOptions
 from stsbench.processes import exit_code
 from stsbench.training.runs.options import RecipeOptions
 from stsbench.wording import counted
 
 if TYPE_CHECKING:
-    from stsbench.extensions.jobs.plan_run import PlanJobs
+    from stsbench.extensions.jobs.plan import PlanJobs
     from stsbench.extensions.jobs.state import Standing
 
 
@@ -49,7 +48,7 @@ def run(
     What is done is read from the run folders: the same command again does only what is missing. Several may run at once,
     also on machines that share the folder. Paths in a plan are relative to the folder that the command is called in.
     """
-    from stsbench.extensions.jobs.plan_run import plan_jobs
+    from stsbench.extensions.jobs.plan import plan_jobs
 
     if status and dry_run:
         raise click.UsageError("--status and --dry-run exclude each other")
@@ -124,7 +123,7 @@ def sweep(
     of what it trains say among how many trials it was chosen.
     """
     from stsbench.cli.output.messages import print_result
-    from stsbench.extensions.jobs.plan_run import make_pool, refuse_missing
+    from stsbench.extensions.jobs.plan import make_pool, refuse_missing
     from stsbench.extensions.jobs.sweep import BEST
     from stsbench.extensions.jobs.sweep import sweep as sweeping
     from stsbench.extensions.jobs.trials import Trials, plan_search

@@ -24,8 +24,8 @@ from stsbench.display.tabular import RowsInFolder
 from stsbench.errors import StsbenchError, UsageError, warning_log
 from stsbench.experiments.train import FilePath, Rows, as_tuple, check_counts, check_request
 from stsbench.extensions.jobs.expand import command_words
+from stsbench.extensions.jobs.plan import make_pool, refuse_missing
 from stsbench.extensions.jobs.plan_file import Defaults, TrainGroup
-from stsbench.extensions.jobs.plan_run import make_pool, refuse_missing
 from stsbench.extensions.jobs.space import LARGEST, Sampler, Space, read_space, space_of_grid
 from stsbench.extensions.jobs.sweep import BEST, TRIALS, Sweep, TrialResult
 from stsbench.extensions.jobs.sweep import sweep as sweeping

@@ -14,8 +14,8 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.tables import SAMPLE, encoder_name, task_prompts
-from stsbench.extensions.reports.document import Report
 from stsbench.extensions.reports.facts import (
+    Report,
     cut_texts,
     data_facts,
     encoder_facts,

@@ -1,21 +1,28 @@
-"""What records say, in sentences: encoder, training, data, protocol, scores, versions."""
+"""What records say, in sentences: encoder, training, data, protocol, scores, versions; a report of these, as
+Markdown or LaTeX."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, get_args
 
+from stsbench.config import shorten
+from stsbench.display.markup import PACKAGES, caption, plain_markdown
+from stsbench.display.table import Table
+from stsbench.display.tabular import Form
 from stsbench.encoders.fitted import is_transductive, shortened
 from stsbench.encoders.prompt.prompt import described
 from stsbench.encoders.prompt.reading import described_reading, read_otherwise
+from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import changed_settings
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.provenance import CHANGES
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.schema import Metric
 from stsbench.metrics.aggregation import IN_WORDS
-from stsbench.wording import counted
+from stsbench.wording import counted, visible
 
 _NAMED = ("stsbench", "torch", "transformers")  # the packages that a paper names
 _SCORES = {"spearman": "Spearman's rank correlation", "pearson": "Pearson's correlation", "mse": "mean squared error"}
@@ -24,6 +31,51 @@ _TEXTS = {
     "sample": "the invented sentences of the sample inside stsbench", "own": "data of the user or of mteb, in no catalog",
 }
 _READ_BY_MODEL = ("transformers", "sentence-transformers")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was measured and how, in paragraphs of plain text; then the results: a paragraph and a table each."""
+
+    paragraphs: Sequence[str]
+    results: Sequence[tuple[str, Table]]
+
+    def text(self, form: Form = "markdown") -> str:
+        """Return the report as Markdown, or as LaTeX that needs the packages booktabs and graphicx.
+
+        Raises StsbenchError for another form.
+
+        >>> from stsbench.extensions.reports.facts import Report
+        >>> from stsbench.display.table import Column, Table
+        >>> table = Table("scores x 100", [Column("task", ["STS-B"]), Column("A", [1])])
+        >>> print(Report(["A is a_b."], [("A scores 1.", table)]).text())
+        A is a_b.
+        <BLANKLINE>
+        A scores 1.
+        <BLANKLINE>
+        **Table 1.** scores x 100
+        <BLANKLINE>
+        | task | A |
+        | --- | ---: |
+        | STS-B | 1 |
+        <BLANKLINE>
+        """
+        if form not in get_args(Form):
+            raise StsbenchError(f"form={shorten(form)}: a report is 'markdown' or 'latex'")
+        return self._latex() if form == "latex" else self._markdown()
+
+    def _markdown(self) -> str:
+        parts = [*map(plain_markdown, self.paragraphs)]
+        for number, (paragraph, table) in enumerate(self.results, 1):
+            grid = replace(table, title="", notes=()).markdown().rstrip("\n")
+            parts += [plain_markdown(paragraph), f"**Table {number}.** {plain_markdown(table.title)}", grid]
+        return "\n\n".join(filter(None, parts)) + "\n"
+
+    def _latex(self) -> str:
+        parts = [caption(visible(text)) for text in self.paragraphs]
+        for number, (paragraph, table) in enumerate(self.results, 1):
+            parts += [caption(visible(paragraph)), replace(table, notes=(), label=f"report-{number}").latex()]
+        return PACKAGES + "\n" + "\n\n".join(filter(None, parts))
 
 
 def encoder_facts(records: Sequence[Record]) -> str:

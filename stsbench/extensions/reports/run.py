@@ -9,8 +9,8 @@ from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.records import ScoreRow, Scores
 from stsbench.evaluation.result import Result
 from stsbench.evaluation.tables import AVERAGES, firsts, format_score, interval, main_rows, remarks, score_tables
-from stsbench.extensions.reports.document import Report
 from stsbench.extensions.reports.facts import (
+    Report,
     cut_texts,
     data_facts,
     encoder_facts,

@@ -1,9 +1,15 @@
-"""How large a difference so many pairs can show, and how many pairs a difference needs: before one labels."""
+"""How large a difference so many pairs can show, and how many pairs a difference needs: before one labels.
+
+`field_noise.json`, which `benchmarks/field_noise.py` makes of the board's records, says how noisy differences are.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib.resources import files
 from math import ceil, inf
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -18,7 +24,6 @@ from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import split_names
 from stsbench.evaluation.run_file import run_folders
-from stsbench.extensions.statistics.field_noise import ALL, METRICS, field_noise, provenance
 from stsbench.metrics.power import POWER, detectable_difference, difference_power
 from stsbench.options import takes
 from stsbench.registry import did_you_mean
@@ -26,10 +31,15 @@ from stsbench.registry import did_you_mean
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
 _CAUTIOUS, _ROUGH = 150, 30  # pairs, below which the power is not what was promised: docs/findings/statistics.md
 _FEWEST = 10  # pairs: with fewer the test of a difference hardly exists
 _LARGEST = 200.0  # points: the whole range of a correlation
 _SMALLEST = 0.05  # points: millions of pairs, so that who writes less means the correlation's own unit
+_Noise = tuple[str, str, int, float, float | None, float | None]  # protocol, task, n, unit error; its quartiles over rivals
+FILE = "field_noise.json"
+ALL = "all sets"  # the pairs of rows of every set together
+METRICS = ("spearman", "pearson")
 
 
 @dataclass(frozen=True)
@@ -209,9 +219,6 @@ def power(
     return Power(pairs, difference, metric, tasks, basis, left_out)
 
 
-_Noise = tuple[str, str, int, float, float | None, float | None]  # protocol, task, n, unit error; its quartiles over rivals
-
-
 def _closeness(metric: str) -> str:
     """Return 'the difference has 0.77 times the run's standard error (quartiles 0.62 and 0.90; ...)'"""
     ratio = field_noise(metric)[ALL].ratio
@@ -321,3 +328,47 @@ def items_needed(difference: float, error: float, n: int, power: float = POWER) 
     if not difference:
         raise ValueError("no number of items shows a difference of 0")
     return max(1, ceil(n * (detectable_difference(error, inf, power) / difference) ** 2 - 1e-9))
+
+
+@dataclass(frozen=True)
+class Quartiles:
+    """The lower quartile, the median and the upper quartile of a number over all pairs of rows."""
+
+    low: float
+    median: float
+    high: float
+
+
+@dataclass(frozen=True)
+class FieldNoise:
+    """One STS set, or `ALL`: the paired noise of all pairs of the board's rows.
+
+    unit_error: the standard error of the paired difference times the square root of the number of pairs, in points: what
+    one pair would have. ratio: that standard error over the root mean square of the two scores' own: 1.41 where the
+    scores' errors are independent, 1 where they correlate at .5, 0 for one encoder twice. n: pairs of the set.
+    """
+
+    name: str
+    n: int
+    unit_error: Quartiles
+    ratio: Quartiles
+
+
+@cache
+def field_noise(metric: str = "spearman") -> dict[str, FieldNoise]:
+    """Return task -> its noise, `ALL` last, for "spearman" or "pearson". Raises KeyError for another metric.
+
+    >>> from stsbench.extensions.statistics.power import field_noise
+    >>> [name for name in field_noise()]
+    ['STS12', 'STS13', 'STS14', 'STS15', 'STS16', 'STS-B', 'SICK-R', 'all sets']
+    """
+    return {name: FieldNoise(name, one["n"], *(Quartiles(*one[metric][key]) for key in ("unit_error", "ratio")))
+            for name, one in provenance()["sets"].items()}
+
+
+@cache
+def provenance() -> dict[str, Any]:
+    """Return the file as it is: what it was made from (`made_by`, `protocol`, `rows`, `resamples`, `seed`), and the
+    figures."""
+    stored: dict[str, Any] = json.loads((files(__package__) / FILE).read_text("utf-8"))
+    return stored

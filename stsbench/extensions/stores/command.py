@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stsbench.cli.options import Command, add_options
-from stsbench.cli.output.messages import echo, is_quiet, log, tell
-from stsbench.cli.output.progress import draw_progress
+from stsbench.cli.output.messages import draw_progress, echo, is_quiet, log, tell
 from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
 from stsbench.extensions.stores.options import NearestOptions, StoreOptions
 from stsbench.files import refuse_file_name
@@ -147,8 +146,7 @@ def neighbours(
     Equal lines are one text: the first line is shown, with the number of further copies. A line equal to the query is shown
     too, with cosine 1. For a data set the number is that of the item: both sentences of the first pair have 1.
     """
-    from stsbench.cli.output.messages import print_result
-    from stsbench.cli.output.progress import progress_bar
+    from stsbench.cli.output.messages import print_result, progress_bar
     from stsbench.encoders.load import load_encoder
     from stsbench.extensions.stores.neighbours import NeighboursOptions, distinct, nearest_texts, open_corpus
 

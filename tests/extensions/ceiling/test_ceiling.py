@@ -11,14 +11,19 @@ from realdata import real_data
 from scipy.stats import spearmanr
 
 from stsbench.evaluation.records import ScoreRow
-from stsbench.extensions.ceiling import agreement
-from stsbench.extensions.ceiling.agreement import ceiling_of_ratings, ceiling_of_votes, krippendorff_alpha
-from stsbench.extensions.ceiling.labels import measure_ceiling, remarks
+from stsbench.extensions.ceiling import labels
+from stsbench.extensions.ceiling.labels import (
+    ceiling_of_ratings,
+    ceiling_of_votes,
+    krippendorff_alpha,
+    measure_ceiling,
+    remarks,
+)
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
-    monkeypatch.setattr(agreement, "RESAMPLES", 40)
+    monkeypatch.setattr(labels, "RESAMPLES", 40)
 
 
 def ratings(n, k, noise, seed=0, missing=0.0):

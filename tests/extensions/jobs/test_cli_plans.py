@@ -14,8 +14,8 @@ from training_runs import one_thread  # noqa: F401
 
 from stsbench.evaluation.run_file import load_records
 from stsbench.extensions.jobs.expand import expand
+from stsbench.extensions.jobs.plan import entry_runs
 from stsbench.extensions.jobs.plan_file import read_plan
-from stsbench.extensions.jobs.plan_run import entry_runs
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_records_of_a_run_folder_name_its_training(cli, plan):
 
 
 def test_an_entry_is_added_by_the_command_when_all_of_it_is_done(cli, place, monkeypatch):
-    from stsbench.extensions.jobs import plan_run
+    from stsbench.extensions.jobs import plan as plan_module
 
     stated = {"method": "Mine", "backbone": "Tiny", "setting": "unsup", "note": "so"}
     path = write({
@@ -84,14 +84,14 @@ def test_an_entry_is_added_by_the_command_when_all_of_it_is_done(cli, place, mon
     })
     tiny_models.build(Path("tiny"), pooler=False)
     jobs = list(jobs_of(path).values())
-    runs, log, called = plan_run.entry_runs(read_plan(path), jobs), [], []
+    runs, log, called = plan_module.entry_runs(read_plan(path), jobs), [], []
     assert [job.name for job in runs[0].jobs] == ["e.a-1.sts", "e.a-1.geometry"]
-    assert plan_run.add_to_board(runs, Path("out"), Path("b"), log.append) == 1
+    assert plan_module.add_to_board(runs, Path("out"), Path("b"), log.append) == 1
     assert log == ["mine: not added, 2 of 2 evaluations not done: e.a-1.sts"]
-    monkeypatch.setattr(plan_run, "is_done", lambda *_: True)
-    monkeypatch.setattr(plan_run.subprocess, "run", lambda words, **_: called.append(words) or type("R", (), {
+    monkeypatch.setattr(plan_module, "is_done", lambda *_: True)
+    monkeypatch.setattr(plan_module.subprocess, "run", lambda words, **_: called.append(words) or type("R", (), {
         "returncode": 0, "stdout": "x\ny\n", "stderr": ""})())
-    assert plan_run.add_to_board(runs, Path("out"), Path("b"), log.append) == 0 and log[-1] == "mine: 2 records added"
+    assert plan_module.add_to_board(runs, Path("out"), Path("b"), log.append) == 0 and log[-1] == "mine: 2 records added"
     from stsbench.leaderboard.command import leaderboard
 
     context = leaderboard.commands["add"].make_context("add", list(_existing(called[0][6:], jobs)))

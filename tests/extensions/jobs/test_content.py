@@ -18,8 +18,8 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import user_protocol
 from stsbench.extensions.jobs.content import READ, check_jobs, check_read, dev_digests
 from stsbench.extensions.jobs.expand import expand
+from stsbench.extensions.jobs.plan import _lacks_file
 from stsbench.extensions.jobs.plan_file import Defaults, made_plan
-from stsbench.extensions.jobs.plan_run import _lacks_file
 from stsbench.extensions.jobs.space import Trial, space_of_grid
 from stsbench.extensions.jobs.state import BESIDE, is_done, missing_records
 from stsbench.training.rows.files import SetPlace

@@ -11,7 +11,7 @@ from plans import SHORT, here, start, training, write  # noqa: F401
 
 import stsbench
 from stsbench.errors import StsbenchError, StsbenchWarning
-from stsbench.extensions.jobs import plan_run
+from stsbench.extensions.jobs import plan as plan_module
 from stsbench.extensions.jobs.pool import LocalPool
 from stsbench.extensions.jobs.trials import figure
 
@@ -21,7 +21,7 @@ SETTINGS = {"backbone.max_length": 16, "selection.every": 1, "training.batch_siz
 
 @pytest.fixture
 def quick(start, monkeypatch):
-    monkeypatch.setattr(plan_run, "LocalPool", lambda workers, where: LocalPool(workers, where, start))
+    monkeypatch.setattr(plan_module, "LocalPool", lambda workers, where: LocalPool(workers, where, start))
 
 
 def swept(**more):

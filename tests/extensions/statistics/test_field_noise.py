@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stsbench.extensions.statistics.field_noise import ALL, METRICS, field_noise, provenance
+from stsbench.extensions.statistics.power import ALL, METRICS, field_noise, provenance
 from stsbench.leaderboard.records.entries import read_entries
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -13,8 +13,7 @@ from sts_runs import seed_run, two  # noqa: F401
 import stsbench
 from stsbench import compare, seeds_needed
 from stsbench.comparison.compare import compare
-from stsbench.extensions.statistics.field_noise import ALL, field_noise, provenance
-from stsbench.extensions.statistics.power import items_needed, scale_error
+from stsbench.extensions.statistics.power import ALL, field_noise, items_needed, provenance, scale_error
 from stsbench.extensions.statistics.seeds_needed import MOST, more_seeds
 from stsbench.metrics.power import detectable_difference, difference_power
 from stsbench.metrics.seeds import difference_over_seeds
