@@ -10,7 +10,7 @@ import hashlib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -179,21 +179,24 @@ def resolve(group: str, name: str) -> Any:
         raise StsbenchError(f"the {kind} '{name}' ({point.value}) failed to load: {error!r}") from error
 
 
-def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the `__getattr__` and the `__dir__` of a package whose names load on first use.
+def lazy_names(
+    package: str, names: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return the `__getattr__`, the `__dir__` and the `__all__` of a package whose names load on first use.
 
-    modules: name -> the module beside the package's __init__.py that has it.
+    names: module -> the names that it has; a module beside the package's __init__.py, or with dots its whole name.
     """
+    modules = {name: module if "." in module else f"{package}.{module}" for module, its in names.items() for name in its}
 
     def get(name: str) -> Any:
         if name in modules:
-            return getattr(import_module(f"{package}.{modules[name]}"), name)
+            return getattr(import_module(modules[name]), name)
         raise AttributeError(f"module '{package}' has no attribute '{name}'")
 
     def listed() -> list[str]:
         return sorted([*modules, *(name for name in vars(sys.modules[package]) if name.startswith("__"))])
 
-    return get, listed
+    return get, listed, sorted(modules)
 
 
 def where(kind: type, name: str = "") -> str:

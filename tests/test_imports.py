@@ -20,7 +20,7 @@ OUTER = ("protocols", "methods", "leaderboard")
 CORE = (
     "", "losses", "display", "metrics", "probes", "data.sets", "data.fetch", "data.text", "data.own", "encoders",
     "encoders.cache", "encoders.post", "encoders.forward",
-    "encoders.prompt", "encoders.transformer", "encoders.light", "evaluation", "training.modules",
+    "encoders.prompt", "encoders.transformer", "encoders.light", "evaluation", "training", "training.modules",
     "training.api", "training.recipes", "training.rows", "training.engine", "training.export", "training.runs",
     "comparison", "experiments", "cli.output", "cli",
 )

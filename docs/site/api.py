@@ -32,15 +32,16 @@ def origins(package: str, root: Path) -> dict[str, str]:
     where = _imported(tree, package)
     public: list[str] = []
     packages: tuple[str, ...] = ()
-    if "*" in where:  # the functions that extensions add
-        module = where.pop("*").removesuffix(".*")
+    if (module := where.pop("*", "").removesuffix(".*")).endswith(".functions"):  # what extensions add
         more = _imported(_source(module.split("."), ".py", root), module.rpartition(".")[0])
         where |= more
         public += more
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            if node.targets[0].id == "__all__":
-                public = ast.literal_eval(node.value)
+            if node.targets[0].id == "NAMES":
+                for module, names in ast.literal_eval(node.value).items():
+                    where |= {name: f"{module if '.' in module else f'{package}.{module}'}.{name}" for name in names}
+                    public += names
             elif node.targets[0].id == "_PACKAGES":
                 packages = ast.literal_eval(node.value)
             elif node.targets[0].id == "_PUBLIC":

@@ -8,32 +8,11 @@ light: kinds without torch; transformer: all others; prompt: what stands around 
 vectors kept on disk. The names load on first use, so that light encoders load no torch.
 """
 
-from importlib import import_module
-from typing import Any
+from stsbench.registry import lazy_names
 
-_PUBLIC = {
-    "EmbeddingCache": "stsbench.encoders.cache.cache",
-    "Embed": "stsbench.encoders.cache.embed",
-    "Encoded": "stsbench.encoders.base",
-    "Encoder": "stsbench.encoders.base",
-    "EncoderConfig": "stsbench.encoders.transformer.config",
-    "EncoderOptions": "stsbench.encoders.base",
-    "EncoderSpec": "stsbench.encoders.base",
-    "load_encoder": "stsbench.encoders.load",
+NAMES = {  # module -> its public names
+    "base": ("Encoded", "Encoder", "EncoderOptions", "EncoderSpec"), "load": ("load_encoder",),
+    "stsbench.encoders.cache.cache": ("EmbeddingCache",), "stsbench.encoders.cache.embed": ("Embed",),
+    "stsbench.encoders.transformer.config": ("EncoderConfig",),
 }
-__all__ = [
-    "Embed",
-    "EmbeddingCache",
-    "Encoded",
-    "Encoder",
-    "EncoderConfig",
-    "EncoderOptions",
-    "EncoderSpec",
-    "load_encoder",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _PUBLIC:
-        return getattr(import_module(_PUBLIC[name]), name)
-    raise AttributeError(f"module 'stsbench.encoders' has no attribute '{name}'")
+__getattr__, __dir__, __all__ = lazy_names(__name__, NAMES)

@@ -5,48 +5,25 @@ A protocol is written against `Protocol`, `Observations` with `Array` and `Names
 `load_records`. The names load on first use, so that `stsbench eval --help` is there at once.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from stsbench.errors import ScoreError
-    from stsbench.evaluation.api import evaluate
-    from stsbench.evaluation.options import EvalOptions
-    from stsbench.evaluation.protocol import Drawn, Observations, Protocol
-    from stsbench.evaluation.records import Record, ScoreRow
-    from stsbench.evaluation.result import Result
-    from stsbench.evaluation.run_file import load_records
-    from stsbench.evaluation.schema import (
-        AnyOf,
-        Array,
-        Count,
-        Factor,
-        Fraction,
-        Metric,
-        Names,
-        Settings,
-        SomeOf,
-        Text,
-        Whole,
-        setting,
-    )
+from stsbench.registry import lazy_names
 
-_PUBLIC = {
-    "api": ("evaluate",), "result": ("Result",), "options": ("EvalOptions",),
-    "protocol": ("Drawn", "Observations", "Protocol"), "records": ("Record", "ScoreRow"), "run_file": ("load_records",),
+if TYPE_CHECKING:  # what an editor and mypy see
+    from stsbench.errors import ScoreError as ScoreError
+    from stsbench.evaluation.api import evaluate as evaluate
+    from stsbench.evaluation.options import EvalOptions as EvalOptions
+    from stsbench.evaluation.protocol import *  # noqa: F403
+    from stsbench.evaluation.records import *  # noqa: F403
+    from stsbench.evaluation.result import Result as Result
+    from stsbench.evaluation.run_file import load_records as load_records
+    from stsbench.evaluation.schema import *  # noqa: F403
+
+NAMES = {  # module -> its public names
+    "api": ("evaluate",), "options": ("EvalOptions",), "result": ("Result",), "run_file": ("load_records",),
+    "protocol": ("Drawn", "Observations", "Protocol"), "records": ("Record", "ScoreRow"),
     "schema": ("AnyOf", "Array", "Count", "Factor", "Fraction", "Metric", "Names", "Settings", "SomeOf", "Text", "Whole",
                "setting"),
+    "stsbench.errors": ("ScoreError",),
 }
-_MODULES = {name: f"stsbench.evaluation.{module}" for module, names in _PUBLIC.items() for name in names}
-_MODULES["ScoreError"] = "stsbench.errors"
-__all__ = [
-    "AnyOf", "Array", "Count", "Drawn", "EvalOptions", "Factor", "Fraction", "Metric", "Names", "Observations", "Protocol",
-    "Record", "Result", "ScoreError", "ScoreRow", "Settings", "SomeOf", "Text", "Whole", "evaluate", "load_records",
-    "setting",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(import_module(_MODULES[name]), name)
-    raise AttributeError(f"module 'stsbench.evaluation' has no attribute '{name}'")
+__getattr__, __dir__, __all__ = lazy_names(__name__, NAMES)

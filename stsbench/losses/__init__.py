@@ -38,6 +38,4 @@ NAMES = {  # module -> its public names
     "ranking": ("listnet", "listmle", "consistency", "rankcse", "distil"),
     "tokens": ("masked_lm", "corrective_lm", "replaced_tokens", "token_errors", "token_weights", "reconstruction"),
 }
-_MODULES = {name: module for module, names in NAMES.items() for name in names}
-__all__ = sorted(_MODULES)
-__getattr__, __dir__ = lazy_names(__name__, _MODULES)
+__getattr__, __dir__, __all__ = lazy_names(__name__, NAMES)

@@ -5,19 +5,10 @@
 The names load on first use; stsbench.training.api is all that a method's author needs.
 """
 
-from importlib import import_module
-from typing import Any
+from stsbench.registry import lazy_names
 
-_PUBLIC = {
-    "Method": "stsbench.training.api.method",
-    "Recipe": "stsbench.training.recipes.recipe",
-    "TrainingCallback": "stsbench.training.engine.callbacks",
-    "train": "stsbench.experiments.train",
+NAMES = {  # module -> its public names
+    "stsbench.training.api.method": ("Method",), "stsbench.training.recipes.recipe": ("Recipe",),
+    "stsbench.training.engine.callbacks": ("TrainingCallback",), "stsbench.experiments.train": ("train",),
 }
-__all__ = ["Method", "Recipe", "TrainingCallback", "train"]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _PUBLIC:
-        return getattr(import_module(_PUBLIC[name]), name)
-    raise AttributeError(f"module 'stsbench.training' has no attribute '{name}'")
+__getattr__, __dir__, __all__ = lazy_names(__name__, NAMES)

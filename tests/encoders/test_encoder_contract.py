@@ -129,7 +129,7 @@ def test_other_people_s_programs_are_answered(encoder, request):
 
 LIGHT = {
     "names of the room": "import stsbench.encoders as room; assert not {'numpy', 'torch'} & set(sys.modules) - before\n"
-                         "assert set(room.__all__) == set(room._PUBLIC) == {n for n in room.__all__ if getattr(room, n)}\n"
+                         "assert set(room.__all__) == {n for n in room.__all__ if getattr(room, n)}\n"
                          "try: room.nothing\nexcept AttributeError as error: assert 'nothing' in str(error)\n"
                          "else: raise SystemExit('no error')",
     "light kinds": "import stsbench.encoders.cache.cache, stsbench.encoders.light.words\n"
