@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,24 +12,19 @@ from stsbench.errors import StsbenchError
 from stsbench.losses.labelled import pair_angles, pair_cosines
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast, contrast_labelled, rank_pairs
-from stsbench.training.api.labelled import LabelScores, nli_roles, unordered
-from stsbench.training.api.method import Inference, Method, Needs
+from stsbench.training.api.labelled import unordered
+from stsbench.training.api.method import Inference, Needs, ScoredMethod
 from stsbench.training.api.views import scored_pairs
-from stsbench.training.modules.backbone import Backbone
 
 from .options import AnglEOptions
 
 
-class AnglE(Method):
+class AnglE(ScoredMethod):
     """ibn_weight L_ibn + cosine_weight CoSENT(cosine) + angle_weight CoSENT(angle), by the format of the data."""
 
     name = "angle"
     Options = AnglEOptions
     options: AnglEOptions
-
-    def __init__(self, backbone: Backbone, options: AnglEOptions) -> None:
-        super().__init__(backbone, options)
-        self.label_scores = LabelScores(options.label_scores)
 
     @classmethod
     def needs(cls, options: AnglEOptions) -> Needs:
@@ -38,16 +32,8 @@ class AnglE(Method):
         if options.format == "scored":
             return Needs(scored_pairs, wrong_score=partial(check_scores, options))
         if options.format == "labelled":
-            return Needs(
-                labelled="only", labelled_roles=partial(nli_roles, triplets=False),
-                labelled_usable=LabelScores(options.label_scores).usable,
-                labelled_unusable="options.label_scores does not name their labels", labelled_negatives=True,
-            )
+            return cls.labelled_needs(options)
         return Needs(partial(contrasted_roles, TRIPLET if options.format == "triplets" else TRIPLET[:2], options.format))
-
-    def prepare_labelled(self, rows: Any) -> None:
-        """Learn the scores of the classes."""
-        self.label_scores.prepare(rows)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """Return the two texts of a pair with their score, or a text a role."""
@@ -57,10 +43,6 @@ class AnglE(Method):
         if self.options.ibn_weight and (wrong := check_scores(self.options, np.array([*scores, 0.0, 1.0]))):
             raise StsbenchError(wrong[1])  # a batch of a foreign trainer: nobody has looked at its rows before
         return Views([self.read(rows, role) for role in ("sentence1", "sentence2")], scores=scores)
-
-    def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the two texts of a pair with the score of its class."""
-        return self.label_scores.views(self, rows)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """Return in_batch, hard_negatives, cosent and angle, those whose weights are not 0."""
@@ -107,10 +89,6 @@ class AnglE(Method):
                 term = rank_pairs(pairs, similarity, scores, batch.shares, self.gather_mode, scale=scale)
                 terms[name] = weighted(term, weight)
         return terms
-
-    def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
-        """None: two texts of a pair may be one and the same."""
-        return None
 
     def notes(self) -> list[str]:
         """Return what the angle makes of a vector of odd width."""

@@ -17,7 +17,7 @@ from stsbench.errors import StsbenchError
 from stsbench.losses.tokens import corrective_lm, detections, masked_lm, replaced_tokens
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Ragged, Shares, Term, Views, apply_to_all_rows, counted
 from stsbench.training.api.contrasting import NegativeQueue, contrast
-from stsbench.training.api.method import Inference, Method, Needs
+from stsbench.training.api.method import Method, Needs
 from stsbench.training.api.views import Repeater, pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.copies import Conditioned
@@ -121,11 +121,6 @@ class DiffCSE(Method):
         """Return a masked-LM head that the checkpoint does not have."""
         head = self.auxiliary.lm_head if self.auxiliary is not None else None
         return [made_up(self.backbone.name)] if head is not None and not head.stored else []
-
-    def inference(self) -> Inference:
-        """Return the encoder by the backbone's pooler ([CLS] in the paper), without the projector."""
-        backbone = self.backbone
-        return Inference(backbone.model, backbone.tokenizer, backbone.pooler, token_pooler=backbone.head)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Of the auxiliary terms the tokens that they are the mean over."""

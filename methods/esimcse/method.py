@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-from torch import Tensor
 
-from stsbench.encoders.prompt.modules import MLPHead, check_head
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import NegativeQueue, contrast
-from stsbench.training.api.method import Inference, Method, Needs
+from stsbench.training.api.method import HeadMethod, Needs
 from stsbench.training.api.views import Repeater
 from stsbench.training.modules.backbone import Backbone
 
 from .options import ESimCSEOptions
 
 
-class ESimCSE(Method):
+class ESimCSE(HeadMethod):
     """Unsupervised, on plain sentences. Pairs, hard negatives and SimCSE's other views: the same options of `simcse`."""
 
     name = "esimcse"
@@ -25,9 +23,6 @@ class ESimCSE(Method):
     def __init__(self, backbone: Backbone, options: ESimCSEOptions) -> None:
         """Raise StsbenchError, one line, for options that do not go with the backbone."""
         super().__init__(backbone, options)
-        check_head(options.head, backbone.pooler)
-        std = getattr(backbone.model.config, "initializer_range", 0.02)
-        self.head = MLPHead(backbone.width, std) if options.head != "none" else None
         self.queue: NegativeQueue | None = None
         if options.queue is not None:
             self.queue = NegativeQueue(backbone, backbone.vector_width, options.queue)
@@ -59,16 +54,3 @@ class ESimCSE(Method):
         if self.queue is not None:
             self.queue.enqueue(self.backbone, batch.ids[:n], batch.mask[:n], self.head, batch.shares)
         return {"contrastive": term}
-
-    def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return (n, d) vectors, through the head that training has."""
-        vectors = self.backbone.pooled(ids, mask)
-        return vectors if self.head is None else self.head(vectors)
-
-    def inference(self) -> Inference:
-        """Return the encoder; its MLP only where it is kept."""
-        model, tokenizer = self.backbone.model, self.backbone.tokenizer
-        if self.options.head == "mlp":
-            assert self.head is not None
-            return Inference(model, tokenizer, "cls+dense", dense=self.head.dense)
-        return Inference(model, tokenizer, self.backbone.pooler, token_pooler=self.backbone.head)

@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from stsbench.encoders.forward.checkpoint import load_model
 from stsbench.encoders.forward.identity import folder_digest
 from stsbench.encoders.forward.model import dropout_rates
-from stsbench.encoders.prompt.modules import MLPHead, check_head
+from stsbench.encoders.prompt.modules import MLPHead
 from stsbench.encoders.transformer.find import backbone_folder, resolve_base
 from stsbench.errors import StsbenchError
 from stsbench.losses.group import agreement, group_cross_entropy, group_scores
 from stsbench.torch_random import forked
 from stsbench.training.api.batch import Batch, Examples, Term, Views, gather
 from stsbench.training.api.contrasting import contrast
-from stsbench.training.api.method import Inference, Method, Needs
+from stsbench.training.api.method import HeadMethod, Needs
 from stsbench.training.modules.backbone import Backbone, load_backbone
 from stsbench.training.modules.edits import backwards, shuffled, with_deletions, with_repetitions
 
@@ -33,7 +33,7 @@ Ids = NDArray[np.int64]
 _OPTION = "options.peer.model"
 
 
-class PCL(Method):
+class PCL(HeadMethod):
     """Unsupervised, on plain sentences: InfoNCE and group positives of encoder and peer, and two terms of agreement."""
 
     name = "pcl"
@@ -43,9 +43,7 @@ class PCL(Method):
     def __init__(self, backbone: Backbone, options: PCLOptions) -> None:
         """Take a backbone with its `folder` and `name`; raise StsbenchError, one line, for a head on a pooler but cls."""
         super().__init__(backbone, options)
-        check_head(options.head, backbone.pooler)
         std = getattr(backbone.model.config, "initializer_range", 0.02)
-        self.head = MLPHead(backbone.width, std) if options.head != "none" else None
         self.peer = Peer(backbone, options.peer) if options.peer is not None else None
         separate = options.peer is not None and options.peer.head == "own"
         self.peer_head = MLPHead(backbone.width, std) if separate else None
@@ -85,11 +83,6 @@ class PCL(Method):
             terms[term] = Term(plain.value, plain.count, weight)
         return {**terms, **self._group_terms(views, batch)}
 
-    def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return (n, d) vectors of the encoder, through the head that training has."""
-        vectors = self.backbone.pooled(ids, mask)
-        return vectors if self.head is None else self.head(vectors)
-
     def inputs(self) -> dict[str, str]:
         """Return a peer that is read from elsewhere."""
         return {} if self.peer is None or self.peer.digest is None else {"peer": self.peer.digest}
@@ -104,13 +97,6 @@ class PCL(Method):
         if self.peer_head is not None and self.peer_frozen:
             lines.append("options.peer frozen, with a head of its own: the head has random weights and is not trained")
         return lines
-
-    def inference(self) -> Inference:
-        """Return the encoder; its MLP only where it is kept. Never the peer."""
-        if self.options.head == "mlp":
-            assert self.head is not None
-            return Inference(self.backbone.model, self.backbone.tokenizer, "cls+dense", dense=self.head.dense)
-        return super().inference()
 
     def _augmented(self, ids: Ids, name: Augmentation, rng: np.random.Generator) -> Ids:
         """Return one text changed between its special tokens, never beyond backbone.max_length."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-from torch import Tensor
 
-from stsbench.encoders.prompt.modules import MLPHead, check_head
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast
-from stsbench.training.api.method import Inference, Method, Needs
+from stsbench.training.api.method import HeadMethod, Needs
 from stsbench.training.api.teachers import Ranking
 from stsbench.training.api.views import pairs_or_sentence, role_views
 from stsbench.training.modules.backbone import Backbone
@@ -18,7 +16,7 @@ from stsbench.training.modules.backbone import Backbone
 from .options import RankCSEOptions
 
 
-class RankCSE(Method):
+class RankCSE(HeadMethod):
     """L = L_infoNCE + beta L_consistency + gamma L_rank. The teachers are any encoders, which are not trained."""
 
     name = "rankcse"
@@ -29,10 +27,7 @@ class RankCSE(Method):
     def __init__(self, backbone: Backbone, options: RankCSEOptions) -> None:
         """Raise StsbenchError, one line, for an MLP on another pooler than cls."""
         super().__init__(backbone, options)
-        check_head(options.head, backbone.pooler)
         self.ranking = Ranking(options, backbone)
-        std = getattr(backbone.model.config, "initializer_range", 0.02)
-        self.head = MLPHead(backbone.width, std) if options.head != "none" else None
 
     @classmethod
     def needs(cls, options: RankCSEOptions) -> Needs:
@@ -52,11 +47,6 @@ class RankCSE(Method):
         )
         return {"contrastive": term, **self.ranking.terms(queries, keys, negatives, batch, self.gather_mode)}
 
-    def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return (n, d) through the head that training has."""
-        vectors = self.backbone.pooled(ids, mask)
-        return vectors if self.head is None else self.head(vectors)
-
     def inputs(self) -> dict[str, str]:
         """Return the teachers, by their fingerprints."""
         return self.ranking.inputs()
@@ -64,10 +54,3 @@ class RankCSE(Method):
     def notes(self) -> list[str]:
         """Return which the teachers are."""
         return self.ranking.notes()
-
-    def inference(self) -> Inference:
-        """Return the encoder; its MLP only where it is kept."""
-        if self.options.head == "mlp":
-            assert self.head is not None
-            return Inference(self.backbone.model, self.backbone.tokenizer, "cls+dense", dense=self.head.dense)
-        return super().inference()

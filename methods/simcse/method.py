@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stsbench.data.text.examples import followed, following
-from stsbench.encoders.prompt.modules import MLPHead, check_head
 from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
 from stsbench.losses.tokens import masked_lm
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.contrasting import NegativeQueue, contrast
-from stsbench.training.api.method import Inference, Method, Needs
+from stsbench.training.api.method import HeadMethod, Needs
 from stsbench.training.api.views import Repeater, pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.edits import (
@@ -38,7 +37,7 @@ from .options import NEXT, SimCSEOptions
 Change = Callable[..., list[str]]  # (words, rng=...) -> words
 
 
-class SimCSE(Method):
+class SimCSE(HeadMethod):
     """Eq. 4 (plain sentences), Eq. 5 and 8 (pairs, with or without hard negatives), and their ablations."""
 
     name = "simcse"
@@ -48,9 +47,6 @@ class SimCSE(Method):
     def __init__(self, backbone: Backbone, options: SimCSEOptions) -> None:
         """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for a head on another pooler than cls."""
         super().__init__(backbone, options)
-        check_head(options.head, backbone.pooler)
-        std = getattr(backbone.model.config, "initializer_range", 0.02)
-        self.head = MLPHead(backbone.width, std) if options.head != "none" else None
         self.lm_head: LMHead | None = None
         if options.mlm_weight > 0:  # untied, as in the authors' code
             self.lm_head = LMHead.load(backbone.folder, backbone.model, backbone.name, tied=False)
@@ -102,10 +98,6 @@ class SimCSE(Method):
             terms["mlm"] = Term(masked_lm(self.lm_head(hidden[chosen]), labels), len(labels), options.mlm_weight)
         return terms
 
-    def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return (n, d) those of the (first) encoder, through the head that training has."""
-        return _encode(self.backbone, self.head, ids, mask)
-
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return (n, d) vectors of the first two views, of two encoders each its own."""
         first, second, *_ = self._vectors(self._contrasted(batch), batch)
@@ -128,14 +120,6 @@ class SimCSE(Method):
         """Return a masked-LM head that the checkpoint does not have."""
         return [made_up(self.backbone.name)] if self.lm_head is not None and not self.lm_head.stored else []
 
-    def inference(self) -> Inference:
-        """Return the first encoder; its MLP only where it is kept."""
-        model, tokenizer = self.backbone.model, self.backbone.tokenizer
-        if self.options.head == "mlp":
-            assert self.head is not None
-            return Inference(model, tokenizer, "cls+dense", dense=self.head.dense)
-        return Inference(model, tokenizer, self.backbone.pooler, token_pooler=self.backbone.head)
-
     def _contrasted(self, batch: Batch) -> Tensor:
         """Return the token ids that the contrastive pass reads."""
         if self.options.mlm_in_place:
@@ -150,12 +134,12 @@ class SimCSE(Method):
         mask."""
         n = len(batch)
         if self.second is None:
-            vectors = list(_encode(self.backbone, self.head, ids, batch.mask).split(n))
+            vectors = list(self.vectors(ids, batch.mask).split(n))
             return vectors * 2 if self.options.fixed_dropout_mask else vectors
         backbone, head = self.second
         assert isinstance(backbone, Backbone)
-        first = _encode(self.backbone, self.head, ids[:n], batch.mask[:n])
-        return [first, *_encode(backbone, head, ids[n:], batch.mask[n:]).split(n)]
+        first = self.vectors(ids[:n], batch.mask[:n])
+        return [first, *head(backbone.pooled(ids[n:], batch.mask[n:])).split(n)]
 
 
 def choose_roles(options: SimCSEOptions, available: tuple[str, ...], method: str) -> tuple[str, ...]:
@@ -176,11 +160,6 @@ def _second(backbone: Backbone, head: nn.Module | None) -> nn.ModuleList:
     """Return another encoder that starts alike and shares nothing but the tokenizer."""
     parts = nn.ModuleList([backbone, nn.Identity() if head is None else head])
     return copy.deepcopy(parts, {id(backbone.tokenizer): backbone.tokenizer})
-
-
-def _encode(backbone: Backbone, head: nn.Module | None, ids: Tensor, mask: Tensor) -> Tensor:
-    vectors = backbone.pooled(ids, mask)
-    return vectors if head is None else head(vectors)
 
 
 class ViewMaker:

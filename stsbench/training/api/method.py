@@ -5,16 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from stsbench.encoders.prompt.modules import MLPHead, check_head
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Gathering, Ragged, Term, Views
-from stsbench.training.api.labelled import nli_roles, nli_views
+from stsbench.training.api.labelled import LabelScores, nli_roles, nli_views
 from stsbench.training.api.options import Options
 from stsbench.training.modules.backbone import Backbone
 
@@ -229,3 +231,54 @@ class Method(nn.Module):
         """Return further numbers for the log (accuracies, say), gathered since the last call. Called whenever a line is
         written."""
         return {}
+
+
+class HeadMethod(Method):
+    """A method with SimCSE's options.head: an MLP over the pooler cls that is dropped at test, kept ("mlp"), or "none"."""
+
+    def __init__(self, backbone: Backbone, options: Any) -> None:
+        """Raise StsbenchError, one line, for a head on another pooler than cls."""
+        super().__init__(backbone, options)
+        check_head(options.head, backbone.pooler)
+        std = getattr(backbone.model.config, "initializer_range", 0.02)
+        self.head = MLPHead(backbone.width, std) if options.head != "none" else None
+
+    def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return (n, d) vectors, through the head that training has."""
+        vectors = self.backbone.pooled(ids, mask)
+        return vectors if self.head is None else self.head(vectors)
+
+    def inference(self) -> Inference:
+        """Return the encoder; its MLP only where it is kept."""
+        if self.head is None or self.options.head != "mlp":
+            return super().inference()
+        return Inference(self.backbone.model, self.backbone.tokenizer, "cls+dense", dense=self.head.dense)
+
+
+class ScoredMethod(Method):
+    """A method of pairs with scores, or of labelled pairs, whose classes have the scores of options.label_scores."""
+
+    def __init__(self, backbone: Backbone, options: Any) -> None:
+        super().__init__(backbone, options)
+        self.label_scores = LabelScores(options.label_scores)
+
+    @staticmethod
+    def labelled_needs(options: Any) -> Needs:
+        """Return labelled pairs alone, those of classes with a score."""
+        return Needs(
+            labelled="only", labelled_roles=partial(nli_roles, triplets=False),
+            labelled_usable=LabelScores(options.label_scores).usable,
+            labelled_unusable="options.label_scores does not name their labels", labelled_negatives=True,
+        )
+
+    def prepare_labelled(self, rows: Any) -> None:
+        """Learn the scores of the classes."""
+        self.label_scores.prepare(rows)
+
+    def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """Return the two texts of a pair with the score of its class."""
+        return self.label_scores.views(self, rows)
+
+    def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
+        """None: two texts of a pair may be one and the same."""
+        return None
