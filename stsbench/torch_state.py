@@ -68,7 +68,8 @@ def outside_torch() -> Iterator[None]:
     switched = [(kind, torch.is_autocast_enabled(kind)) for kind in _DEVICES]
     gradients, threads, errors, flushes = torch.is_grad_enabled(), torch.get_num_threads(), np.geterr(), _flushes()
     modes, device = _modes(), torch.get_default_device()
-    _put_modes([mode for mode in modes if not _is_own(mode) and not isinstance(mode, torch.utils._device.DeviceContext)])
+    _put_modes([mode for mode in modes if not type(mode).__module__.startswith("stsbench.")
+                and not isinstance(mode, torch.utils._device.DeviceContext)])
     by_default = torch.get_default_device()
     try:
         yield
@@ -172,10 +173,6 @@ def _put_modes(modes: list[Any]) -> None:
         _pop_mode()
     for mode in modes:
         _push_mode(mode)
-
-
-def _is_own(mode: Any) -> bool:
-    return type(mode).__module__.startswith("stsbench.")
 
 
 def _flushes() -> bool:

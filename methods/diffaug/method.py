@@ -194,7 +194,7 @@ class DiffAug(Method):
 
     def _sets(self, batch: Batch) -> Tensor:
         """Return (v * n,) the set of each row: the first view's, then the others'."""
-        numbers = [self.modules_of_views.of_view(view) for view in range(batch.views)]
+        numbers = [min(view, self.modules_of_views.sets - 1) for view in range(batch.views)]
         return torch.tensor(numbers, device=batch.ids.device).repeat_interleave(len(batch))
 
     def _hidden(self, ids: Tensor, mask: Tensor, which: Tensor) -> Tensor:
@@ -262,10 +262,6 @@ class ViewModules(nn.Module):
             )
         else:  # its weights live inside the backbone's linear layers, and are named lora there
             add_lora(backbone.model, self.sets, options.rank, options.lora_scale)
-
-    def of_view(self, view: int) -> int:
-        """Return the set of a view, counted from 0."""
-        return min(view, self.sets - 1)
 
     def at(self, backbone: Backbone, ids: Tensor, mask: Tensor, indices: Tensor, which: Tensor) -> Tensor:
         """Return (n, d) last states at `places` (n,), each row under its own set. ids, mask: (n, L); which: (n,) set

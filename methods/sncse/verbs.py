@@ -105,7 +105,8 @@ def _support(form: str, before: str, later: list[str]) -> str | None:
         return "{} not"
     if form in _HAVE:
         behind = later[1:] if later and later[0].endswith("ly") else later[:1]
-        return "{} not" if any(map(_is_participle, behind)) else f"{_HAVE[form]} not have"
+        participle = any(word in _PARTICIPLES or word.endswith("ed") for word in behind)
+        return "{} not" if participle else f"{_HAVE[form]} not have"
     subject = before.lower() in _SUBJECTS or (before[:1].isupper() and before.lower() not in _NO_SUBJECTS)
     if form in _PAST:
         return f"did not {_PAST[form]}"
@@ -114,7 +115,3 @@ def _support(form: str, before: str, later: list[str]) -> str | None:
     if form in _THIRD and (subject or form not in _NOUNS_TOO):
         return f"does not {_THIRD[form]}"
     return f"do not {form}" if form in _BASES and before.lower() in _BARE_SUBJECTS else None
-
-
-def _is_participle(word: str) -> bool:
-    return word in _PARTICIPLES or word.endswith("ed")

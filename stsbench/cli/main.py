@@ -165,7 +165,10 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        text = str(error) if isinstance(error, StsbenchError | OSError) else f"{_unforeseen(error)} (--debug shows where)"
+        text = str(error)
+        if not isinstance(error, StsbenchError | OSError):
+            text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+            text = f"{text if len(text) <= _LONGEST else text[:_LONGEST] + '...'} (--debug shows where)"
         echo("stsbench: error: " + " ".join(text.split()), err=True)
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
@@ -179,11 +182,6 @@ def _readable(words: Sequence[str]) -> None:
         except UnicodeEncodeError:
             remedy = "type a text in UTF-8, rename a file or make a link to it"
             raise click.UsageError(f"{word!a} is not UTF-8: {remedy}") from None
-
-
-def _unforeseen(error: Exception) -> str:
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
 
 
 def _show_debugging() -> None:

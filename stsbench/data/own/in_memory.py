@@ -77,19 +77,15 @@ def _lines(rows: Any, name: str, columns: Sequence[str]) -> tuple[Callable[[], I
         listed = list(rows)
     except TypeError:
         raise DataError(f"{name} is a {type(rows).__name__}: give a file, a table, or a list whose {_FORMS}") from None
-    if all(isinstance(row, str) and "\n" not in row and "\r" not in row for row in listed) and _starts_as_text(listed):
+    lines = all(isinstance(row, str) and "\n" not in row and "\r" not in row for row in listed)
+    # a file that begins with the mark of an archive, or of bytes' order, is not read as text
+    if lines and not (listed and listed[0].startswith(("\ufeff", "BZh", "PK\x03\x04"))):
         return lambda: (_encoded(row + "\n", name, number) for number, row in enumerate(listed, 1)), ".txt"
     records = [_record(row, name, number, columns) for number, row in enumerate(listed, 1)]
     for number, record in enumerate(records, 1):
         if not isinstance(listed[0], Mapping) and record.keys() != records[0].keys():
             raise DataError(f"{name}, row {number} has {', '.join(record)}, and row 1 {', '.join(records[0])}")
     return lambda: (_json(record, name, number) for number, record in enumerate(records, 1)), ".jsonl"
-
-
-def _starts_as_text(texts: list[str]) -> bool:
-    """Return whether a file that begins with the first text is read as text: not with the mark of an archive or of bytes'
-    order."""
-    return not texts or not texts[0].startswith(("\ufeff", "BZh", "PK\x03\x04"))
 
 
 def _encoded(line: str, name: str, number: int) -> bytes:

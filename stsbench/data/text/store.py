@@ -165,9 +165,11 @@ class TextStore:
     def following(self, rows: RowNumbers, k: int = 1) -> NDArray[np.int64]:
         """Return int64 (n,): the k-th row after each of n rows, -1 where the document has ended; dropped rows do not
         count."""
-        documents, at = self._contiguous(), self._numbers(rows)
+        if not self.settings.contiguous:
+            raise DataError(f"{self.path} was read as separate rows: to use the next sentence, set data.contiguous=true")
+        at = self._numbers(rows)
         after = np.minimum(at + k, len(self) - 1)
-        return np.where((at + k < len(self)) & (documents[after] == documents[at]), at + k, -1)
+        return np.where((at + k < len(self)) & (self._documents[after] == self._documents[at]), at + k, -1)
 
     def report(self) -> str:
         """Return one line: rows read, blank and duplicate rows and whether they were dropped, and rows kept."""
@@ -215,11 +217,6 @@ class TextStore:
         if role not in self._texts:
             raise DataError(f"{self.path} has no role {role!r} (its roles are {', '.join(self.roles)}); see data.columns")
         return self._texts[role]
-
-    def _contiguous(self) -> NDArray[np.int64]:
-        if not self.settings.contiguous:
-            raise DataError(f"{self.path} was read as separate rows: to use the next sentence, set data.contiguous=true")
-        return self._documents
 
 
 def _plain_label(name: str) -> str:

@@ -61,11 +61,6 @@ def _routes(model: Any) -> bool:
     return callable(modules) and any(type(module).__name__ in ("Router", "Asym") for module in modules())
 
 
-def is_mteb(model: Any) -> bool:
-    """Return whether an object is one of mteb's encoders."""
-    return hasattr(model, "mteb_model_meta") and callable(getattr(model, "encode", None))
-
-
 class MtebTexts:
     """An encoder of mteb in a role, query, document or None.
 
@@ -131,10 +126,10 @@ class CallableEncoder(Encoder):
     @classmethod
     def wrap(cls, model: Any, fingerprint: str | None = None) -> CallableEncoder:
         """Return a function, or an object with a method `encode`. A model of torch takes tensors: its `encode` is meant."""
-        if is_mteb(model):
+        encode = getattr(model, "encode", None)
+        if hasattr(model, "mteb_model_meta") and callable(encode):  # one of mteb's encoders
             texts = MtebTexts(model)
             return cls(texts, texts.name, fingerprint, texts.reads)
-        encode = getattr(model, "encode", None)
         if not callable(encode) and hasattr(model, "forward") and hasattr(model, "save_pretrained"):
             raise EncoderError(f"a {type(model).__name__} reads tokens: give the pair (model, tokenizer), and a pooler")
         if not callable(encode) or (callable(model) and not hasattr(model, "forward")):

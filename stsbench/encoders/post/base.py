@@ -79,9 +79,11 @@ class Post(ABC):
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         """Not fitted yet. settings: by name, others at their defaults. StsbenchError, one line: unknown or wrong."""
+        fields = self.Options.model_fields
         for key in settings or {}:
-            if key not in self.Options.model_fields:
-                raise StsbenchError(f"{self.name} has no setting '{key}'{self._checked_key(key)}")
+            if key not in fields:
+                hint = did_you_mean(key, fields) if fields else "; it has no settings"
+                raise StsbenchError(f"{self.name} has no setting '{key}'{hint}")
         self.options = validate(self.Options, settings or {}, self.name)
 
     @abstractmethod
@@ -133,10 +135,6 @@ class Post(ABC):
             sha.update(json.dumps([name, little.dtype.str, little.shape]).encode())
             sha.update(little.tobytes())
         return sha.hexdigest()
-
-    def _checked_key(self, key: str) -> str:
-        fields = self.Options.model_fields
-        return did_you_mean(key, fields) if fields else "; it has no settings"
 
 
 class FromWeights(Post):

@@ -45,7 +45,8 @@ def load_tokenizer(folder: Path, name: str, trust_remote_code: bool = False, bas
     try:
         with quiet():
             tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True, trust_remote_code=trust_remote_code)
-            if not file.is_file() or _is_folders_code(tokenizer) or reads_as(tokenizer, file):
+            of_folder = type(tokenizer).__module__.startswith("transformers_modules.")  # the folder's own code
+            if not file.is_file() or of_folder or reads_as(tokenizer, file):
                 return tokenizer
             # transformers makes some tokenizers anew from the name of their class and the vocabulary alone
             tokenizer = PreTrainedTokenizerFast.from_pretrained(source, local_files_only=True)
@@ -106,10 +107,6 @@ def _has_tokenizer(folder: Path) -> bool:
     if read_settings(folder / "config.json").get("model_type") in _WITHOUT_FILES:
         return True
     return any(path.name in _VOCABULARIES or path.suffix in (".model", ".bpe", ".tiktoken") for path in folder.iterdir())
-
-
-def _is_folders_code(tokenizer: Any) -> bool:
-    return type(tokenizer).__module__.startswith("transformers_modules.")
 
 
 def reads_as(tokenizer: Any, file: Path) -> bool:

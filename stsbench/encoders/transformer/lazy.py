@@ -45,15 +45,10 @@ def saved(pair: Sequence[Any]) -> Iterator[tuple[Path, str]]:
             _untouched(tokenizer).save_pretrained(folder)
         except Exception as error:  # whatever a model of somebody's own raises
             raise EncoderError(f"{_name(model)} cannot be saved: {type(error).__name__}: {error}") from error
-        _without_version(folder / "config.json")
+        settings = read_settings(folder / "config.json")
+        settings.pop("transformers_version", None)  # which wrote it says nothing about the model
+        (folder / "config.json").write_text(json.dumps(settings, sort_keys=True), "utf-8")
         yield folder, _name(model)
-
-
-def _without_version(file: Path) -> None:
-    """Which transformers wrote it says nothing about the model."""
-    settings = read_settings(file)
-    settings.pop("transformers_version", None)
-    file.write_text(json.dumps(settings, sort_keys=True), "utf-8")
 
 
 def _untouched(tokenizer: Any) -> Any:
