@@ -7,8 +7,9 @@
 The functions are those of `stsbench leaderboard` and of the board's extensions, and load on first use.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from stsbench.registry import lazy_names
 
 if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and those of extensions
     from .api import add as add
@@ -23,26 +24,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
     from .functions import *  # noqa: F403
     from .loaded_board import Board as Board
 
-_GROUP = "stsbench.board_functions"  # entry points: what extensions add
-_PUBLIC = {
-    "Board": "loaded_board", "add": "api", "build": "api", "index": "api", "init": "api",
-    "load": "api", "placement": "api", "plot": "api", "serve": "api", "submit": "api",
+NAMES = {  # module -> its public names; those of extensions are entry points
+    "api": ("add", "build", "index", "init", "load", "placement", "plot", "serve", "submit"), "loaded_board": ("Board",),
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name in _PUBLIC:
-        return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
-    if name == "__all__" or not name.startswith("_"):
-        from stsbench.registry import names, resolve
-
-        extensions = names(_GROUP)
-        if name == "__all__":
-            return sorted([*_PUBLIC, *extensions])
-        if name in extensions:
-            return resolve(_GROUP, name)
-    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-
-
-def __dir__() -> list[str]:
-    return sorted([*__getattr__("__all__"), *(name for name in globals() if name.startswith("__"))])
+__getattr__, __dir__, __all__ = lazy_names(__name__, NAMES, "stsbench.board_functions")

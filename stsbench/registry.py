@@ -180,23 +180,27 @@ def resolve(group: str, name: str) -> Any:
 
 
 def lazy_names(
-    package: str, names: Mapping[str, Sequence[str]]
+    package: str, public: Mapping[str, Sequence[str]], group: str = ""
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return the `__getattr__`, the `__dir__` and the `__all__` of a package whose names load on first use.
 
-    names: module -> the names that it has; a module beside the package's __init__.py, or with dots its whole name.
+    public: module -> the names that it has; a module beside the package's __init__.py, or with dots its whole name. group:
+    entry points, which are names, too.
     """
-    modules = {name: module if "." in module else f"{package}.{module}" for module, its in names.items() for name in its}
+    modules = {name: module if "." in module else f"{package}.{module}" for module, its in public.items() for name in its}
+    further = names(group) if group else []
 
     def get(name: str) -> Any:
         if name in modules:
             return getattr(import_module(modules[name]), name)
+        if name in further:
+            return resolve(group, name)
         raise AttributeError(f"module '{package}' has no attribute '{name}'")
 
     def listed() -> list[str]:
-        return sorted([*modules, *(name for name in vars(sys.modules[package]) if name.startswith("__"))])
+        return sorted([*modules, *further, *(name for name in vars(sys.modules[package]) if name.startswith("__"))])
 
-    return get, listed, sorted(modules)
+    return get, listed, sorted([*modules, *further])
 
 
 def where(kind: type, name: str = "") -> str:
