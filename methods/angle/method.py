@@ -13,13 +13,13 @@ from stsbench.losses.labelled import pair_angles, pair_cosines
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast, contrast_labelled, rank_pairs
 from stsbench.training.api.labelled import unordered
-from stsbench.training.api.method import Inference, Needs, ScoredMethod
+from stsbench.training.api.method import Needs, PoolerMethod, ScoredMethod
 from stsbench.training.api.views import scored_pairs
 
 from .options import AnglEOptions
 
 
-class AnglE(ScoredMethod):
+class AnglE(PoolerMethod, ScoredMethod):
     """ibn_weight L_ibn + cosine_weight CoSENT(cosine) + angle_weight CoSENT(angle), by the format of the data."""
 
     name = "angle"
@@ -96,16 +96,6 @@ class AnglE(ScoredMethod):
         if width % 2 == 0 or self.options.format == "positives" or not self.options.angle_weight:
             return []
         return [f"vectors of {width} numbers have no halves: the angle is that of vectors with a zero behind them"]
-
-    def inference(self) -> Inference:
-        """Return the encoder alone, with the pooler of the test."""
-        pooler = self.options.test_pooler or self.backbone.pooler
-        head = self.backbone.head if self.options.test_pooler is None else None
-        return Inference(self.backbone.model, self.backbone.tokenizer, pooler, token_pooler=head)
-
-    def dev_inference(self) -> Inference:
-        """Return development scores are those of the vectors that are trained."""
-        return super().inference()
 
 
 TRIPLET = ("anchor", "positive", "negative")

@@ -22,7 +22,7 @@ from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.contrasting import contrast_views
 from stsbench.training.api.labelled import NLIClassifier, count_classes, nli_roles, nli_views
-from stsbench.training.api.method import Inference, Method, Needs
+from stsbench.training.api.method import Needs, PoolerMethod
 from stsbench.training.modules.backbone import Backbone, pool_padded
 from stsbench.training.modules.soft_prompt import EmbeddingChange, SoftPrompt
 
@@ -33,9 +33,10 @@ _TINY = 1e-10  # added to the norm that the adversarial gradient is divided by, 
 SLOTS = ("first", "second")
 
 
-class ConSERT(Method):
+class ConSERT(PoolerMethod):
     """Stage sup: NLI's cross-entropy. Stage joint: that and alpha times NT-Xent on premises and on hypotheses. Stage unsup:
-    NT-Xent on plain sentences. No head: the pooled vectors are compared."""
+    NT-Xent on plain sentences. No head: the pooled vectors are compared. Development scores, which choose the weights in the
+    released code, are of the pooler that is trained; the test's is another one, the mean over the last two layers."""
 
     name = "consert"
     Options = ConSERTOptions
@@ -97,14 +98,6 @@ class ConSERT(Method):
             plain = first if self.options.joint_views[0] == "none" else self.vectors(batch.ids, batch.mask)
             nli = self.classifier.term(plain, batch)
         return {"nli": nli, "contrastive": self._contrastive(batch, first, second, True)}
-
-    def inference(self) -> Inference:
-        """Return the pooler of options.test_pooler, which is not the one trained: the mean over the last two layers."""
-        return Inference(self.backbone.model, self.backbone.tokenizer, self.options.test_pooler)
-
-    def dev_inference(self) -> Inference:
-        """Return the pooler that is trained: it chooses the weights in the released code."""
-        return Inference(self.backbone.model, self.backbone.tokenizer, self.backbone.pooler)
 
     def _draw(self, views: Views, stage: str, rng: np.random.Generator) -> Views:
         pad, names = self.backbone.tokenizer.pad_token_id or 0, augmentations(self.options, stage)

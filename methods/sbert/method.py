@@ -13,13 +13,13 @@ from stsbench.losses.labelled import sbert_regression
 from stsbench.losses.margins import triplet
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.labelled import NLIClassifier, count_classes, nli_roles
-from stsbench.training.api.method import Inference, Method, Needs
+from stsbench.training.api.method import Needs, PoolerMethod
 from stsbench.training.modules.backbone import Backbone
 
 from .options import SBERTOptions
 
 
-class SBERT(Method):
+class SBERT(PoolerMethod):
     """Section 3: the classification, regression and triplet objectives; the classifier is no part of the tested encoder."""
 
     name = "sbert"
@@ -80,16 +80,6 @@ class SBERT(Method):
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
         """None: two texts of a pair may be one and the same."""
         return None
-
-    def inference(self) -> Inference:
-        """Return the encoder alone, with the pooler of the test."""
-        pooler = self.options.test_pooler or self.backbone.pooler
-        head = self.backbone.head if self.options.test_pooler is None else None
-        return Inference(self.backbone.model, self.backbone.tokenizer, pooler, token_pooler=head)
-
-    def dev_inference(self) -> Inference:
-        """Return development scores are those of the vectors that are trained."""
-        return super().inference()
 
 
 PAIRS = ("sentence1", "sentence2", "score")

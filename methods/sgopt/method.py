@@ -12,7 +12,7 @@ from stsbench.losses.arguments import unit
 from stsbench.losses.mutual_information import sgopt
 from stsbench.training.api.batch import Batch, Examples, Gathering, Shares, Term, Views, gather
 from stsbench.training.api.contrasting import contrast_views
-from stsbench.training.api.method import Method, Needs
+from stsbench.training.api.method import Method
 from stsbench.training.modules.backbone import Backbone, pool_layers
 from stsbench.training.modules.copies import Reference
 from stsbench.training.modules.projector import GELUProjector
@@ -36,11 +36,6 @@ class SGOPT(Method):
         self.reference: Reference | None = None
         if options.guide == "frozen" or options.regulariser_weight:
             self.reference = Reference(backbone, options.reference_dropout)
-
-    @classmethod
-    def needs(cls, options: SGOPTOptions) -> Needs:
-        """Return what plain sentences need."""
-        return Needs()
 
     def start_stage(self, stage: str) -> None:
         """Copy the weights that the stage begins with, also where labelled rows (recipe.semi) trained them."""

@@ -233,6 +233,20 @@ class Method(nn.Module):
         return {}
 
 
+class PoolerMethod(Method):
+    """A method with options.test_pooler, by which the encoder is tested; null: the pooler that is trained."""
+
+    def inference(self) -> Inference:
+        """Return the encoder alone, with the pooler of the test."""
+        pooler = self.options.test_pooler or self.backbone.pooler
+        head = self.backbone.head if self.options.test_pooler is None else None
+        return Inference(self.backbone.model, self.backbone.tokenizer, pooler, token_pooler=head)
+
+    def dev_inference(self) -> Inference:
+        """Return the encoder with the pooler that is trained, as development scores are of those vectors."""
+        return super().inference()
+
+
 class HeadMethod(Method):
     """A method with SimCSE's options.head: an MLP over the pooler cls that is dropped at test, kept ("mlp"), or "none"."""
 
