@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # control, format, surrogate, line and paragraph separators
 _IN_TEXT = "\n\t\u200c\u200d"  # the last two join or part letters and emoji; no terminal obeys them
@@ -15,6 +15,12 @@ _COPIED = re.compile(r"`[^`]+`[^\s]*|--[\w-]+ '[^']+'[^\s]*|\bstsbench [a-z-]+(?
 def counted(number: int, noun: str) -> str:
     """Return "1 row", "1,234 rows": a number of things whose plural ends in s."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def joined(names: Iterable[str]) -> str:
+    """Return "", "a", "a and b", "a, b and c"."""
+    *before, last = [*names] or [""]
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def format_counts(counts: Mapping[str, int]) -> str:

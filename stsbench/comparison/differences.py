@@ -22,7 +22,7 @@ from stsbench.metrics.equivalence import Equivalence, Verdict, verdict
 from stsbench.metrics.paired import LEVEL, Difference
 from stsbench.metrics.power import detectable_difference
 from stsbench.metrics.seeds import Spread
-from stsbench.wording import counted
+from stsbench.wording import counted, joined
 
 _ORDER: tuple[Verdict, ...] = ("practically equal", "different, yet within", "different", "undecided")
 
@@ -188,7 +188,7 @@ def practically(table: ComparisonTable) -> str:
         return _sentence(table, rows[0], f"on {rows[0].name}") + "."
     start = f"{_sentence(table, table.average, 'on average')}. " if table.average and table.average.verdict else ""
     named = {verdict: [row.name for row in rows if row.verdict == verdict] for verdict in _ORDER}
-    words = [f"{verdict} on {_join(names)}" for verdict, names in named.items() if names]
+    words = [f"{verdict} on {joined(names)}" for verdict, names in named.items() if names]
     after = f"after correcting for {counted(len(rows), 'comparison')}"
     return f"{start}{table.noun.capitalize()} by {table.noun}, {after}: {'; '.join(words)}."
 
@@ -208,10 +208,6 @@ def _sentence(table: ComparisonTable, row: Compared, where: str) -> str:
 def _size(table: ComparisonTable) -> str:
     unit = "" if table.metric.scale != 100 else " point" if table.margin == 1 else " points"
     return f"{table.margin:g}{unit}"
-
-
-def _join(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def margin_json(row: Compared) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from stsbench.evaluation.tables import SAMPLE, repeated_in_record
 from stsbench.metrics.aggregation import overstated
 from stsbench.metrics.paired import LEVEL
 from stsbench.metrics.power import Measurement, few_items
-from stsbench.wording import counted
+from stsbench.wording import counted, joined
 
 LIMITS = (
     "Intervals and tests are about other items of the same kind. They do not cover another training seed, or that a "
@@ -173,13 +173,13 @@ def _task_sentence(table: ComparisonTable, rows: Sequence[Compared]) -> str:
         sides = [f"{side} is {_word(metric)} on {many[side]}" for side in "AB" if won[side]]
         words.append(f"{' and '.join(sides)}, {after}")
         if all(won.values()):
-            words[-1] += f" (B on {_join(won['B'])})"
+            words[-1] += f" (B on {joined(row.name for row in won['B'])})"
         if undecided:
-            words.append(f"on {_join(undecided)} they do not differ significantly")
+            words.append(f"on {joined(row.name for row in undecided)} they do not differ significantly")
     else:
         words.append(f"there is none on which they differ significantly, {after}")
     if untested:
-        words.append(f"on {_join(untested)} there is no test")
+        words.append(f"on {joined(row.name for row in untested)} there is no test")
     return "; ".join(words)
 
 
@@ -218,8 +218,3 @@ def _number(value: float, metric: Metric) -> str:
 def _size(value: float, metric: Metric) -> str:
     least = 10.0**-metric.digits  # a difference may be certain and smaller than what is shown
     return f"less than {_number(least, metric)}" if abs(value) < least / 2 else _number(abs(value), metric)
-
-
-def _join(rows: Sequence[Compared]) -> str:
-    names = [row.name for row in rows]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

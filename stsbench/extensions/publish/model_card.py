@@ -20,17 +20,8 @@ from stsbench.evaluation.plan import declared_metric
 from stsbench.evaluation.provenance import merge_overlap
 from stsbench.evaluation.records import Record, ScoreRow, Scores
 from stsbench.evaluation.rescore import score_again
-from stsbench.evaluation.tables import interval, repeated_in_record
-from stsbench.extensions.publish.model_index import (
-    AVERAGES,
-    SAMPLE,
-    Group,
-    card_data,
-    encoder_name,
-    format_score,
-    group_records,
-    record_words,
-)
+from stsbench.evaluation.tables import AVERAGES, SAMPLE, format_score, interval, repeated_in_record
+from stsbench.extensions.publish.model_index import Group, card_data, encoder_name, group_records, record_words
 from stsbench.files import atomic_write, new_folder
 from stsbench.wording import visible, without_paths
 

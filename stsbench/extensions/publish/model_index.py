@@ -14,15 +14,13 @@ from typing import Any
 from stsbench.data.sets.catalog import BY_ID, entries, entry, hub_revision
 from stsbench.data.sets.sets import FROM_MTEB
 from stsbench.encoders.fitted import is_transductive, was_trained_on
-from stsbench.evaluation.plan import declared_metric
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import ProtocolIdentity, Record, ScoreRow, Scores, record_name
 from stsbench.evaluation.rescore import protocol_of_record, rescored_averages
 from stsbench.evaluation.run_file import read_observations
+from stsbench.evaluation.tables import AVERAGES, SAMPLE, format_score
 from stsbench.wording import visible, without_paths
 
-SAMPLE = "sample data: not comparable with published numbers"
-AVERAGES = ("Avg", "Avg-full")
 TEXT = {"senteval": "SentEval's text", "raw": "raw text", "sample": SAMPLE, "own": "the user's own data"}
 # mteb's task type -> the id in the Hub's own list of tasks (huggingface.js, packages/tasks/src/pipelines.ts).
 MTEB_TASKS = {"STS": "sentence-similarity", "Classification": "text-classification", "Retrieval": "text-retrieval",
@@ -210,11 +208,6 @@ def record_words(record: Record) -> list[str]:
     if was_trained_on(record.provenance.get("trained_on", ()), data.id):
         parts.append("the encoder was trained on these sentences")
     return parts
-
-
-def format_score(row: ScoreRow) -> str:
-    """Return a score with the decimals of its metric."""
-    return f"{row.value:.{declared_metric(row).digits}f}"
 
 
 def encoder_name(result: Scores) -> str:

@@ -22,7 +22,7 @@ from stsbench.evaluation.provenance import CHANGES
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.schema import Metric
 from stsbench.metrics.aggregation import IN_WORDS
-from stsbench.wording import counted, visible
+from stsbench.wording import counted, joined, visible
 
 _NAMED = ("stsbench", "torch", "transformers")  # the packages that a paper names
 _SCORES = {"spearman": "Spearman's rank correlation", "pearson": "Pearson's correlation", "mse": "mean squared error"}
@@ -114,7 +114,7 @@ def encoder_facts(records: Sequence[Record]) -> str:
     lacking = {"pooler": "pooler", "prefix": "prompt", "max_length": "limit on length", "normalize": "normalisation",
                "dtype": "precision"}
     if reads and (unknown := [word for key, word in lacking.items() if key not in spec]):
-        parts.append(f"not recorded: {_join(unknown)}")
+        parts.append(f"not recorded: {joined(unknown)}")
     return ", ".join(parts)
 
 
@@ -126,7 +126,7 @@ def fitting_facts(records: Sequence[Record]) -> str:
     tested = [record for record in records if is_transductive(record.encoder.spec.get("fitted_on"), record.data.id)]
     caution = " These include the very texts that it is tested on (transductive)." if tested else ""
     by_set = ", set by set," if len(fitted) > 1 else ""
-    return f"It was fitted{by_set} on the texts of {_join(fitted)}.{caution}"
+    return f"It was fitted{by_set} on the texts of {joined(fitted)}.{caution}"
 
 
 def cut_texts(records: Sequence[Record]) -> str:
@@ -151,12 +151,12 @@ def training_facts(runs: Sequence[Record]) -> list[str]:
         return ["The records do not say how it was trained."] if trained else []
     recipe = f"by the recipe {first['recipe']}" if first.get("recipe") else "by a recipe that is not recorded"
     stated = [run.provenance.get("seed") for run in runs]
-    seeds = _join(map(str, sorted(seed for seed in set(stated) if seed is not None)))
+    seeds = joined(map(str, sorted(seed for seed in set(stated) if seed is not None)))
     noun = "the seed" if len(set(stated)) == 1 else "the seeds"
     unknown = "; its seed is not recorded" if len(runs) == 1 else "; not every seed is recorded"
     lines = [f"It was trained {recipe}{unknown if None in stated else f' with {noun} {seeds}'}."]
     if on := first.get("trained_on"):
-        lines.append(f"Its training text holds sentences of {_join(on)}.")
+        lines.append(f"Its training text holds sentences of {joined(on)}.")
     lines += [_overlap(text) for text in first.get("training_overlap") or []]
     if not first.get("trained_on") and not first.get("training_overlap"):
         lines.append("Whether its training text shares sentences with the test sets is not recorded.")
@@ -168,11 +168,11 @@ def _overlap(text: Mapping[str, Any]) -> str:
     """Return what a training text shares with test sets, in a sentence."""
     shared = [f"{name} ({counted(one['exact'] + one['normalised'], 'text')} of {one['texts']:,})"
               for name, one in text["shared"].items()]
-    parts = [f"with {_join(shared)}"] if shared else []
+    parts = [f"with {joined(shared)}"] if shared else []
     if text["none"]:
-        parts.append(f"none with {_join(text['none'])}")
+        parts.append(f"none with {joined(text['none'])}")
     if text["not_looked_for"]:
-        parts.append(f"not looked for: {_join(text['not_looked_for'])}")
+        parts.append(f"not looked for: {joined(text['not_looked_for'])}")
     how = f"Texts that its training text {text['text']} shares with test sets ({', '.join(text['looked_for'])})"
     return f"{how}: {'; '.join(parts)}."
 
@@ -180,9 +180,9 @@ def _overlap(text: Mapping[str, Any]) -> str:
 def data_facts(records: Sequence[Record], items: int) -> str:
     """Return the text version and the counts, in a sentence. records: of one run, one for each set; items: that are
     scored."""
-    texts = _join(dict.fromkeys(_TEXTS[record.data.text_version] for record in records))
+    texts = joined(dict.fromkeys(_TEXTS[record.data.text_version] for record in records))
     changed = [record.data.shown for record in records if not record.data.known]
-    unlike = f" Not as in the catalog: {_join(changed)}." if changed else ""
+    unlike = f" Not as in the catalog: {joined(changed)}." if changed else ""
     return f"The data are {texts}: {counted(items, 'scored item')} in {counted(len(records), 'set')}.{unlike}"
 
 
@@ -201,7 +201,7 @@ def protocol_facts(record: Record) -> str:
     if changes:
         line += f" Not the default: {changes}."
     if others := protocol.settings.get("without_overlap"):
-        line += f" Left out are the pairs that share a sentence with {_join(others)}: this is not the published task."
+        line += f" Left out are the pairs that share a sentence with {joined(others)}: this is not the published task."
     return line
 
 
@@ -221,23 +221,18 @@ def version_facts(records: Sequence[Record]) -> str:
     record names is said to be not recorded."""
     stated = [record.provenance for record in records]
     revisions = _unlike(one.get("git") for one in stated)
-    at = _join(revision.removesuffix(CHANGES)[:12] + (" with uncommitted changes" if revision.endswith(CHANGES) else "")
+    at = joined(revision.removesuffix(CHANGES)[:12] + (" with uncommitted changes" if revision.endswith(CHANGES) else "")
                  for revision in revisions) if revisions else "not recorded"
     parts, which = [], "revisions" if len(revisions) > 1 else "revision"
     for package in _NAMED:
         if values := _unlike((one.get("versions") or {}).get(package) for one in stated):
-            parts.append(f"{package} {_join(values)}{f' ({which} {at})' if package == 'stsbench' else ''}")
+            parts.append(f"{package} {joined(values)}{f' ({which} {at})' if package == 'stsbench' else ''}")
     devices = _unlike(one.get("device") for one in stated)
     days = sorted({record.created.date().isoformat() for record in records})
     when = f"on {days[0]}" if len(days) == 1 else f"from {days[0]} to {days[-1]}"
-    by = f"with {_join(parts)}" if parts else "with versions that are not recorded"
-    return f"{by}, on {_join(devices) if devices else 'a device that is not recorded'}, {when}"
+    by = f"with {joined(parts)}" if parts else "with versions that are not recorded"
+    return f"{by}, on {joined(devices) if devices else 'a device that is not recorded'}, {when}"
 
 
 def _unlike(values: Iterable[object]) -> list[str]:
     return list(dict.fromkeys(str(value) for value in values if value))
-
-
-def _join(names: Iterable[str]) -> str:
-    listed = list(names)
-    return "".join(listed) if len(listed) < 2 else f"{', '.join(listed[:-1])} and {listed[-1]}"

@@ -20,7 +20,7 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.records import Cost, Record
 from stsbench.evaluation.schema import Metric
-from stsbench.wording import sized
+from stsbench.wording import joined, sized
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -209,7 +209,7 @@ class Choice(Tabular):
             return f"No test: {self.no_test}. {best} has the best score; whether by chance is not known."
         if len(equals) == 1:
             return f"{self._name(0)} is better than every other {SURE}.{self._cheaper()}"
-        names = _join([self.candidates[i].name for i in equals])
+        names = joined([self.candidates[i].name for i in equals])
         count = _WORDS[len(equals)] if len(equals) < len(_WORDS) else str(len(equals))
         alone = not any(self.different[i][k] for i in equals for k in equals)
         from_best = "" if alone else f" from the best, {best}"
@@ -227,7 +227,7 @@ class Choice(Tabular):
         why = f"which do not differ in {self.by.name}"
         if any(self._spent(i) != self._spent(first) for i in others):
             why += " by more than its rounds do"
-        return f"{among}the cheapest are {_join([self._name(i) for i in cheapest])}, {why}"
+        return f"{among}the cheapest are {joined([self._name(i) for i in cheapest])}, {why}"
 
     def _cheaper(self) -> str:
         """Return which of the front cost less than the best one, where that is on it."""
@@ -327,7 +327,3 @@ class Choice(Tabular):
 def point(name: str, spent: Spent, score: float, low: float | None = None, high: float | None = None) -> Point:
     """Return a candidate in a picture, and for its front."""
     return Point(name, spent.value, score, low, high, spent.low, spent.high)
-
-
-def _join(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
