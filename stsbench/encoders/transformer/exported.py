@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 FILE = "stsbench.json"
 HEAD = ("pooler.dense.weight", "pooler.dense.bias")  # where a kept head is stored, as BERT's own pooler is
 PROMPT = "stsbench.encoders.transformer.prompt_module.PromptEncoding"  # a prompted encoder's type in modules.json
-_TYPES = {"pooler": (str,), "max_length": (int, type(None)), "method": (str, type(None)), "recipe": (str, type(None)),
-          "normalize": (bool,)}
+_TYPES = {"pooler": (str, type(None)), "max_length": (int, type(None)), "method": (str, type(None)),
+          "recipe": (str, type(None)), "normalize": (bool,)}
 _COUNTS = {"texts", "exact", "normalised", "rows"}  # fields of stsbench.encoders.fitted.SharedTexts
 _SETTINGS = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 
@@ -37,7 +37,7 @@ _SETTINGS = ("modules.json", "sentence_bert_config.json", "config_sentence_trans
 class Exported:
     """How a trained model is tested."""
 
-    pooler: str
+    pooler: str | None  # None: modules.json says how, and this only what its weights were trained on
     max_length: int | None = None  # tokens, special ones included; None: the model's position limit
     method: str | None = None
     recipe: str | None = None
@@ -101,7 +101,7 @@ def read_exported(folder: Path) -> Exported | None:
     if not (folder / FILE).is_file():
         return None
     exported, layout = read_with_layout(folder)
-    if layout == _layout(folder, exported):
+    if layout == _layout(folder, exported) and exported.pooler is not None:
         return exported
     if exported.post:
         return None
@@ -141,7 +141,8 @@ def read_with_layout(folder: Path) -> tuple[Exported, str]:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise EncoderError(f"cannot read {path}: {error!r}") from error
     try:
-        check_pooler(exported.pooler, str(path))
+        if exported.pooler is not None:
+            check_pooler(exported.pooler, str(path))
     except EncoderError as error:
         raise EncoderError(f"{path}: {error}") from error
     return exported, layout

@@ -254,7 +254,7 @@ def _dropped_parts(recipe: Recipe, folder: Path) -> list[str]:
         return [f"{start.model} is tested with a {title}; as a backbone of pooler {start.pooler} it is used without"]
     exported = read_exported(folder)
     lines: list[str] = []
-    part = {"cls+dense": "dense layer", "mask": "prompt"}.get(exported.pooler) if exported is not None else None
+    part = {"cls+dense": "dense layer", "mask": "prompt"}.get(exported.pooler or "") if exported is not None else None
     if exported is not None and exported.post:
         part = f"{part} and a post-processing" if part else "post-processing"
     if exported is None and (folder / "modules.json").is_file():
