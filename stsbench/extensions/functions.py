@@ -13,6 +13,7 @@ from stsbench.extensions.sentence_transformers_loss.loss import (
     as_sentence_transformers_loss as as_sentence_transformers_loss,
 )
 from stsbench.extensions.smaller_copies.variants import measure_variants as measure_variants
+from stsbench.extensions.static.distil import distil_static as distil_static
 from stsbench.extensions.statistics.calibrate import calibrate as calibrate
 from stsbench.extensions.statistics.choose import choose as choose
 from stsbench.extensions.statistics.gate import gate as gate
