@@ -11,6 +11,7 @@ from stsbench.files import atomic_write
 from stsbench.leaderboard.page.findings import backbone_table, sensitivity_page
 from stsbench.leaderboard.page.forest import forest
 from stsbench.leaderboard.page.picture import picture
+from stsbench.leaderboard.page.site import check as check_board
 from stsbench.leaderboard.page.site import site
 from stsbench.leaderboard.page.tables import csv_table, latex_tables, markdown_tables, short_table
 from stsbench.leaderboard.ranks.board import Board
@@ -122,7 +123,7 @@ def check(root: Path, records: str | Path | None = None) -> None:
     """Raise StsbenchError where the board is not valid, or a file kept in git is not what the records and published rows
     give."""
     board = gather(root, records)
-    outputs(board)  # what cannot be shown is not valid
+    check_board(board)  # what cannot be shown is not valid
     if stale := _changed(tracked_files(root, board)):
         listed = ", ".join(map(str, stale))
         raise StsbenchError(f"out of date: {listed}; run `stsbench leaderboard build` and commit what it wrote")

@@ -91,6 +91,11 @@ def _points(group: str) -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=group)}
 
 
+def entry_point(group: str, name: str) -> EntryPoint | None:
+    """Return the entry point of an installed name, which is not loaded; None where there is none."""
+    return _points(group).get(name)
+
+
 _of_files: dict[str, dict[str, Any]] = {}  # group -> name -> a class of a user's file, in this process alone
 
 
@@ -170,7 +175,7 @@ def resolve(group: str, name: str) -> Any:
     if name in (of_files := _of_files.get(group, {})):
         return of_files[name]
     kind = group.rpartition(".")[2].replace("ies", "ys").rstrip("s")
-    point = _points(group).get(name)
+    point = entry_point(group, name)
     if point is None:
         raise StsbenchError(f"unknown {kind} '{name}'{did_you_mean(name, names(group))}")
     try:

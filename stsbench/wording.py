@@ -78,12 +78,16 @@ def _break_line(line: str, width: int) -> str:
     return "\n".join(lines)
 
 
+_NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_FORMULA = re.compile("(^|[;\n])(\\s*)(?=[=+@\uff0b\uff0d\uff1d\uff20-])")
+
+
 def csv_cell(text: str) -> str:
     """Return the same in CSV: a spreadsheet would run what begins as a formula, also behind a semicolon, at which many
     split; a number stays one."""
-    if re.fullmatch(r"-\d+(\.\d+)?(e[+-]?\d+)?", text, re.ASCII | re.IGNORECASE):
+    if _NUMBER.fullmatch(text):
         return text
-    return re.sub("(^|[;\n])(\\s*)(?=[=+@\uff0b\uff0d\uff1d\uff20-])", r"\1\2'", printable(text))
+    return _FORMULA.sub(r"\1\2'", printable(text))
 
 
 _LOCAL = r"(?:file://)?(?:(?:~[^/\\?,]*|\.{1,2}|[A-Za-z]:)[/\\]|/|\\\\)[^?,]*"  # a path of this machine

@@ -50,6 +50,7 @@ class Exposures:
     def __init__(self, entries: Iterable[LoadedEntry]) -> None:
         self._entries = {loaded.id: loaded for loaded in entries}
         self._known: dict[tuple[str, str, bool], Exposure] = {}
+        self._trainings = {name: _trainings(loaded) for name, loaded in self._entries.items()}
         self._by_digest = {digest: text.overlap for text in training_texts().values() for digest in text.digests}
 
     def answer(self, name: str, set_id: str, sample: bool = False, after: Sequence[str] = ()) -> Exposure:
@@ -91,24 +92,31 @@ class Exposures:
             parts.append(Exposure(stated.answer, f"{stated.by} ({stated.shown})"))
         if (stated is None and entry.starts_from is None) or "transductive" in entry.flags:
             parts.append(_UNSTATED)  # nobody lists all that it was trained on
-        for record in (item.record for run in loaded.runs for item in run.records):
-            parts += self._of_record(record, set_id, sample)
+        for training in self._trainings[loaded.id]:
+            parts += self._of_training(training, set_id, sample)
+        records = (item.record for run in loaded.runs for item in run.records)
+        if any(record.data.id == set_id and is_transductive(record, set_id) for record in records):
+            parts.append(Exposure("yes", "fitted or trained on its texts, by its record"))
         return parts
 
-    def _of_record(self, record: Record, set_id: str, sample: bool) -> list[Exposure]:
-        """Return what one record shows of the training behind it, and of what was fitted."""
-        stated = record.provenance
-        overlaps = list(stated.get("training_overlap") or ())
-        digests = {*(stated.get("data") or {}).values()} - {text.get("digest") for text in overlaps}
+    def _of_training(self, stated: Mapping[str, Any], set_id: str, sample: bool) -> list[Exposure]:
+        """Return what a record's words on the training behind it show."""
+        overlaps = list(stated["training_overlap"] or ())
+        digests = {*(stated["data"] or {}).values()} - {text.get("digest") for text in overlaps}
         overlaps += [self._by_digest[digest] for digest in sorted(digests & self._by_digest.keys())]
         parts = [_of_text(text, set_id, sample) for text in overlaps]
         if digests - self._by_digest.keys():
             parts.append(Exposure("unknown", "a training text that was not compared with the set"))
-        if record.data.id == set_id and is_transductive(record, set_id):
-            parts.append(Exposure("yes", "fitted or trained on its texts, by its record"))
-        if stated.get("teachers"):
+        if stated["teachers"]:
             parts.append(Exposure("unknown", "taught by an encoder whose training is not stated"))
         return parts
+
+
+def _trainings(loaded: LoadedEntry) -> list[dict[str, Any]]:
+    """Return what an entry's records say of the training behind them, once what several say."""
+    stated = [{key: item.record.provenance.get(key) for key in ("training_overlap", "data", "teachers")}
+              for run in loaded.runs for item in run.records]
+    return list({repr(one): one for one in stated}.values())
 
 
 def _of_text(text: Mapping[str, Any], set_id: str, sample: bool) -> Exposure:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from stsbench.data.sets.catalog import SEVERAL, further_source
@@ -80,14 +81,20 @@ def form(line: ScoreLine) -> str:
 
 def _changes(protocol: Protocol, kind: type[Protocol], word: str) -> list[str]:
     """Return ["transfer:fast", "k 10"]: the form called `word`, and what differs from it."""
-    default = kind(kind.variants[word] if word else {}).settings
+    default = _defaults(kind, word)
     unsaid = kind.cosmetic | {"without_overlap"}
     changed = [f"{key} {value if isinstance(value, str) else json.dumps(value)}" for key, value in protocol.settings.items()
                if key not in unsaid and (key not in default or default[key] != value)]
-    plain_default = {key: value for key, value in kind({}).settings.items() if key not in unsaid}
+    plain_default = {key: value for key, value in _defaults(kind, "").items() if key not in unsaid}
     differs = {key: value for key, value in default.items() if key not in unsaid} != plain_default
     named = word and differs and not _only_form(protocol, kind)
     return [*([f"{kind.name}:{word}"] if named else []), *changed]
+
+
+@cache
+def _defaults(kind: type[Protocol], word: str) -> Mapping[str, Any]:
+    """Return the settings of a protocol's variant; "" for the plain protocol."""
+    return kind(kind.variants[word] if word else {}).settings
 
 
 def _only_form(protocol: Protocol, kind: type[Protocol]) -> bool:

@@ -7,7 +7,6 @@ entries; which of them are copies is then asked of the similarities themselves.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import combinations, product
 from typing import Any
 
@@ -26,7 +25,9 @@ FEWEST = 20  # items, of which two encoders may order fewer alike
 SAME, NEAR = 3e-5, 1e-4
 PERMUTED = 1e-7  # the same of sorted values: of two encoders, at least 8e-6 here
 PARTS, FEWEST_PARTS = 32, 4  # the items fall into so many parts, of which so many are compared: a changed item spoils one
-DIRECTIONS, FEWER, FEWEST_DIRECTIONS = 64, 16, 2  # a sketch's directions: for all values, for the sorted ones, for a part
+# A sketch's directions: for all values, or one for so many items, in which two seeds are still apart; for the sorted ones;
+# for a part.
+DIRECTIONS, ITEMS, FEWER, FEWEST_DIRECTIONS = 64, 16, 16, 8
 ROWS = 32  # sketches that are compared with all others at a time: their products stay near the core
 Floats = NDArray[np.float64]
 Owned = tuple[str, Measured]  # the entry or run that a record is of, and the record
@@ -128,25 +129,35 @@ def _unit(values: Floats) -> Floats:
     return np.where(varied, centred / np.where(varied, length, 1.0), 0.0)
 
 
-@lru_cache(maxsize=64)
-def _directions(n: int, most: int) -> NDArray[Any]:
-    """Return (most, n), orthonormal; zeros where there are not so many."""
-    rows = np.zeros((most, n))
-    rows[:n] = np.linalg.qr(np.random.default_rng(n).standard_normal((n, min(n, most))))[0].T
-    return rows
+def _along(values: Floats, most: int, mixed: bool = True) -> Floats:
+    """Return (..., most) of values (..., n) along fixed orthonormal directions, zeros where there are not so many: waves,
+    over the sorted values as they are, which two encoders' differ along; else each item with a random sign."""
+    from scipy.fft import dct
+
+    n = values.shape[-1]
+    signs = np.random.default_rng(n).choice([-1.0, 1.0], n) if mixed else np.ones(n)
+    along = np.zeros((*values.shape[:-1], most))
+    along[..., :n] = dct(values * signs, norm="ortho", axis=-1)[..., :most]
+    return along
+
+
+def _most(n: float) -> int:
+    """Return how many directions n values are known along: the more there are, the less of a difference one shows."""
+    return max(DIRECTIONS, int(n) // ITEMS)
 
 
 def sketch(measured: Measured) -> list[float]:
-    """Return the number of values; these, their ranks, both of their parts, and the sorted values along fixed directions,
+    """Return the number of values; these, their ranks, the sorted values, and both of their parts along fixed directions,
     in which no two are further apart than they are. [] for none."""
     values = comparable_values(measured)
     if values is None or len(values) < FEWEST:
         return []
-    parts = _parts(values)
-    kinds = [(values, DIRECTIONS), (_ranks(values), DIRECTIONS), (np.sort(values), FEWER),
-             (parts, FEWEST_DIRECTIONS), (_ranks(parts), FEWEST_DIRECTIONS)]
-    along = [_unit(part) @ _directions(part.shape[-1], most).T for part, most in kinds]
-    return [len(values), *np.concatenate([part.ravel() for part in along]).round(9).tolist()]
+    parts, most = _parts(values), _most(len(values))
+    along = [
+        _along(_unit(values), most), _along(_unit(_ranks(values)), most), _along(_unit(np.sort(values)), FEWER, mixed=False),
+        _along(_unit(parts), FEWEST_DIRECTIONS), _along(_unit(_ranks(parts)), FEWEST_DIRECTIONS),
+    ]
+    return [len(values), *np.concatenate([part.ravel() for part in along]).round(7).tolist()]
 
 
 def near_pairs(records: Sequence[tuple[str, Measured, Sequence[float]]]) -> list[Pair]:
@@ -179,7 +190,8 @@ def near_copies(pairs: Iterable[Pair]) -> dict[str, dict[str, str]]:
 def _candidates(sketches: Floats) -> Iterator[tuple[int, int]]:
     """Yield pairs of rows, sketches of equally many values, that may be of copies. Some rows at a time with all below
     them: a thousand entries of three seeds have four million pairs on each set."""
-    _, whole, ranks, ordered, parts = np.split(sketches, np.cumsum([1, DIRECTIONS, DIRECTIONS, FEWER]), axis=1)
+    most = _most(sketches[0, 0])
+    _, whole, ranks, ordered, parts = np.split(sketches, np.cumsum([1, most, most, FEWER]), axis=1)
     by_part = parts.reshape(len(sketches), 2, -1, FEWEST_DIRECTIONS).transpose(2, 1, 0, 3).copy()
     near, permuted = 2 * NEAR + 1e-6, 2 * PERMUTED + 1e-8  # squares of distances, and what rounding adds to them
     for start in range(0, len(sketches), ROWS):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
@@ -175,6 +176,10 @@ def check_columns(table: Any) -> None:
     layouts = [parse_json(text) for text in texts]
     if not all(map(_is_layout, layouts)) or texts != [json.dumps(layout, sort_keys=True) for layout in layouts]:
         raise ValueError("a layout is not as it would be written: array -> [type, shape]")
+    kinds = Counter((key, kind) for layout in layouts for key, (kind, _) in layout.items())
+    named = Counter[str]()
+    for (key, kind), count in kinds.items():
+        named[_column(table, key, np.dtype(kind))] += count
     for field in table.schema:
         if field.name == LAYOUT:
             continue
@@ -185,9 +190,7 @@ def check_columns(table: Any) -> None:
             continue
         if inner is None or not (pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_boolean(inner)):
             raise ValueError(f"{field.name} does not hold lists of numbers")
-        known = sum(_column(table, key, np.dtype(kind)) == field.name for layout in layouts
-                    for key, (kind, _) in layout.items())
-        if known == 0 or known != len(table) - table.column(field.name).null_count:
+        if not 0 < named[field.name] == len(table) - table.column(field.name).null_count:
             raise ValueError(f"{field.name} holds lists that its layout does not name")
 
 

@@ -9,14 +9,13 @@ import inspect
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
-from stsbench.registry import did_you_mean, error_line, file_module, is_file_class, match_name, names
+from stsbench.registry import did_you_mean, entry_point, error_line, file_module, is_file_class, match_name, names
 from stsbench.settings import Described, described, setting_defaults
 from stsbench.training.api.options import Options
 
@@ -59,7 +58,7 @@ def method_file(method: str) -> dict[str, str]:
     return {"method file": sha256_file(file)} if is_file_class(method) and file is not None else {}
 
 
-@cache  # looking through all installed packages takes 30 ms
+@cache
 def find_method(method: str) -> MethodSource:
     """Return where the method is; it is not loaded. Raises StsbenchError, one line, for an unknown name and a missing
     file."""
@@ -72,7 +71,7 @@ def find_method(method: str) -> MethodSource:
         return MethodSource(method, None, Path(file), attribute, Path(file).parent)
     if method.endswith(".py"):
         raise StsbenchError(f"{method}: name the method's class, too: {method}:CLASS")
-    point = next(iter(entry_points(group=GROUP, name=method)), None)
+    point = entry_point(GROUP, method)
     if point is None:
         raise StsbenchError(f"unknown method '{method}'{did_you_mean(method, names(GROUP))}, or FILE.py:CLASS")
     label = f"the method '{method}' ({point.value})"

@@ -20,6 +20,7 @@ from stsbench.leaderboard.records.copies import (
     DIRECTIONS,
     FEWER,
     FEWEST,
+    FEWEST_DIRECTIONS,
     NEAR,
     PERMUTED,
     ROWS,
@@ -98,7 +99,7 @@ def test_sketches_some_at_a_time_are_as_each_with_each():
         whole, ranks, ordered, parts = (
             pair.T for pair in np.split(some[[i, j], 1:].T, [DIRECTIONS, 2 * DIRECTIONS, 2 * DIRECTIONS + FEWER])
         )
-        pieces = parts.reshape(2, 2, -1, 2)  # of i and j: of values and ranks, each part, its directions
+        pieces = parts.reshape(2, 2, -1, FEWEST_DIRECTIONS)  # of i and j: of values and ranks, each part, its directions
         equal = [any(near(*pieces[:, kind, part], square) for kind in range(2)) for part in range(pieces.shape[2])]
         if near(*whole, square) or near(*ranks, square) or near(*ordered, permuted) or np.mean(equal) > 0.5:
             expected.append((i, j))
