@@ -249,12 +249,11 @@ def _row(plan: Plan, index: int, rank: Rank | None, extras: Sequence[RowExtra], 
     notes = [f"{count} texts of {column} were cut at the encoder's limit" for column, count in line.cut.items() if count]
     if line.protocol.metrics_across:
         notes = [f"{count} texts were cut at the encoder's limit" for count in {max(line.cut.values(), default=0)} if count]
-    shown = [item.record for item in loaded.runs[0].records if item.record.protocol.name == line.protocol.name]
     notes += uncommitted(loaded)
-    notes += [f"texts are read behind {how}" for how in dict.fromkeys(task_prompts(shown).values())]
-    notes += [note for extra in extras for note in extra.notes]
     scored = [item.record for run in loaded.runs for item in run.records
               if item.record.protocol.name == line.protocol.name and item.record.data.digest in line.digests.values()]
+    notes += [f"texts are read behind {how}" for how in dict.fromkeys(task_prompts(scored).values())]
+    notes += [note for extra in extras for note in extra.notes]
     overlap = merge_overlap(scored)
     ids = {record.data.digest: record.data.id for record in scored}
     sets = {column: ids[digest] for column, digest in line.digests.items() if digest in ids and column in plan.columns}

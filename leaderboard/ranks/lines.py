@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.comparison.comparability import Measured, Setting
-from stsbench.data.sets.catalog import AVERAGED, SEVERAL, set_language
+from stsbench.data.sets.catalog import AVERAGED, SEVERAL, set_language, set_title
 from stsbench.data.sets.sets import path_name
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.measure import RESAMPLES, SEED, averages_within, bounded, data_remarks, drawn_with
@@ -55,7 +55,7 @@ class ScoreLine:
         catalog's."""
         if not self.protocol.user_path or self.language:
             return ""
-        return next(iter(self.names), path_name(self.protocol.user_path))
+        return next(iter(self.names), set_title(self.part, path_name(self.protocol.user_path)))
 
     @property
     def language(self) -> str:
@@ -110,7 +110,7 @@ def _filled(run: EntryRun) -> list[tuple[ScoreLine, Parts]]:
                 line, parts = lines.setdefault(new.key, (new, {}))
                 line.sample |= measured.record.data.text_version == "sample"
                 key = (row.subset, row.aggregation, row.metric)
-                column = row.metric if measured.protocol.metrics_across else measured.task
+                column = row.metric if measured.protocol.metrics_across else set_title(measured.set_id, measured.task)
                 if row.subset is not None and part == _part(measured):
                     line.subsets.setdefault((column, row.subset), _cell(row))
                 else:

@@ -30,6 +30,7 @@ from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.run_file import RUN
 from stsbench.files import atomic_write, cache_root, sha256_file
 from stsbench.leaderboard.records.entries import EntryRun
+from stsbench.registry import names, resolve
 
 from .board import Cell
 from .lines import ScoreLine
@@ -40,12 +41,13 @@ DIGEST, LENGTH = 64, 16  # bytes at the beginning of a file; the matrix begins a
 # The code and the files that a score, its draws and the verdict on a record may follow from.
 SCORER = {
     "stsbench": ("*.py", "metrics/*.py", "evaluation/*.py", "data/sets/*.py", "data/sets/*.npz", "data/sets/*.yaml",
-                 "encoders/*.py"),
+                 "encoders/*.py", "comparison/comparability.py"),
     "stsbench.protocols": ("*.py", "presets/*.yaml"),
     "stsbench.leaderboard": (
         "expected.yaml", "records/*.py", "ranks/board.py", "ranks/lines.py", "ranks/results.py", "ranks/scored.py",
     ),
 }
+NAMING = ("stsbench.data_sources", "stsbench.data_remarks")  # entry points: what sets are called, what is said of them
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def cache_key(run: EntryRun) -> str:
         path = run.folder / file
         digest.update(f"{file} {sha256_file(path) if path.is_file() else 'missing'} ".encode())
     for protocol in sorted({record.protocol.name for record in records}):
-        digest.update(f"{protocol} {_source(protocol)} ".encode())
+        digest.update(f"{protocol} {_source(load_protocol(protocol).__module__)} ".encode())
     return digest.hexdigest()
 
 
@@ -99,14 +101,18 @@ def scorer() -> str:
         root = Path(str(import_module(package).__file__)).parent
         for path in sorted(path for pattern in patterns for path in root.glob(pattern)):
             digest.update(f"{package} {path.relative_to(root).as_posix()} {sha256_file(path)} ".encode())
+    for module in (resolve(group, name).__module__ for group in NAMING for name in names(group)):
+        digest.update(f"{module} {_source(module)} ".encode())
     return digest.hexdigest()
 
 
 @cache
-def _source(protocol: str) -> str:
-    """Return sha256 of the file that a protocol is written in, wherever it was installed from."""
-    file = import_module(load_protocol(protocol).__module__).__file__
-    return sha256_file(Path(file)) if file else ""
+def _source(module: str) -> str:
+    """Return the sha256 of a module's file, wherever it was installed from; in a package, of those beside it, too."""
+    loaded = import_module(module)
+    path = Path(loaded.__file__ or "")
+    beside = [*path.parent.glob("*.py"), *path.parent.glob("*.yaml")] if loaded.__package__ else [path]
+    return " ".join(map(sha256_file, sorted(filter(Path.is_file, beside))))
 
 
 def write(key: str, result: RunResult, run: EntryRun) -> None:

@@ -128,14 +128,20 @@ def _entry(item: dict[str, Any], licences: dict[str, str], citations: dict[str, 
 
 @cache
 def further_sources() -> Mapping[str, Any]:
-    """Return the sets that extensions fetch, by name: each with `id`, which is of its content, `about`, `protocol`, `rows`,
-    `licence`, `citation`, `codes` of the languages whose tables it belongs to, and `fetch`."""
+    """Return the sets that extensions fetch, by name: each with `id`, which is of its content, `title`, `about`, `protocol`,
+    `rows`, `licence`, `citation`, `codes` of the languages whose tables it belongs to, and `fetch`."""
     return {name: source for point in names(FURTHER) for name, source in resolve(FURTHER, point)().items()}
 
 
 def further_source(set_id: str) -> Any:
     """Return the set that an extension fetches of this id; None for any other."""
     return next((source for source in further_sources().values() if source.id == set_id), None)
+
+
+def set_title(set_id: str, name: str) -> str:
+    """Return what a set is called beside others: as its source says, whatever name it was measured by; else that name."""
+    source = further_source(set_id)
+    return source.title if source else name
 
 
 def hub_revision(set_id: str, text_version: str, known: bool, n: int) -> str | None:

@@ -78,6 +78,7 @@ class Source:
 
     name: str
     id: str
+    title: str
     about: str
     protocol: str
     rows: int

@@ -6,12 +6,16 @@ import io
 import json
 import zipfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from answers import answering
 from clirun import cli, place  # noqa: F401  fixtures
 
+from stsbench import evaluate
+from stsbench.data.sets.catalog import LANGUAGES, entries
 from stsbench.errors import DataError
+from stsbench.evaluation.run_file import load_records
 from stsbench.extensions.repositories import sources as room
 from stsbench.extensions.repositories.sources import SHAPES, sources
 
@@ -101,6 +105,28 @@ def test_every_source_is_described(cli):
         assert source.shape in SHAPES and source.protocol in ("sts", "triplets") and len(source.commit) == 40, name
         assert source.about and source.licence and source.citation and source.id.startswith("own:")
         assert all(len(digest) == 64 for _, digest in source.files.values())
+    titles = [source.title for source in sources().values()]
+    assert len(set(titles)) == len(titles) and not {*titles} & {item.task for item in (*entries(), *LANGUAGES)}
     _, listed, _ = cli("list", "data")
     assert all(name in listed for name in sources())
     assert "SemAntoNeg" in cli("show", "data", "semantoneg")[1]
+
+
+def test_a_board_calls_a_set_by_its_title(cli, tmp_path, monkeypatch):
+    """Whatever its folder was called, in the table of a language, too."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "copy").mkdir()
+    for language in ("de", "nl"):
+        rows = [{**PAIR, "sentence1": f"{language} {i}", "sentence2": f"{i % 7} {language} x", "score": i % 5}
+                for i in range(40)]
+        (tmp_path / "copy" / f"{language}.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    evaluate("lexical:token-set", output="run", protocol="sts:copy", resamples=100)
+    ((_, record),) = load_records(Path("run"))
+    source = replace(sources()["semrel"], id=record.data.id, title="Two tongues", files={"de": ("", ""), "nl": ("", "")})
+    monkeypatch.setattr("stsbench.data.sets.catalog.further_sources", lambda: {"semrel": source})
+    about = ["--entry", "words", "--method", "words", "--backbone", "none", "--setting", "unsup"]
+    for words in (["init", "board"], ["add", "run", "--board", "board", *about], ["build", "--board", "board"]):
+        code, out, err = cli("leaderboard", *words)
+        assert code == 0, out + err
+    page = (tmp_path / "board/site/leaderboard.md").read_text()
+    assert "German" in page and "Two tongues" in page and "copy" not in page
