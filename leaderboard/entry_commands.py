@@ -66,6 +66,7 @@ def add(runs: tuple[Path, ...], board: Path | None, slug: str, records: Path | N
     that was edited, or measured by code with uncommitted changes, is refused. Nothing is ever overwritten.
     """
     from stsbench.leaderboard.records.board_settings import SETTINGS
+    from stsbench.leaderboard.records.entries import DESCRIPTION, read_entry
 
     from .api import add as add_runs
 
@@ -77,6 +78,11 @@ def add(runs: tuple[Path, ...], board: Path | None, slug: str, records: Path | N
         echo(f"already there: {counted(len(added.present), 'record')}", err=True)
     for line in added.warnings:
         echo(f"note: {line}", err=True)
+    about = (board or Path("leaderboard")) / "measured" / slug / DESCRIPTION
+    entry, named = read_entry(about), {*stated, "flags"}
+    if more := [field.alias or name for name, field in type(entry).model_fields.items()
+                if name not in named | entry.model_fields_set]:
+        echo(f"{about} may say what no option does: {', '.join(more)} (docs/how-to/leaderboard.md)", err=True)
     private = board is not None and (board / SETTINGS).is_file()
     of_board = f" --board {shlex.quote(str(board))}" if board is not None else ""
     echo(f"{'' if private else 'commit them; '}`stsbench leaderboard build{of_board}` makes the page with them", err=True)

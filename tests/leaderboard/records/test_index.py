@@ -90,6 +90,7 @@ def test_an_addition_keeps_the_index_right(checkout, runs, cli):
                          "--backbone", "none", "--setting", "unsup")
     assert code == 0, err
     assert out.startswith("outside/measured/words/") and out.endswith("run.parquet: 9 records\n"), out
+    assert "words/entry.yaml may say what no option does: licence, released, languages, hub, starts_from, " in err
     assert before.items() < read_index(Path("board")).files.items()
     code, out, err = cli("leaderboard", "build", *where, "--output", "site")
     assert code == 0 and json.loads(Path("site/index.json").read_text())
