@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
-from stsbench.leaderboard.page.findings import backbone_table, sensitivity_page
+from stsbench.leaderboard.page.findings import backbone_table, encoder_table, sensitivity_page
 from stsbench.leaderboard.page.forest import forest
 from stsbench.leaderboard.page.picture import picture
 from stsbench.leaderboard.page.site import check as check_board
@@ -20,6 +20,7 @@ from stsbench.leaderboard.ranks.plan import sections
 from stsbench.wording import counted
 
 FOREST = "leaderboard.svg"  # below docs/: the README's picture
+ENCODERS = "which-encoder.csv"  # below docs/findings
 MINILM_PAGE = "methods-on-minilm.md"  # the page of docs/findings that holds one table of the board
 SITE = "site"  # below the board's folder, ignored by git
 SHARDS = ("tabs", "entries", "pairs")  # the site's folders that hold files for each table and entry
@@ -48,7 +49,8 @@ def outputs(board: Board) -> dict[str, Content]:
 
 def tracked_files(root: Path, board: Board) -> dict[Path, Content]:
     """Return Path -> content of what is made from the board and yet stands in git, because pages of the repository show it:
-    the README's table and picture, docs/findings/protocol-sensitivity, the table of MINILM_PAGE, and pages of extensions.
+    the README's table and picture, docs/findings/protocol-sensitivity, ENCODERS, the table of MINILM_PAGE, and pages of
+    extensions.
 
     Only of a board in a checkout whose README has a place for the table: a second board must not replace the first.
     """
@@ -59,6 +61,8 @@ def tracked_files(root: Path, board: Board) -> dict[Path, Content]:
         return {}
     findings = home / "docs" / "findings"
     about = {findings / name: text for name, text in sensitivity_files(board).items()}
+    if table := encoder_table(board):
+        about[findings / ENCODERS] = table
     for section, content in board.sections.items():
         about |= {findings / name: text for name, text in sections()[section].findings(content).items()}
     if drawn := forest(board):

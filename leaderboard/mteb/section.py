@@ -16,6 +16,7 @@ import numpy as np
 from stsbench.display.markup import pipes, plain_markdown
 from stsbench.display.table import csv_table
 from stsbench.leaderboard.page.site import SCHEMA
+from stsbench.leaderboard.ranks.board import Provenance
 from stsbench.leaderboard.ranks.lines import ScoreLine
 from stsbench.leaderboard.ranks.plan import Placed, Section
 from stsbench.leaderboard.ranks.wording import slug
@@ -278,6 +279,14 @@ class PublishedResults(Section):
     def files(self, content: AsPublished) -> Mapping[str, dict[str, Any]]:
         """Return the rows with their ranks, and those of each language."""
         return {FILE: published_shard(content), BY_LANGUAGE: language_shard(content)}
+
+    def published(self, content: AsPublished, entry: Provenance) -> Mapping[str, str]:
+        """Return MTEB's score of STS-B and its mean of seven tasks, SICK-R with all 9,927 pairs."""
+        rows = (row for row in content.rows if row.model == content.models.get(entry.id))
+        return {name: value for row in rows for name, value in (
+            ("mteb_model", row.model), ("mteb_sts_b", f"{row.scores['STSBenchmark']:.2f}"),
+            ("mteb_mean_of_7", f"{row.mean:.2f}"),
+        )}
 
     def findings(self, content: AsPublished) -> Mapping[str, str]:
         """Return the page on which rows tie and what is doubtful."""

@@ -127,6 +127,7 @@ class AsPublished:
     declared: tuple[Standing | None, ...]  # of the rows among those alone whose makers name training sets, and no kin
     without: tuple[Standing | None, ...] = ()  # of the rows among all but those whose makers name kin
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # as `Published` has it
+    models: Mapping[str, str] = field(default_factory=dict)  # entry -> the model it measures, some of the tasks or all
 
     @property
     def ranked(self) -> int:
@@ -166,7 +167,7 @@ def as_published(
 
     return AsPublished(rows, tuple(by_row.get(i) for i in range(len(rows))), tuple(separated), shared, check,
                        published.source, tuple(measured_here), languages(published.scores), published.training,
-                       among("no"), among("no unknown"), published.facts)
+                       among("no"), among("no unknown"), published.facts, published.measured_here)
 
 
 def trained_on_kin(training: Mapping[str, Sequence[str]], model: str) -> str:

@@ -1,4 +1,5 @@
-"""Pages of docs/findings that are made from the board: protocol sensitivity, and the table of the page on MiniLM.
+"""Pages of docs/findings that are made from the board: protocol sensitivity, encoders to choose from, the table of the page
+on MiniLM.
 
 The page on sensitivity stays below 800 words with any number of rows: counts, ranks' agreement and the largest changes; the
 rest is on the board.
@@ -8,14 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
 from stsbench.display.markup import pipes, plain_markdown
+from stsbench.display.table import csv_table
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.ranks.board import Board, Cell, Row, Sensitivity, Tab
+from stsbench.leaderboard.ranks.plan import sections
 from stsbench.leaderboard.ranks.sensitivity import agreement
 from stsbench.training.recipes.recipes import shipped_recipe
+
+from .site import size_and_cost
 
 PICTURE = "protocol-sensitivity.svg"
 WHY = (
@@ -38,6 +44,39 @@ COLUMNS = (
     (STS, "Avg", "STS average"), ("regression-pearson", "STS-B", "STS-B, regression"),
     ("transfer-accuracy", "Avg", "transfer"),
 )
+
+ACROSS = "sts-spearman-mean-all-languages"
+# (tab, column, name in a file): what people choose an encoder by
+QUESTIONS = (
+    (STS, "Avg", "sts"), (STS, "STS-B", "sts_b"), (ACROSS, "STS-B multilingual", "sts_b_in_11_languages"),
+    (ACROSS, "SemRel2024", "semrel_in_13_languages"), ("triplets-accuracy-semantoneg", "Accuracy", "semantoneg"),
+    ("transfer-accuracy", "Avg", "transfer"),
+)
+FACTS = ("licence", "released", "parameters", "width", "max_tokens", "sentences_per_second", "machine", "run_on")
+
+
+def encoder_table(board: Board) -> str:
+    """Return, as CSV, a line for each encoder that no short training made, the best STS average first: its scores with their
+    95 % intervals and whether it was trained on the sets' sentences, its size and cost, and what sections know to be
+    published of the same model. "" where there is none."""
+    tabs, lines = {tab.id: tab for tab in board.tabs}, dict[str, dict[str, Any]]()
+    for tab, column, name in QUESTIONS:
+        for row in tabs[tab].measured if tab in tabs else ():
+            if column in row.cells and "changed-recipe" not in row.flags and not row.best_of:
+                about, cell = board.entries[row.entry], row.cells[column]
+                line = lines.setdefault(row.entry, {
+                    "entry": row.entry, "method": row.method, "backbone": row.backbone,
+                    **{fact: value for fact, value in size_and_cost(about).items() if fact in FACTS},
+                    **{key: value for section, content in board.sections.items()
+                       for key, value in sections()[section].published(content, about).items()},
+                })
+                scores = ("", cell.value), ("_low", cell.low), ("_high", cell.high)
+                line |= {f"{name}{end}": f"{value:.2f}" for end, value in scores if value is not None}
+                line[f"{name}_trained_on"] = row.word(column)
+    measured = [f"{name}{end}" for _, _, name in QUESTIONS for end in ("", "_low", "_high", "_trained_on")]
+    published = [key for line in lines.values() for key in line]
+    columns = dict.fromkeys(("entry", "method", "backbone", *measured, *FACTS, *published))
+    return csv_table(list(columns), lines.values()) if lines else ""
 
 
 def sensitivity_page(board: Board) -> str:

@@ -291,7 +291,7 @@ def _row(board: Board, tab: Tab, row: Row, kind: str | None) -> dict[str, Any]:
         "comparable": kind, "prompts": _over_prompts(row.prompts, tab.digits),
         # {column: [yes, no or unknown, why]}, the lead's for the whole tab; a column that is absent is unknown.
         "seen": {column: [one.answer, one.why] for column, one in row.exposure.items() if one != Exposure("unknown", "")},
-        **_size(board.entries.get(row.entry)),
+        **size_and_cost(board.entries.get(row.entry)),
     }
     return {
         **_filled(fields),
@@ -327,7 +327,7 @@ def _arxiv_year(link: str) -> int | None:
     return 2000 + int(match[1]) if match else None
 
 
-def _size(entry: Provenance | None) -> dict[str, Any]:
+def size_and_cost(entry: Provenance | None) -> dict[str, Any]:
     """Return what the records hold of an encoder's size, where all runs agree, and of its speed and memory, where all
     runs were timed on one machine: the median over them, with that machine. Beside it what its entry states: licence,
     released (YYYY or YYYY-MM), languages (all of them, by ISO 639), hub (ORG/NAME), and max_tokens, its longest text."""

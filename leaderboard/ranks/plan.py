@@ -23,7 +23,7 @@ from stsbench.metrics.ranks import Significance, significantly_different
 from stsbench.processes import cores
 from stsbench.registry import names, resolve
 
-from .board import Tab
+from .board import Provenance, Tab
 from .lines import ScoreLine
 from .scored import across
 
@@ -115,6 +115,10 @@ class Section:
 
     def files(self, content: Any) -> Mapping[str, dict[str, Any]]:
         """Return the data of files below the site's folder, by their paths without a suffix."""
+        return {}
+
+    def published(self, content: Any, entry: Provenance) -> Mapping[str, str]:
+        """Return what others publish of the model that an entry measures, under names of columns."""
         return {}
 
     def findings(self, content: Any) -> Mapping[str, str]:

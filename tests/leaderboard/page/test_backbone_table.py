@@ -1,8 +1,11 @@
-"""The table of one backbone's rows under every protocol: which rows, which cells, and whose published figure."""
+"""The table of one backbone's rows under every protocol: which rows, which cells, and whose published figure. And that of
+encoders to choose from."""
 
+import csv
+import io
 from dataclasses import replace
 
-from stsbench.leaderboard.page.findings import COLUMNS, STS, backbone_table
+from stsbench.leaderboard.page.findings import COLUMNS, STS, backbone_table, encoder_table
 from stsbench.leaderboard.ranks.board import Board, Cell, Provenance, Row, Tab
 
 
@@ -37,3 +40,12 @@ def test_a_twin_that_repeats_the_authors_code_holds_the_figure_and_what_no_metho
     rows = [row(name, Avg=(70.0,)) for name in ("x", "y", "z")]
     recipes = {"x": "diffaug/bert-base-semi", "y": "./code.py:Class/recipe", "z": "sarcse/roberta-base"}
     assert [line[3] for line in lines(rows, recipes)[2:]] == ["80.13", "", "78.09 (roberta-base)"]
+
+
+def test_encoders_to_choose_from_are_those_that_no_short_training_made():
+    rows = [row("a", Avg=(70.0, 69.0, 71.0)), row("short", Avg=(60.0,)), row("best", Avg=(61.0,)), row("c", Avg=(50.126,))]
+    rows[1], rows[2] = replace(rows[1], flags=("changed-recipe",)), replace(rows[2], best_of=3)
+    first, second = csv.DictReader(io.StringIO(encoder_table(board(rows, {}))))
+    assert [first[f"sts{end}"] for end in ("", "_low", "_high", "_trained_on")] == ["70.00", "69.00", "71.00", "unknown"]
+    assert (second["entry"], second["sts"], second["sts_low"], second["transfer"]) == ("c", "50.13", "", "")
+    assert encoder_table(Board((), {}, None)) == ""
