@@ -12,20 +12,24 @@ COMMIT = "c" * 40  # of whatever is served
 
 
 @contextmanager
-def answering(answer: Callable[[str], bytes | None]) -> Iterator[str]:
-    """The address of a server, which is gone after the block. answer(path): the body, None where there is nothing."""
+def answering(answer: Callable[[str], bytes | tuple[int, dict[str, str], bytes] | None]) -> Iterator[str]:
+    """The address of a server, which is gone after the block. answer(path): the body, None where there is nothing, or the
+    status, the headers and the body."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = answer(self.path)
-            self.send_response(404 if body is None else 200)
-            about = {"X-Error-Code": "RepoNotFound"} if body is None else {
-                "X-Repo-Commit": COMMIT, "ETag": f'"{sha256(body).hexdigest()}"'}
-            for key, value in {**about, "Content-Length": str(len(body or b""))}.items():
+            given = answer(self.path)
+            if given is None:
+                given = 404, {"X-Error-Code": "RepoNotFound"}, b""
+            elif isinstance(given, bytes):
+                given = 200, {"X-Repo-Commit": COMMIT, "ETag": f'"{sha256(given).hexdigest()}"'}, given
+            status, about, body = given
+            self.send_response(status)
+            for key, value in {**about, "Content-Length": str(len(body))}.items():
                 self.send_header(key, value)
             self.end_headers()
             if self.command == "GET":
-                self.wfile.write(body or b"")
+                self.wfile.write(body)
 
         do_HEAD = do_GET  # noqa: N815  BaseHTTPRequestHandler's name
 
