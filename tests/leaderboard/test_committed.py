@@ -121,7 +121,3 @@ def test_the_table_on_minilm_shows_the_committed_records(records):
                 assert cell == "", (entry, heading)  # what not all seeds have is left out
                 continue
             assert float(cell.split(" ±")[0]) == pytest.approx(mean, abs=0.0101), (entry, heading)
-
-
-def test_the_page_on_protocol_sensitivity_has_at_most_800_words():
-    assert len((BOARD.parent / "docs/findings/protocol-sensitivity.md").read_text("utf-8").split()) <= 800

@@ -16,6 +16,7 @@ import yaml
 from clirun import cli, fails, place  # noqa: F401
 from plans import SHORT, here, jobs_of, training, write  # noqa: F401
 
+import stsbench
 from stsbench.encoders.options import EncoderOptions
 from stsbench.errors import StsbenchError
 from stsbench.extensions.jobs.expand import DEEPEST, MOST_JOBS, _without_later, command_words, expand, job_count
@@ -259,9 +260,9 @@ def test_processes_that_a_command_spawns_look_for_none_there_either(cli, place, 
 
 def test_every_process_that_is_started_looks_for_no_module_in_the_working_folder(place):
     """Jobs, entries for the board, what they start in turn, and `python -m stsbench` itself."""
+    stsbench.evaluate("lexical:tfidf", sample=True, tasks="STS-B", resamples=0, output="run")
     shadow(place)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
-    words = ["eval", "--model", "lexical:tfidf", "--sample", "--tasks", "STS-B", "--resamples", "0", "--output"]
-    for program, command in (PROGRAM, [*words, "run"]), ((sys.executable, "-m", "stsbench"), ["score", "run"]):
-        ended = subprocess.run([*program, *command], env=environment, capture_output=True, text=True, timeout=100)
+    for program in PROGRAM, (sys.executable, "-m", "stsbench"):
+        ended = subprocess.run([*program, "score", "run"], env=environment, capture_output=True, text=True, timeout=100)
         assert ended.returncode == 0 and not Path("RAN").exists(), ended.stderr

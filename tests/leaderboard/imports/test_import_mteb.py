@@ -1,12 +1,11 @@
 """mteb's result files as rows: read from a file, a folder, a server; refused with a line; shown with the published rows."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import board_example
+import light_process
 import pytest
 from answers import answering
 from clirun import cli, place  # noqa: F401  fixtures
@@ -194,7 +193,7 @@ def test_the_command_says_what_it_did_and_needs_no_torch(cache, cli):
     assert imported.written[0].read_bytes() == Path("board/imported/example__encoder.yaml").read_bytes()
     script = "import sys, stsbench.leaderboard.imports.mteb as m; m.import_results(m.Path('b'), sys.argv[1]); " \
              "sys.exit('torch' in sys.modules or 'mteb' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script, str(cache)], check=False).returncode == 0
+    assert light_process.run(script, str(cache)).returncode == 0
     assert Path("b/imported").is_dir()
 
 

@@ -6,13 +6,14 @@ import json
 import shlex
 import shutil
 import sys
+from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
-from board_runs import read_once  # noqa: F401  fixture  # noqa: F401  fixture
+from board_runs import read_once  # noqa: F401  fixture
 from clirun import cli, place  # noqa: F401 - fixtures
-from reproduced import ENTRIES, PUBLICATIONS, WITHOUT, YEARS, asked, copied, trained
 from run_edits import edit, rows_of, write_rows
 from shipped_recipes import recipe
 from terminal import screen
@@ -20,19 +21,60 @@ from terminal import screen
 import stsbench
 from stsbench.cli.main import main
 from stsbench.cli.output.messages import print_result
+from stsbench.data.sets.catalog import entry
 from stsbench.display.markup import plain_markdown
 from stsbench.encoders.forward.identity import folder_digest
-from stsbench.evaluation.run_file import load_records
+from stsbench.evaluation.columns import observations_digest
+from stsbench.evaluation.records import Observed
+from stsbench.evaluation.run_file import RUN, load_records, read_observations, write_run
 from stsbench.leaderboard import papers
+from stsbench.leaderboard.records.paths import PUBLISHED
+from stsbench.leaderboard.records.publications import load_publications
 from stsbench.leaderboard.reproduce.api import PaperTable
-from stsbench.leaderboard.reproduce.table import table_lines
+from stsbench.leaderboard.reproduce.table import find_rows, table_lines
 from stsbench.leaderboard.reproduce.ways import load_ways
 from stsbench.training.recipes.recipe import resolved_yaml
 from stsbench.training.recipes.recipes import load_recipe
 
+ENTRIES, PUBLICATIONS = PUBLISHED.parent / "measured", load_publications()
 PAPERS = {each.paper.id: each for each in PUBLICATIONS}
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 UNTRAINED = ("--model", "google-bert/bert-base-uncased", "--pooler", "first_last:embeddings")
+OTHERS = ("transfer*", "regression*", "retrieval*", "sick-r-mteb*")
+MANY = (*OTHERS, *(f"sts.sts{year}*" for year in range(12, 17)))  # nearly all pairs, and of what their draws take
+_read = cache(load_records)
+
+
+def copied(name, target, number=0, without=MANY, **provenance):
+    """The records of a committed entry's run, whose observations give its scores, as if of another training or command;
+    each with what it observed, as `stsbench eval` writes it: a board's records share files."""
+    source, items = sorted(path for path in (ENTRIES / name).iterdir() if path.is_dir())[number], []
+    for path, record in _read(source):
+        if not any(fnmatch(path.name, pattern) for pattern in without):
+            record, seen = record.model_copy(deep=True), read_observations(path.parent, record)
+            record.observations = Observed(sha256=observations_digest(seen))
+            record.provenance |= provenance
+            items.append((record, seen))
+    write_run(target / RUN, items)
+    return target
+
+
+def trained(folder, made, number=0, dev=82.0, without=MANY, **summary):
+    """A run folder of `stsbench train`, with the test of a committed one, and a dev score on the catalog's data."""
+    folder.mkdir(parents=True)
+    (folder / "recipe.yaml").write_text(resolved_yaml(made), "utf-8")
+    (folder / "train.json").write_text(json.dumps({
+        "stage": None, "selected_by": "sts-b dev", "best": {"score": dev}, "after": 80.0,
+        "dev_data": {"stsb/dev": entry("stsb/dev").digest}, **summary,
+    }), "utf-8")
+    copied("minilm-mlm32-simcse", folder / "eval", number, without, recipe=f"{made.method}/{made.name}")
+
+
+def asked(*names, board=None):
+    """Row -> what --json says of it, of the tables or rows `names`."""
+    rows = [row for name in names for row in find_rows(name, PUBLICATIONS)]
+    lines = table_lines(PUBLICATIONS, rows, runs=Path("runs"), board=board, data_dir=None)
+    return {line.row.id: json.loads(json.dumps(line.as_json())) for line in lines}
 
 
 def seeded(seed):
@@ -56,7 +98,7 @@ def test_every_table_of_every_paper_prints(capsys, place):
 def test_a_training_by_the_very_recipe_is_a_reproduction(cli, place):
     """Three seeds in one folder: their mean, its deviation, the difference; published and measured stand apart."""
     for number in range(3):
-        trained(place / "runs" / "mine" / f"seed-{42 + number}", seeded(42 + number), number, dev=82.0 + number)
+        trained(place / "runs" / "mine" / f"seed-{42 + number}", seeded(42 + number), number, 82.0 + number, OTHERS)
     found = asked("simcse:5", "simcse:B.3:6", "simcse:1:1", "simcse:E.1:6", "diffcse:1:9")
     row = found["simcse:5:7"]
     [measured] = row["measured"]
@@ -106,11 +148,9 @@ def test_what_makes_a_training_no_reproduction(place):
 def test_a_command_of_stsbench_eval(place):
     """By the very options that the row states, whatever its protocol and place; one more is another encoder."""
     base = ["stsbench", "eval", *UNTRAINED, "--protocol", "sts", "--output", "x"]
-    copied("minilm-first-last", place / "runs" / "same", command=base)
-    few = (*WITHOUT, *YEARS)
-    copied("minilm-mean", place / "runs" / "shorter", without=few, command=[*base, "--max-length", "32"])
-    cls = [word if word != UNTRAINED[3] else "cls" for word in base]
-    copied("minilm-cls", place / "runs" / "cls", without=few, command=cls)
+    copied("minilm-first-last", place / "runs" / "same", without=OTHERS, command=base)
+    copied("minilm-mean", place / "runs" / "shorter", command=[*base, "--max-length", "32"])
+    copied("minilm-cls", place / "runs" / "cls", command=[word if word != UNTRAINED[3] else "cls" for word in base])
     rows = asked("simcse:5", "sbert:1:2", "diffcse:11/alignment:1")
     assert [each["name"] for each in rows["simcse:5:2"]["measured"]] == [str(Path("runs") / "same")]
     assert set(rows["simcse:5:2"]["measured"][0]["scores"]) == {*TASKS, "Avg"}
@@ -127,8 +167,8 @@ def test_an_entry_of_a_board(place):
     board, made = place / "board", recipe("unsup-bert-base")
     facts = trained_as(made)
     for number in range(2):
-        copied("minilm-mlm32-simcse", board / "measured" / "mine" / str(number), number, recipe="simcse/unsup-bert-base",
-               seed=number, **facts)
+        copied("minilm-mlm32-simcse", board / "measured" / "mine" / str(number), number, OTHERS,
+               recipe="simcse/unsup-bert-base", seed=number, **facts)
     copied("minilm-mlm32-simcse", board / "measured" / "old" / "0", 2, recipe="simcse/unsup-bert-base", settings="0" * 16)
     row = asked("simcse:5:7", board=board)["simcse:5:7"]
     assert [(each["name"], each["scores"]["Avg"]["n"]) for each in row["measured"]] == [("mine on the board", 2)]
@@ -174,7 +214,7 @@ def test_forms_of_a_table(cli, place):
     assert "% 7 SimCSE, BERT-base\n% stsbench train simcse --recipe unsup-bert-base" in out
     assert "\\label{tab:simcse:5}" in out
     rows = list(csv.DictReader(cli("reproduce", "simcse:5:7", "--format", "csv")[1].splitlines()))
-    assert len(rows) == 16 and not any(row["published"] and row["measured"] for row in rows)
+    assert len(rows) == 10 and not any(row["published"] and row["measured"] for row in rows)
     assert next(row for row in rows if row["column"] == "STS-B")["published"] == "76.85"
     assert {row["n"] for row in rows if row["name"]} == {"1"}
     made = stsbench.reproduce("simcse:5:7", runs=place / "runs")
