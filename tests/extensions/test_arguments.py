@@ -23,14 +23,16 @@ def test_options_of_encoders_are_typed_as_arguments():
                                                 if entry.name != "model"}
 
 
-@pytest.mark.parametrize(("function", "groups"), [
-    (stsbench.encode, (EncoderOptions, StoreOptions, ProcessOptions)),
-    (stsbench.neighbours, (EncoderOptions, CacheOptions, NearestOptions)),
-    (stsbench.parity, (ParityOptions,)), (measure_variants, (VariantOptions,)),
+@pytest.mark.parametrize(("function", "groups", "of_its_own"), [
+    (stsbench.encode, (EncoderOptions, StoreOptions, ProcessOptions), None),
+    (stsbench.neighbours, (EncoderOptions, CacheOptions, NearestOptions), None),
+    (stsbench.fit, (EncoderOptions, CacheOptions), {"post", "data", "output", "settings"}),
+    (stsbench.parity, (ParityOptions,), None), (measure_variants, (VariantOptions,), None),
 ])
-def test_names_and_defaults_are_those_of_the_options(function, groups):
+def test_names_and_defaults_are_those_of_the_options(function, groups, of_its_own):
     expected = {entry.name: entry.default for group in groups for entry in fields(group) if entry.name != "model"}
     parameters = signature(function).parameters
+    assert of_its_own is None or set(parameters) - {"model"} == set(expected) | of_its_own
     assert {key: parameters[key].default for key in expected} == expected
     assert all(parameters[key].kind is Parameter.KEYWORD_ONLY for key in expected)
 

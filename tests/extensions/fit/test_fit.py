@@ -1,15 +1,12 @@
 """`stsbench fit`: a folder that stsbench reads to the last bit and sentence-transformers to float32; whole or absent."""
 
-import dataclasses
-import inspect
 import json
 import re
-from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from clirun import cli, place  # noqa: F401
+from clirun import cli, contents, place  # noqa: F401
 from live_models import inference
 from pretend_device import pretend_device
 from prompted import MORE, models, with_prompt  # noqa: F401
@@ -19,7 +16,6 @@ from tiny_models import add_modules, build, sentences
 import stsbench
 from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.options import CacheOptions
 from stsbench.encoders.post import chain as registered
 from stsbench.encoders.post.base import Post
 from stsbench.encoders.post.chain import read_post
@@ -206,11 +202,6 @@ def test_the_command_fits_and_says_on_what(tmp_path, data, cli):
     assert "# whitening of model" in (tmp_path / "out" / "README.md").read_text()
 
 
-def contents(folder):
-    """Name -> bytes of every file below a folder."""
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
-
-
 @pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
 def test_the_function_writes_what_the_command_writes(cli, place):
     tiny, lines = build(place / "model"), ["a cat sleeps", "the dog runs", "a cat sleeps", "", "rain falls", "birds sing"]
@@ -222,15 +213,6 @@ def test_the_function_writes_what_the_command_writes(cli, place):
     assert encoder.encode("a cat").shape == (2,)
     listed = stsbench.fit("whitening:dimensions=2", stsbench.load_encoder(tiny, pooler="mean"), lines, "by-list")
     assert np.array_equal(listed.encode(lines), encoder.encode(lines))
-
-
-def test_the_function_takes_what_the_command_takes_with_the_same_defaults():
-    kinds = (EncoderOptions, CacheOptions)
-    entries = [entry for kind in kinds for entry in dataclasses.fields(kind) if entry.name != "model"]
-    parameters = inspect.signature(stsbench.fit).parameters
-    assert set(parameters) - {"model", "post", "data", "output", "settings"} == {entry.name for entry in entries}
-    assert all(parameters[entry.name].default == entry.default for entry in entries)
-    assert all(parameters[entry.name].kind is inspect.Parameter.KEYWORD_ONLY for entry in entries)
 
 
 @pytest.mark.parametrize("post", ["whitening:dimensions=4", "renormalise"])

@@ -1,20 +1,99 @@
-"""Each planted fault is named, and nothing else; what no part of A explains is named by nothing."""
+"""Two encoders of which one has a planted fault: each fault is named, and nothing else; what no part of A explains is named
+by nothing. B is made by transformers and numpy alone, text by text. Two ways to compute one encoder are equal."""
 
+import copy
 import shutil
 
 import numpy as np
-import planted
 import pytest
 import torch
-from model_folders import dense, normalize, tokenizer
-from planted import LIMIT, PROMPT, Naive, bert
+from model_folders import WIDTH, adapter, declare, dense, normalize, pooling, tokenizer, transformer, weights
+from sentence_transformers import SentenceTransformer
 from tiny_decoders import decoder_folder
 from tiny_models import sentences
 from tokenizers import pre_tokenizers
+from transformers import AutoModel, AutoTokenizer
 
 import stsbench
+from stsbench.encoders.load import load_encoder
 from stsbench.extensions.parity.parity import parity
 from stsbench.extensions.parity.texts import TEXTS
+
+PROMPT = "query: "
+LIMIT = 200
+LONG = {"max_position_embeddings": 520}
+
+
+def bert(folder, *modules, limit=LIMIT, **settings):
+    """A folder of sentence-transformers: a tiny BERT, mean pooling, Normalize."""
+    behind = modules or (normalize(),)
+    return declare(transformer(folder, **LONG), pooling("mean"), *behind, limit=limit, settings=settings or None)
+
+
+class Naive:
+    """transformers' own pass, a text at a time."""
+
+    def __init__(self, folder, limit=LIMIT, prompt="", **changes):
+        """changes: pool, head (of (d,) to (k,)), lower, drop_first, model, reads (of the
+        tokenizer's call)."""
+        self.model = changes.get("model") or AutoModel.from_pretrained(folder).eval()
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.limit, self.prompt, self.changes = limit, prompt, changes
+        self.known = {}  # a diagnosis asks again and again
+
+    def ids(self, text):
+        """With special tokens, cut between them."""
+        text = self.prompt + (text.lower() if self.changes.get("lower") else text)
+        size = self.limit + (1 if self.changes.get("drop_first") else 0)
+        ids = self.tokenizer(text, truncation=True, max_length=size, **self.changes.get("reads", {}))["input_ids"]
+        return ids[1:] if self.changes.get("drop_first") else ids
+
+    def __call__(self, texts):
+        with torch.no_grad():
+            self.known |= {text: self.vector(text) for text in texts if text not in self.known}
+        return np.stack([self.known[text] for text in texts])
+
+    def vector(self, text):
+        """(k,) of one text."""
+        states = self.model(input_ids=torch.tensor([self.ids(text)])).last_hidden_state[0]
+        pool = self.changes.get("pool", lambda states: states.float().mean(0))
+        head = self.changes.get("head", lambda vector: vector / vector.norm())
+        return head(pool(states).float()).numpy()
+
+
+def moved_weights(folder, target, by=0.05):
+    """Another revision: every weight matrix moved a little, at random."""
+    shutil.copytree(folder, target)
+    generator = torch.Generator().manual_seed(3)
+
+    def edit(tensors):
+        for tensor in tensors.values():
+            if tensor.dim() == 2:
+                tensor += by * tensor.std() * torch.randn(tensor.shape, generator=generator)
+
+    weights(target / "model.safetensors", edit)
+    return target
+
+
+def overflowing(folder):
+    """A model whose inner numbers go beyond 65,504 where a text holds certain tokens; its vectors do not."""
+    bert(folder)
+
+    def edit(tensors):
+        for name, tensor in tensors.items():
+            if name.endswith("layer.1.intermediate.dense.weight"):
+                tensor[0] *= 20000
+            if name.endswith("layer.1.output.dense.weight"):
+                tensor[:, 0] *= 1e-3
+
+    weights(folder / "model.safetensors", edit)
+    return folder
+
+
+def quantised(folder):
+    model = AutoModel.from_pretrained(folder).eval()
+    return torch.ao.quantization.quantize_dynamic(copy.deepcopy(model), {torch.nn.Linear}, dtype=torch.qint8)
+
 
 PROBE = [text for kind, group in TEXTS.items() for text in (group[3:6] if kind == "long" else group[:2])]
 
@@ -23,12 +102,13 @@ PROBE = [text for kind, group in TEXTS.items() for text in (group[3:6] if kind =
 def homes(tmp_path_factory):
     root = tmp_path_factory.mktemp("planted")
     made = {"plain": bert(root / "plain")}
+    made["modernbert"] = declare(transformer(root / "modernbert", "modernbert"), pooling("mean"), normalize())
     made["dense"] = bert(root / "dense", dense(10), normalize())
     made["prompt"] = bert(root / "prompt", prompts={"query": PROMPT}, default_prompt_name="query")
-    made["half"] = planted.overflowing(root / "half")
-    made["revision"] = planted.moved_weights(made["plain"], root / "revision")
+    made["half"] = overflowing(root / "half")
+    made["revision"] = moved_weights(made["plain"], root / "revision")
     made["llama"] = decoder_folder(root / "llama", ends="bos")
-    made["adapted"] = planted.adapter(root / "adapted", made["plain"])
+    made["adapted"] = adapter(root / "adapted", made["plain"])
     return made
 
 
@@ -93,7 +173,7 @@ def test_a_missing_bos(homes):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_int8(homes):
-    causes, _ = told(homes["plain"], Naive(homes["plain"], model=planted.quantised(homes["plain"])))
+    causes, _ = told(homes["plain"], Naive(homes["plain"], model=quantised(homes["plain"])))
     assert list(causes) == ["precision"] and causes["precision"].startswith("consistent with: int8 weights")
 
 
@@ -142,7 +222,7 @@ ENDS = {
 @pytest.fixture(scope="module")
 def square(tmp_path_factory):
     """mean, Dense with tanh, Dense, Normalize, all of one width; and the two as functions."""
-    layers = [dense(planted.WIDTH), dense(planted.WIDTH, activation_function=torch.nn.Identity())]
+    layers = [dense(WIDTH), dense(WIDTH, activation_function=torch.nn.Identity())]
     return bert(tmp_path_factory.mktemp("square") / "model", *layers, normalize()), layers
 
 
@@ -167,7 +247,7 @@ def test_no_cause_says_of_a_what_it_does_not_do(square, kept, words, end):
 
 
 def test_a_that_is_not_normalised_is_said_to_be_none_by_its_vectors(tmp_path):
-    folder = bert(tmp_path / "bare", dense(planted.WIDTH, activation_function=torch.nn.Identity()))
+    folder = bert(tmp_path / "bare", dense(WIDTH, activation_function=torch.nn.Identity()))
     causes, _ = told(folder, Naive(folder))
     assert causes == {"module": "Dense behind the pooling is left out",
                       "normalisation": "vectors are normalised to length 1, which A does not do"}
@@ -218,3 +298,56 @@ def test_equal_in_one_batch_is_still_said_to_depend_on_it(homes):
     result = parity(Padded(homes["plain"]), Padded(homes["plain"]), texts=SHORT)
     assert result.equal and result.explanation is None
     assert [note[:32] for note in result.notes] == ["A's vectors depend on the batch:", "B's vectors depend on the batch:"]
+
+
+# Equal encoders.
+
+
+def of_library(folder, **how):
+    """A function of sentence-transformers' own."""
+    model = SentenceTransformer(str(folder), device="cpu")
+    return lambda texts: model.encode(texts, **how)
+
+
+def shuffled(folder):
+    """Encodes texts in another order, and puts them back."""
+    encoder = load_encoder(folder)
+
+    def run(texts):
+        order = np.random.default_rng(0).permutation(len(texts))
+        return encoder.run([texts[i] for i in order]).vectors[np.argsort(order)]
+
+    return run
+
+
+LLAMA = {"pooler": "last"}
+PAIRS = {
+    "itself": lambda home: (home["plain"], home["plain"], {}),
+    "varlen": lambda home: (home["plain"], home["plain"], {"b_options": {"attention": "varlen"}}),
+    "library": lambda home: (home["plain"], of_library(home["plain"]), {}),
+    "transformers alone": lambda home: (home["plain"], Naive(home["plain"]), {}),
+    "another order": lambda home: (home["plain"], shuffled(home["plain"]), {}),
+    "prompt": lambda home: (home["prompt"], of_library(home["prompt"]), {}),
+    "modernbert": lambda home: (home["modernbert"], of_library(home["modernbert"]), {}),
+    "llama, pair in memory": lambda home: (home["llama"], load_encoder(
+        (AutoModel.from_pretrained(home["llama"]), AutoTokenizer.from_pretrained(home["llama"])), **LLAMA),
+        {"a_options": LLAMA}),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_equal_pairs(name, homes):
+    """Whatever the batches, the passes and the library are."""
+    a, b, how = PAIRS[name](homes)
+    texts = [text for text in PROBE if text.strip()] if "llama" in name else PROBE
+    result = parity(a, b, texts=texts, **how)
+    assert result.verdict == "equal" and result.equal and result.explanation is None and result.causes == ()
+    assert result.largest < 1e-5 and "\nequal: on " in str(result)
+
+
+def test_random_revisions_are_no_rounding(homes, tmp_path):
+    """The thresholds of likeness: what moves at random is never called a rounding."""
+    for seed, by in enumerate((1e-3, 3e-2)):
+        other = moved_weights(homes["plain"], tmp_path / str(seed), by)
+        result = parity(homes["plain"], Naive(other), texts=PROBE[:30])
+        assert result.verdict == "different" and result.causes == ()

@@ -37,22 +37,13 @@ def random(q=40, n=500, d=24, seed=0):
     return rng.standard_normal((q, d)).astype(np.float32), rng.standard_normal((n, d)).astype(np.float32)
 
 
-def test_equals_sorting_the_whole_matrix():
-    queries, corpus = random()
-    for k, block in ((1, 7), (3, 4096), (10, 1), (500, 100)):
-        scores, positions = nearest(queries, corpus, k, block=block)
-        want, order = sorted_whole(queries, corpus, k)
-        assert scores.dtype == np.float32 and positions.dtype == np.int64
-        assert np.array_equal(positions, order)
-        np.testing.assert_allclose(scores, want, rtol=3e-7, atol=1e-7)
-
-
 @given(arrays(np.float32, (5, 3), elements=SMALL), arrays(np.float32, (17, 3), elements=SMALL), st.integers(1, 20),
        st.integers(1, 20), st.lists(st.integers(-1, 16), min_size=5, max_size=5))
 @settings(max_examples=60, deadline=None)
 def test_ties_go_by_position_whatever_the_block(queries, corpus, k, block, exclude):
     scores, positions = nearest(queries, corpus, k, block=block, exclude=np.array(exclude))
     want, order = sorted_whole(queries, corpus, k, exclude)
+    assert scores.dtype == np.float32 and positions.dtype == np.int64
     for i, place in enumerate(exclude):
         there = 17 - (place >= 0)
         assert positions[i, :there].tolist() == order[i, :there].tolist()
@@ -60,14 +51,17 @@ def test_ties_go_by_position_whatever_the_block(queries, corpus, k, block, exclu
         assert (positions[i, there:] == -1).all() and np.isneginf(scores[i, there:]).all()
 
 
-def test_near_ties_within_float32_error_are_told_apart_by_float64():
+def test_it_is_sorting_the_whole_matrix_also_of_near_ties_within_float32_error():
     rng = np.random.default_rng(2)
     corpus = np.repeat(rng.standard_normal((1, 600)), 300, axis=0)
     corpus += 1e-5 * rng.standard_normal(corpus.shape)  # products differ by less than a float32 sum may be off
     queries = rng.standard_normal((4, 600))
     queries, corpus = queries.astype(np.float32), corpus.astype(np.float32)
-    for block in (16, 37, 300):
-        assert np.array_equal(nearest(queries, corpus, 5, block=block)[1], sorted_whole(queries, corpus, 5)[1])
+    for rows, k, block in ((corpus, 5, 16), (corpus, 5, 37), (corpus, 5, 300), (random(d=600)[1], 500, 100)):
+        scores, positions = nearest(queries, rows, k, block=block)
+        want, order = sorted_whole(queries, rows, k)
+        assert np.array_equal(positions, order)
+        np.testing.assert_allclose(scores, want, rtol=3e-7, atol=1e-6)
 
 
 def test_cosine_scales_and_a_zero_row_has_cosine_zero():

@@ -15,7 +15,7 @@ import stsbench
 from stsbench.data.fetch.sources import load_data
 from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.extensions.stores.build import Pace
-from stsbench.extensions.stores.command import Clock, duration, neighbours
+from stsbench.extensions.stores.command import Clock, duration
 from stsbench.extensions.stores.neighbours import distinct, read_lines
 from stsbench.extensions.stores.vectors import VectorStore
 
@@ -151,30 +151,28 @@ CAPTIONS = "x.jpg#0\tA cat sleeps .\nx.jpg#1\tTwo dogs run .\n\ny.jpg#0\tA  cat 
 
 
 @pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "lines.tsv").write_text(CAPTIONS)
-
-    def run(*words, corpus="lines.tsv", column=("--column", "2"), model="lexical:token-set"):
-        code = neighbours.main(["--model", model, "--corpus", corpus, *column, *words], standalone_mode=False)
-        assert code == 0
-        return capsys.readouterr().out
+def command(cli):
+    """What `stsbench neighbours` prints."""
+    def run(*words, corpus="lines.tsv", column=("--column", "2")):
+        Path("lines.tsv").write_text(CAPTIONS)
+        code, out, err = cli("neighbours", "--model", "lexical:token-set", "--corpus", corpus, *column, *words)
+        assert code == 0, err
+        return out
 
     return run
 
 
-def test_neighbours_rank_distinct_texts_with_their_first_line(command, tmp_path):
+def test_neighbours_rank_distinct_texts_with_their_first_line(command):
     rows = json.loads(command("--query", "a cat sleeps .", "--query", "dogs", "--top", "9", "--json", "-"))
     assert [row["rank"] for row in rows] == [1, 2, 3] * 2
     best = {key: value for key, value in rows[0].items() if key != "cosine"}
     assert best == {"query": "a cat sleeps .", "rank": 1, "line": 1, "copies": 2, "text": "A cat sleeps ."}
     assert rows[0]["cosine"] == pytest.approx(1) and rows[0]["cosine"] > rows[1]["cosine"]
     assert rows[3]["text"] == "Two dogs run ." and rows[3]["line"] == 2
-    (tmp_path / "asked.txt").write_text("big [dog]\n")
+    Path("asked.txt").write_text("big [dog]\n")
     out = command("--query-file", "asked.txt", "--top", "1", "--json", "rows.json")
     assert "query: big [dog]" in out and "A [big] dog runs ." in out and "line" in out
-    [row] = json.loads((tmp_path / "rows.json").read_text())
+    [row] = json.loads(Path("rows.json").read_text())
     assert row["line"] == 5 and f"{row['cosine']:.4f}" in out
     # A file comes before a data set of its name.
     Path("stsb").mkdir()
