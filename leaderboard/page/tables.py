@@ -176,7 +176,8 @@ def short_table(board: Board) -> str:
     tab = readme_tab(board)
     if tab is None:
         return "Nothing has been measured yet.\n"
-    groups = {name: some for name, some in comparable(tab).items() if name != SHORT}
+    groups = {name: [row for row in some if "near-copy" not in row.flags]
+              for name, some in comparable(tab).items() if name != SHORT}
     rows = [(name, row) for name, some in groups.items() for row in some[:README_ROWS]]
     flagged, notes = any(set(row.flags) - {"nli"} for _, row in rows), _Notes()
     grid = [["Trained on", "Method", "Backbone", plain_markdown(tab.lead), "95 % interval", "Rank",

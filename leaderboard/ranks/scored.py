@@ -54,7 +54,9 @@ def scored_entries(board: Path, records: str | Path | None = None) -> tuple[list
     prompts = {run.folder for entry in entries for run in entry.prompts}
     near = [(one, other) for one, other in near if one[0] != other[0] or not prompts & {_run(one), _run(other)}]
     check_seeds(entries, near)
-    twins = near_copies(near)
+    twins, origin = near_copies(near), {entry.id: entry.entry.starts_from for entry in entries}
+    for name, others in twins.items():  # a copy that says what it was made from is no doubt about that
+        twins[name] = {other: why for other, why in others.items() if origin[other] != name}
     entries = [replace(entry, twins=near_copy_notes(entry.id, twins.get(entry.id, {}))) for entry in entries]
     check_decided((measured.path, measured.record, scored[run.folder].decided[measured.path.name])
                   for run in runs.values() for measured in run.records)

@@ -271,11 +271,12 @@ class Encoder(Interface, ABC):
         return vectors
 
 
-def count_parameters(*parts: Any) -> int:
-    """Return the parameters of torch modules, and the numbers of tensors, each counted once; None stands for no part."""
+def count_parameters(*parts: Any) -> int | None:
+    """Return the parameters of torch modules, and the numbers of tensors, each counted once; None where there are none: a
+    graph's are not torch's. None among the parts stands for no part."""
     tensors = {id(tensor): tensor for part in parts if part is not None
                for tensor in (part.parameters() if hasattr(part, "parameters") else [part])}
-    return sum(int(tensor.numel()) for tensor in tensors.values())
+    return sum(int(tensor.numel()) for tensor in tensors.values()) or None
 
 
 class Wrapper(Encoder):

@@ -88,6 +88,7 @@ def test_vectors_are_the_models(source, encoder):
     assert not np.allclose(encoder.encode_query(TEXTS), encoder.encode(TEXTS), atol=1e-3)
     assert encoder.run(TEXTS).truncated.tolist() == model.run(TEXTS).truncated.tolist()
     assert encoder.dimension == 32 and encoder.spec.max_length == 8 and encoder.prompts == model.prompts
+    assert encoder.counts([]).parameters is None and model.counts([]).parameters  # its weights are the runtime's
 
 
 @pytest.mark.parametrize("asked", [

@@ -222,6 +222,7 @@ def test_the_short_table_is_by_what_rows_were_trained_on():
     rows = [replace(plain, id=f"{i}", method=f"m{i}") for i in range(12)]
     rows += [replace(plain, id="sts", flags=("sts", "nli")), replace(plain, id="no", exposure={"Avg": Exposure("no", "")}),
              replace(plain, id="nli", method="nli", setting="sup", flags=("nli",), exposure={"Avg": Exposure("yes", "")})]
+    rows.append(replace(rows[-1], id="copy", method="copy", flags=("nli", "near-copy")))  # takes no other's place
     text = short_table(board(tab(measured=tuple(reversed(rows)))))
     (lines,) = rendered(text).tables
     assert [line[0] for line in lines[1:]] == ["test sentences", "no test sentences", "STS labels",

@@ -194,10 +194,11 @@ def test_near_copies_are_flagged_as_seeds_and_in_other_entries(noisy, tmp_path):
     """Of two seeds further apart than another precision, nearer than two trainings: a blend of two runs, say."""
     board = tmp_path / "board"
     add(board, [noisy(0, "run-1"), noisy(1.5e-2, "run-2")], "blend", MINE)
-    for name, noise in (("copy-3", 1e-5), ("other-4", 0.5)):
-        add(board, [noisy(noise, name)], name, MINE.model_copy(update={"method": name}))
+    for name, noise, origin in (("copy-3", 1e-5, None), ("other-4", 0.5, None), ("half-5", 0.5 + 1e-5, "other-4")):
+        add(board, [noisy(noise, name)], name, MINE.model_copy(update={"method": name, "starts_from": origin}))
     for rows in sts_rows(board):
-        assert {name for name, row in rows.items() if "near-copy" in row.flags} == {"blend", "copy-3"}
+        flagged = {name for name, row in rows.items() if "near-copy" in row.flags}
+        assert flagged == {"blend", "copy-3", "half-5"}  # half-5 says that it was made from other-4, which is no copy
         assert any(mark.startswith("two of its seeds are nearly one: on st") for mark in rows["blend"].marks)
         (mark,) = rows["copy-3"].marks
         assert mark.startswith("nearly the row of blend: on stsb/test the similarities correlate at 1 less ")
