@@ -55,7 +55,7 @@ def test_it_is_sorting_the_whole_matrix_also_of_near_ties_within_float32_error()
     rng = np.random.default_rng(2)
     corpus = np.repeat(rng.standard_normal((1, 600)), 300, axis=0)
     corpus += 1e-5 * rng.standard_normal(corpus.shape)  # products differ by less than a float32 sum may be off
-    queries = rng.standard_normal((4, 600))
+    queries = rng.standard_normal((60, 600))
     queries, corpus = queries.astype(np.float32), corpus.astype(np.float32)
     for rows, k, block in ((corpus, 5, 16), (corpus, 5, 37), (corpus, 5, 300), (random(d=600)[1], 500, 100)):
         scores, positions = nearest(queries, rows, k, block=block)
