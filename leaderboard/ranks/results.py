@@ -111,8 +111,8 @@ def _source(module: str) -> str:
     """Return the sha256 of a module's file, wherever it was installed from; in a package, of those beside it, too."""
     loaded = import_module(module)
     path = Path(loaded.__file__ or "")
-    beside = [*path.parent.glob("*.py"), *path.parent.glob("*.yaml")] if loaded.__package__ else [path]
-    return " ".join(map(sha256_file, sorted(filter(Path.is_file, beside))))
+    siblings = [*path.parent.glob("*.py"), *path.parent.glob("*.yaml")] if loaded.__package__ else [path]
+    return " ".join(map(sha256_file, sorted(filter(Path.is_file, siblings))))
 
 
 def write(key: str, result: RunResult, run: EntryRun) -> None:
