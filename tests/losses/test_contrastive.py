@@ -104,16 +104,3 @@ def test_a_vector_of_zeros_has_cosine_zero_as_in_torch():
     assert value.item() == pytest.approx(cross_entropy(cosines, torch.arange(3)).item(), rel=1e-12)
     value.backward()
     assert queries.grad.isfinite().all()
-
-
-def test_what_does_not_line_up_is_refused():
-    first, second = random(4, 2), random(4, 2, seed=1)
-    with pytest.raises(ValueError):
-        info_nce(first[:3], second, start=2)
-    with pytest.raises(ValueError):
-        info_nce(first, second, negatives=[random(3, 2)])
-    with pytest.raises(ValueError):
-        info_nce(first, second, similarity="cosin")
-    for options in ({"start": 1}, {"all_second": second[:3]}):
-        with pytest.raises(ValueError):
-            nt_xent(first, second, **{"all_first": first, "all_second": second, **options})

@@ -1,4 +1,4 @@
-"""The guide's masks against a loop and sentence-transformers' GISTEmbedLoss, values and gradients, in float64."""
+"""The guide's masks against a loop, values and gradients, in float64; GISTEmbedLoss: training/api/test_wrapping.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import guided_oracle
 import pytest
 import torch
 from guided_oracle import naive_guided
-from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss
 from torch.nn.functional import binary_cross_entropy, normalize
 
 from stsbench.losses.contrastive import info_nce, nt_xent
@@ -63,27 +62,8 @@ def test_value_and_gradient_are_the_loop_s(rule, blocks, kind):
     assert differ(gradients(ours, vectors), gradients(theirs, vectors)) < 1e-8
 
 
-@pytest.mark.parametrize(("strategy", "margin", "one", "other", "blocks"), [
-    ("absolute", 0.0, True, True, 0), ("absolute", 0.3, False, True, 1), ("relative", 0.5, True, False, 1),
-    ("relative", 0.5, False, False, 0),
-])
-def test_the_library_s_loss(tmp_path, strategy, margin, one, other, blocks):
-    vectors, guides = drawn(3, 2 + blocks), guides_near(4, 2 + blocks)
-    tokens = guided_oracle.tokenizer(tmp_path)
-    loss = GISTEmbedLoss(
-        guided_oracle.Vectors(D, tokens), guided_oracle.GuideVectors(D, tokens), margin_strategy=strategy, margin=margin,
-        contrast_anchors=one, contrast_positives=other,
-    )
-    theirs = loss([{"vectors": v, "guide": g} for v, g in zip(vectors, guides, strict=True)], None)
-    rule = GuideRule(strategy, margin, contrast_anchors=one, contrast_positives=other, diagonals="by_guide")
-    ours = guided_info_nce(vectors[0], vectors[1], cosines(guides), rule, anchors=vectors[0], temperature=0.01,
-                           negatives=vectors[2:])
-    assert abs(ours - theirs) < 1e-9 * max(1.0, theirs.item())
-    assert differ(gradients(ours, vectors), gradients(theirs, vectors)) < 1e-8
-
-
 @pytest.mark.parametrize("diagonals", ["masked", "by_guide"])
-def test_equal_texts_stay_among_their_kind_only_in_the_library(tmp_path, diagonals):
+def test_equal_texts_stay_among_their_kind_only_in_the_library(diagonals):
     """A sentence twice: the guide's cosine is 1, nothing is greater, and the student's 1 is in the denominator."""
     vectors, (guide,) = drawn(5, 2), guides_near(6, 1)
     # the same texts: one block of exact cosines of 1, as torch's cosine gives it or not

@@ -94,6 +94,11 @@ CALLS = [
     lambda z: losses.distil(z, z, loss="kl"), lambda z: losses.angle(z, z, torch.rand(5)),  # other reasons than the shapes
     lambda z: losses.angle(z, z, torch.ones(5), ibn_weight=0.0, angle_weight=0.0),
     lambda z: losses.sbert_regression(z, z, torch.rand(5), scale=(1.0, 1.0)),
+    lambda z: info_nce(z[:3], z, start=3), lambda z: info_nce(z, z, negatives=[z[:3]]),
+    lambda z: info_nce(z, z, similarity="cosin"), lambda z: nt_xent(z, z, all_first=z, all_second=z, start=1),
+    lambda z: nt_xent(z, z, all_first=z, all_second=z[:3]), lambda z: losses.pcl([z], None),
+    lambda z: losses.pcl([z, z], [z]), lambda z: losses.pcl([z, z[:2]], None), lambda z: group_cross_entropy(z, 1, "ce"),
+    lambda z: agreement(z, z, "all"), lambda z: agreement(z, z[:2]),
 ]
 
 

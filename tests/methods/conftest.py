@@ -1,9 +1,7 @@
 """Tiny models that all methods' tests share, written once a session; tiny models compute on one thread."""
 
-import promptbert_oracle
 import pytest
 import tiny_models
-from method_oracle import masked_lm_folder
 from training_runs import one_thread
 
 __all__ = ["one_thread"]
@@ -13,7 +11,8 @@ __all__ = ["one_thread"]
 def masked_lms(tmp_path_factory):
     """family -> folder of a masked LM of two layers; RoBERTa's tokenizer knows the blank before a word."""
     place = tmp_path_factory.mktemp("masked-lms")
-    return {family: promptbert_oracle.build(place / family, family) for family in ("bert", "roberta")}
+    return {"bert": tiny_models.masked_lm(place / "bert"),
+            "roberta": tiny_models.masked_lm(place / "roberta", "roberta", spaced=True)}
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +23,6 @@ def encoders(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def tiny_lm(tmp_path_factory):
+def folder(masked_lms):
     """The folder of a masked BERT that clearly prefers some words."""
-    return masked_lm_folder(tmp_path_factory.mktemp("tiny-lm") / "tiny-mlm")
+    return masked_lms["bert"]

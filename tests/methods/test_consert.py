@@ -1,5 +1,5 @@
-"""ConSERT against its equations, text by text: numbers are set to 0 in loops by what was drawn, layers are transformers'."""
-
+"""ConSERT's views against its equations, text by text: numbers are set to 0 in loops by what was drawn, layers are
+transformers'. What its terms make of them: test_terms.py."""
 
 import numpy as np
 import pytest
@@ -7,13 +7,12 @@ import torch
 from info_nce_oracle import naive_nt_xent
 from method_oracle import MemoryRows, _reference, make, tokens, total
 from tiny_models import build, sentences
-from training_runs import make_text, one_thread  # noqa: F401
+from training_runs import make_text
 from transformers import AutoModel
 
 import stsbench
-from stsbench import losses
 from stsbench.encoders.load import load_encoder
-from stsbench.errors import EncoderError, StsbenchError
+from stsbench.errors import EncoderError
 from stsbench.methods.consert.method import ConSERT
 from stsbench.methods.consert.options import ConSERTOptions
 from stsbench.training.api.batch import Shares
@@ -26,28 +25,14 @@ LENGTHS = [9, 4, 10, 5, 3]  # in tokens, special ones included
 LABELS = [2, 0, 1, 1, 0]
 START = {"bert": 0, "roberta": 2}  # the position id of a text's first token
 RATES = {"none": None, "shuffle": None, "token_cutoff": 0.3, "feature_cutoff": 0.3, "dropout": 0.2, "span": 0.5}
-ADVERSARIAL = {"setting": "joint", "joint_views": ("none", "adversarial"), "joint_rates": (None, None)}
-MAX_SQUARE = ("u", "v", "difference", "max_square")
+VIEWS = [(number % 2, name, "mean") for number, name in enumerate(RATES)]
+VIEWS += [(0, "shuffle", "mean"), (1, "span", "mean"), (0, "dropout", "cls"), (1, "dropout", "max")]
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    place = tmp_path_factory.mktemp("consert")
-    return {family: build(place / family, family) for family in START}
-
-
-@pytest.fixture(params=START)
-def family(request):
-    return request.param
-
-
-def plain(folder):
-    return MemoryRows(folder, {"sentence": TEXTS})
-
-
-def pairs(folder):
-    texts = {"premise": TEXTS, "hypothesis": sentences(len(TEXTS), longest=6, seed=3)}
-    return MemoryRows(folder, texts, values=LABELS)
+def rows_of(folder, labelled=False):
+    if not labelled:
+        return MemoryRows(folder, {"sentence": TEXTS})
+    return MemoryRows(folder, {"premise": TEXTS, "hypothesis": sentences(len(TEXTS), longest=6, seed=3)}, values=LABELS)
 
 
 def consert(folder, pooler="mean", **options):
@@ -60,12 +45,12 @@ def consert(folder, pooler="mean", **options):
     return method
 
 
-def batch_for(method, rows, seed=0, more_padding=2):
+def batch_for(method, labelled=False, seed=0, more_padding=2):
     """(a batch, the views it was made of), padded by columns that no text needs."""
-    labelled = "premise" in rows.roles
+    rows = rows_of(method.backbone.folder, labelled)
     views = (method.labelled_views if labelled else method.views)(rows, np.random.default_rng(seed))
     pad, grow = method.backbone.tokenizer.pad_token_id, torch.nn.functional.pad
-    batch = to_batch(views, Shares((len(rows.rows),)), pad, torch.device("cpu"))
+    batch = to_batch(views, Shares((len(TEXTS),)), pad, torch.device("cpu"))
     batch.labelled_only = labelled
     batch.ids, batch.mask = grow(batch.ids, (0, more_padding), value=pad), grow(batch.mask, (0, more_padding))
     batch.extra = {name: grow(values, (0, more_padding), value=pad) for name, values in batch.extra.items()}
@@ -75,11 +60,11 @@ def batch_for(method, rows, seed=0, more_padding=2):
     return batch, views
 
 
-def embedded(folder, family, ids, positions=None):
+def embedded(folder, ids, positions=None):
     """(1, n, d) the embedding output of one text. positions: ids, or None for the model's own."""
-    positions = [START[family] + index for index in range(len(ids))] if positions is None else positions
+    positions = [START[folder.name] + index for index in range(len(ids))] if positions is None else positions
     return _reference(AutoModel, folder).embeddings(
-        input_ids=torch.tensor([list(map(int, ids))]), position_ids=torch.tensor([positions]))
+        input_ids=torch.tensor([list(map(int, ids))]), position_ids=torch.tensor([positions])).detach()
 
 
 def pooled(folder, states, pooler="mean"):
@@ -88,13 +73,13 @@ def pooled(folder, states, pooler="mean"):
     return {"mean": hidden.mean(0), "cls": hidden[0], "max": hidden.max(0).values}[pooler]
 
 
-def vectors(folder, family, views, slot, name, text=0, pooler="mean"):
-    """(n, d) of one view of all texts, by what was drawn for it. text: 0, or 1 for hypotheses."""
+def vectors(folder, views, slot, name, pooler):
+    """(v * n, d) of one view of all texts, by what was drawn for it."""
     rows = []
-    for row, ids in enumerate(views.tokens[text]):
-        ids = views.extra[f"{slot} ids"][text][row] if name == "span" else ids
+    for text, row in ((text, row) for text in range(len(views.tokens)) for row in range(len(TEXTS))):
+        ids = views.extra[f"{slot} ids"][text][row] if name == "span" else views.tokens[text][row]
         order = views.extra[f"{slot} order"][text][row] if name == "shuffle" else range(len(ids))
-        states = embedded(folder, family, ids, [START[family] + int(index) for index in order]).detach().clone()
+        states = embedded(folder, ids, [START[folder.name] + int(index) for index in order])
         for index in range(len(ids)):
             for feature in range(states.shape[2]):
                 if ((name == "token_cutoff" and views.extra[f"{slot} cut"][text][row][index])
@@ -105,33 +90,31 @@ def vectors(folder, family, views, slot, name, text=0, pooler="mean"):
     return torch.stack(rows)
 
 
-def contrastive(first, second, temperature=0.1):
-    return naive_nt_xent(first, second, temperature).mean()
-
-
-@pytest.mark.parametrize(("name", "pooler"), [*((name, "mean") for name in RATES), ("dropout", "cls"), ("dropout", "max")])
-def test_a_view_is_what_given_positions_and_zeroed_entries_make_it(folders, family, name, pooler):
-    method = consert(folders[family], pooler, views=("none", name), rates=(None, RATES[name]))
-    batch, views = batch_for(method, plain(folders[family]))
-    expected = [vectors(folders[family], family, views, slot, kind, pooler=pooler)
-                for slot, kind in (("first", "none"), ("second", name))]
-    for method.backbone.engine in ("packed", "padded"):
-        with torch.no_grad():
-            found = [method._view(batch, slot, "unsup") for slot in ("first", "second")]
-        assert max(float((one - other).abs().max()) for one, other in zip(found, expected, strict=True)) < 1e-10
-    assert ((found[1] - found[0]).abs().max(1).values > 1e-4).sum() >= (3 if name != "none" else 0)
+@pytest.mark.parametrize(("family", "name", "pooler"), VIEWS)
+def test_a_view_is_what_given_positions_and_zeroed_entries_make_it(encoders, family, name, pooler):
+    folder, rate = encoders[list(START)[family]], RATES[name]
+    joint = {"setting": "joint", "joint_views": ("none", name), "joint_rates": (None, rate)}
+    for stage, options in (("unsup", {"views": ("none", name), "rates": (None, rate)}), ("joint", joint)):
+        method = consert(folder, pooler, **options)
+        batch, views = batch_for(method, stage == "joint")
+        expected = [vectors(folder, views, slot, kind, pooler) for slot, kind in (("first", "none"), ("second", name))]
+        for method.backbone.engine in ("packed", "padded"):
+            with torch.no_grad():
+                found = [method._view(batch, slot, stage) for slot in ("first", "second")]
+            assert max(float((one - other).abs().max()) for one, other in zip(found, expected, strict=True)) < 1e-10
+        assert ((found[1] - found[0]).abs().max(1).values > 1e-4).sum() >= (3 if name != "none" else 0)
 
 
 def draws(folder, name, rate, count):
     """[draw] -> what was drawn for the second view of the texts."""
     method = consert(folder, views=("none", name), rates=(None, rate))
-    every = [method.views(plain(folder), np.random.default_rng(seed)) for seed in range(count)]
+    every = [method.views(rows_of(folder), np.random.default_rng(seed)) for seed in range(count)]
     return [(views.extra | views.by_row)[f"second {'ids' if name == 'span' else 'cut'}"][0] for views in every]
 
 
 @pytest.mark.parametrize("rate", [0.15, 0.7])
-def test_counts_are_rounded_down_and_every_place_may_be_cut(folders, rate):
-    folder = folders["bert"]
+def test_counts_are_rounded_down_and_every_place_may_be_cut(encoders, rate):
+    folder = encoders["bert"]
     assert [len(row) for row in tokens(folder, TEXTS)] == LENGTHS
     chosen = draws(folder, "token_cutoff", rate, 40)
     for row, length in enumerate(LENGTHS):
@@ -151,46 +134,14 @@ def test_counts_are_rounded_down_and_every_place_may_be_cut(folders, rate):
             assert [text[index] for index in kept] == row[kept].tolist()
 
 
-@pytest.mark.parametrize(("options", "factor"), [
-    ({}, 1), ({"temperature": 1.0}, 1), ({"nt_xent": "sum", "weigh_unsup": True}, 2 * 0.15)])
-def test_unsup_is_equation_2_of_which_the_released_code_has_three_tenths(folders, family, options, factor):
-    method = consert(folders[family], **options)
-    batch, views = batch_for(method, plain(folders[family]))
-    first, second = (vectors(folders[family], family, views, *view)
-                     for view in (("first", "feature_cutoff"), ("second", "shuffle")))
-    terms = method(batch)
-    assert set(terms) == {"contrastive"} and terms["contrastive"].count == len(TEXTS)
-    assert abs(total(terms) - factor * contrastive(first, second, options.get("temperature", 0.1))) < 1e-10
-
-
-@pytest.mark.parametrize(("names", "rates", "features"), [
-    (None, None, MAX_SQUARE), (("none", "token_cutoff"), (None, 0.3), MAX_SQUARE), (("none", "shuffle"), (None, None), None),
-    (("dropout", "span"), (0.2, 0.5), MAX_SQUARE),
-])
-def test_joint_adds_the_contrast_of_premises_and_of_hypotheses_to_the_cross_entropy_of_sup(
-    folders, family, names, rates, features
-):
-    folder, features = folders[family], features or MAX_SQUARE[:3]
-    joint = {"setting": "joint", "joint_views": names, "joint_rates": rates} if names else {"setting": "sup"}
-    method = consert(folder, features=features, **joint)
-    batch, views = batch_for(method, pairs(folder))
-    terms, linear = method(batch), method.classifier.linear
-    u, v = (vectors(folder, family, views, "first", "none", text) for text in (0, 1))
-    expected = losses.sbert_nli(u, v, torch.tensor(LABELS), linear.weight, linear.bias, features=features)
-    assert abs(terms["nli"].value - expected) < 1e-10 and terms["nli"].weight == 1
-    for text in (0, 1) if names else ():
-        first, second = (vectors(folder, family, views, slot, name, text)
-                         for slot, name in zip(("first", "second"), names, strict=True))
-        expected += 0.15 * contrastive(first, second)
-    assert abs(total(terms) - expected) < 1e-10 and ("contrastive" in terms) == bool(names)
-
-
-def test_the_adversarial_view_is_a_step_along_the_gradient_of_the_cross_entropy(folders, family):
-    folder = folders[family]
-    method = consert(folder, **ADVERSARIAL, adversarial_norm=0.4)
-    batch, views = batch_for(method, pairs(folder))
+@pytest.mark.parametrize("family", START)
+def test_the_adversarial_view_is_a_step_along_the_gradient_of_the_cross_entropy(encoders, family):
+    folder = encoders[family]
+    method = consert(folder, setting="joint", joint_views=("none", "adversarial"), joint_rates=(None, None),
+                     adversarial_norm=0.4)
+    batch, views = batch_for(method, labelled=True)
     linear = method.classifier.linear
-    starts = [[embedded(folder, family, row).detach().requires_grad_() for row in part] for part in views.tokens]
+    starts = [[embedded(folder, row).requires_grad_() for row in part] for part in views.tokens]
     u, v = (torch.stack([pooled(folder, start) for start in part]) for part in starts)
     logits = torch.cat([u, v, (u - v).abs()], 1) @ linear.weight.detach().T + linear.bias.detach()
     loss = torch.stack([-logits[row].log_softmax(0)[label] for row, label in enumerate(LABELS)]).mean()
@@ -199,22 +150,18 @@ def test_the_adversarial_view_is_a_step_along_the_gradient_of_the_cross_entropy(
     for part, first in zip(starts, (u, v), strict=True):
         second = []
         for start in part:
-            moved = start.detach().clone()
-            for index in range(moved.shape[1]):
-                gradient = start.grad[0, index]
-                moved[0, index] += 0.4 * gradient / (gradient.square().sum().sqrt() + 1e-10)
-            second.append(pooled(folder, moved).detach())
-        expected += 0.15 * float(contrastive(first.detach(), torch.stack(second)))
-    for engine in ("packed", "padded"):
-        method.backbone.engine = engine
+            step = start.grad / (start.grad.square().sum(2, keepdim=True).sqrt() + 1e-10)
+            second.append(pooled(folder, start.detach() + 0.4 * step).detach())
+        expected += 0.15 * float(naive_nt_xent(first.detach(), torch.stack(second), 0.1).mean())
+    for method.backbone.engine in ("packed", "padded"):
         assert abs(float(total(method(batch)).detach()) - expected) < 1e-8
         with torch.no_grad():  # as held-out rows are scored
             assert abs(float(total(method(batch)).detach()) - expected) < 1e-8
 
 
 @pytest.mark.parametrize("setting", ["unsup", "sup", "joint-unsup"])
-def test_a_setting_names_its_stages_which_train_the_classifier_but_for_unsup(folders, setting):
-    method = consert(folders["bert"], setting=setting)
+def test_a_setting_names_its_stages_which_train_the_classifier_but_for_unsup(encoders, setting):
+    method = consert(encoders["bert"], setting=setting)
     assert ConSERT.stages_for(method.options) == tuple(setting.split("-"))
     assert (method.classifier is None) == (setting == "unsup")
     assert method.inference().pooler == "last2" and method.dev_inference().pooler == "mean"
@@ -233,18 +180,16 @@ def test_only_unchanged_views_need_dropout(options, dropout):
     assert ConSERT.needs(ConSERTOptions(**options)).dropout == dropout
 
 
-def test_a_model_whose_embeddings_cannot_be_changed_trains_sup_alone(folders, tmp_path):
+def test_a_model_whose_embeddings_cannot_be_changed_trains_sup_alone(tmp_path):
     distilbert = load_backbone(build(tmp_path / "other", "distilbert"), "tiny", "mean", 10)
     with pytest.raises(EncoderError):
         ConSERT(distilbert, ConSERTOptions())
     ConSERT(distilbert, ConSERTOptions(setting="sup"))
-    with pytest.raises(StsbenchError):
-        consert(folders["bert"], pooler="last")
 
 
-def test_a_run_on_the_sentences_of_sts_says_so_wherever_it_is_read(tmp_path, monkeypatch):
+def test_a_run_on_the_sentences_of_sts_says_so_wherever_it_is_read(encoders, tmp_path, monkeypatch):
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
-    values = {"backbone.model": str(build(tmp_path / "model", pooler=False)), "training.max_steps": 1,
+    values = {"backbone.model": str(encoders["bert"]), "training.max_steps": 1,
               "selection.by": "none", "precision": "float32", "backbone.max_length": 12, "training.batch_size": 16}
     summary = stsbench.train("consert", output=tmp_path / "run", settings=values, device="cpu", sample=True)
     assert summary["data"]["unsup"]["file"] == "sts-texts-sample.txt" and summary["data"]["unsup"]["rows"] == 950

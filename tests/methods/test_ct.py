@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 import tiny_models
 import torch
@@ -11,7 +10,7 @@ from method_oracle import MemoryRows, batch_of, make, states, tokens
 from sentence_transformers import SentenceTransformer, util
 from sentence_transformers.sentence_transformer import losses as library
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-from training_runs import log_of, one_thread, undisturbed  # noqa: F401
+from training_runs import log_of, undisturbed
 
 import stsbench
 from stsbench.errors import StsbenchError
@@ -24,9 +23,9 @@ TEXTS = tiny_models.sentences(40, longest=9, seed=3)
 SIZES = {("fresh", 1): 3, ("fresh", 7): 15, ("consecutive", 2): 5, ("anchor", 3): 4}  # negatives, k -> sentences of a group
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tiny_models.build(tmp_path_factory.mktemp("ct") / "tiny-bert", pooler=False)
+@pytest.fixture
+def folder(encoders):
+    return encoders["bert"]
 
 
 def ct(folder, *, apart=True, **options):
@@ -41,16 +40,6 @@ def ct(folder, *, apart=True, **options):
 
 def rows(folder, count):
     return MemoryRows(folder, {"sentence": TEXTS[:count]})
-
-
-def means(model, folder, texts):
-    """[text] -> the mean of the last states of one text read alone, as floats."""
-    vectors = []
-    for ids in tokens(folder, texts):
-        with torch.no_grad():
-            state = model(input_ids=torch.tensor([ids])).last_hidden_state[0].tolist()
-        vectors.append([sum(column) / len(state) for column in zip(*state, strict=True)])
-    return vectors
 
 
 def drawn(texts, negatives, k):
@@ -135,9 +124,10 @@ def test_the_library_s_loss_over_the_batch_and_its_learned_scale(folder, options
 
 def test_both_start_as_the_checkpoint_share_nothing_and_learn(folder):
     method = ct(folder, apart=False)
-    plain = [state.mean(0).tolist() for state in states(folder, tokens(folder, TEXTS[:5]))]
-    for encoder in (method.first, method.backbone):
-        assert np.abs(np.array(means(encoder.model, folder, TEXTS[:5])) - np.array(plain)).max() < 1e-12
+    ids = tokens(folder, TEXTS[:5])
+    for row, state in zip(ids, states(folder, ids), strict=True):
+        for encoder in (method.first, method.backbone):
+            assert (encoder.model(torch.tensor([row])).last_hidden_state[0] - state).abs().max() < 1e-12
     first, second = ({weight.data_ptr() for weight in encoder.parameters()} for encoder in (method.first, method.backbone))
     assert not first & second and method.first.tokenizer is method.backbone.tokenizer
     method(batch_of(method, rows(folder, 15)))["tension"].value.backward()

@@ -1,15 +1,16 @@
-"""DiffAug against its equations, text by text (diffaug_oracle): the two losses and every gradient under prefixes, adapters
-and LoRA, the vectors of the test, and what stage 1 is watched by."""
+"""DiffAug against its equations, text by text: every term and gradient under prefixes, adapters and LoRA, the vectors of the
+test, and what stage 1 is watched by."""
 
 import numpy as np
 import pytest
 import torch
-from diffaug_oracle import LAYERS, TEMPLATES, encode, ids_of, joined, oracle_of, tokenizer_of
-from method_oracle import LIMIT, MemoryRows, grown, make
+from bert_equations import LAYERS, WIDTH, Change, adapters_of, encode, joined, leaves, lora_of
+from method_oracle import LIMIT, MemoryRows, _tokenizer, grown, make
 from safetensors.torch import load_file
 from tiny_models import sentences
 from transformers import BertConfig, BertModel
 
+from stsbench import losses
 from stsbench.encoders.load import load_encoder
 from stsbench.methods.diffaug.method import DiffAug, PrefixEncoder
 from stsbench.methods.diffaug.options import DiffAugOptions
@@ -19,9 +20,9 @@ from stsbench.training.export.export import export_model
 from stsbench.training.modules.soft_prompt import Prefix
 from stsbench.training.rows.batches import to_batch
 
+TEMPLATES = {"bert": "the man : {} means [MASK] .", "roberta": "the man : ' {} ' means [MASK]."}
 # no token, one, the mask token, more than fit, and others
 TEXTS = ["", "cat", "the big cat plays a red guitar in the blue park with food .", "the {mask} runs", *sentences(20, 7, 9)]
-PIECES = LIMIT - 2
 PLAIN = {"sentence": [TEXTS[i] for i in (4, 0, 2, 5)]}
 PAIRS = {"anchor": [TEXTS[i] for i in (4, 2, 1)], "positive": [TEXTS[i] for i in (6, 3, 7)]}
 TRIPLETS = {**PAIRS, "negative": [TEXTS[i] for i in (0, 8, 9)]}
@@ -38,7 +39,11 @@ ALIKE = [{"module": "adapter", "views": "same"}, {"module": "lora", "views": "sa
 
 def with_mask(folder, texts):
     """The texts, their mask token that of the model."""
-    return [text.replace("{mask}", tokenizer_of(folder).mask_token) for text in texts]
+    return [text.replace("{mask}", _tokenizer(folder).mask_token) for text in texts]
+
+
+def ids_of(folder, text):
+    return _tokenizer(folder)(text, truncation=False, padding=False)["input_ids"]
 
 
 class Texts(MemoryRows):
@@ -68,7 +73,7 @@ def diffaug(masked_lms, family="bert", *, stage="joint", dropout=0.0, engine="au
         for name, weight in method.named_parameters():
             if not name.startswith("backbone.") or ".lora_" in name:
                 weight.normal_(std=0.3)
-    method.backbone.engine, method.family = engine, family
+    method.backbone.engine = engine
     method.start_stage(stage)
     return method
 
@@ -89,28 +94,93 @@ def batch_for(method, data, labelled=None, padding=3):
     return batch
 
 
-def expected_terms(oracle, options, stage, data, labelled=None):
-    columns = {role: with_mask(oracle.folder, texts) for role, texts in data.items()}
-    if stage == "prefix":
-        return {"nli": (oracle.cross_entropy(columns, PIECES), 1.0, 2 * len(data["anchor"]))}
-    texts = list(columns.values())
-    value = oracle.contrastive(
-        texts * 2 if len(texts) == 1 else texts, PIECES, temperature=options.temperature, similarity=options.similarity,
-        denoise=options.denoise, offset=options.denoise_offset, zero=options.denoise_start == "zero",
-    )
-    terms = {"contrastive": (value, 1.0, len(texts[0]))}
-    if labelled:
-        nli = expected_terms(oracle, options, "prefix", labelled)["nli"]
-        terms["nli"] = (nli[0], options.aux_weight, nli[2])
-    return terms
+def prefix_of(weights, slots):
+    """Embedding, Linear, tanh, Linear to 2 * layers * d; then layer i has [2i], [2i + 1]. weights: the encoder's by name."""
+    inner = torch.tanh(weights["embedding.weight"][slots] @ weights["inner.weight"].T + weights["inner.bias"])
+    cut = (inner @ weights["outer.weight"].T + weights["outer.bias"]).split(WIDTH, dim=1)
+    return Change(keys=list(cut[::2]), values=list(cut[1::2]))
+
+
+class Oracle:
+    """The method's weights in copies that gather gradients of their own, and its equations. changes: one a set."""
+
+    def __init__(self, method):
+        options, self.options, self.folder = method.options, method.options, method.backbone.folder
+        self.own, self.tokenizer = leaves(method), _tokenizer(self.folder)
+        self.weights, sets = self.below("backbone.model."), 1 if options.views == "same" else 2
+        if options.module == "prefix":
+            weights, length = self.below("modules_of_views.prefix."), options.prefix_length
+            self.changes = [prefix_of(weights, slice(at * length, (at + 1) * length)) for at in range(sets)]
+        elif options.module == "adapter":
+            weights = self.below("modules_of_views.bottlenecks.")
+            self.changes = adapters_of(weights["down"], weights["up"], options.adapter_activation)
+        else:
+            self.changes = lora_of(self.weights, sets, options.lora_scale)
+        self.shift = sets * options.prefix_length if options.module == "prefix" else 0  # positions before every text
+        self.first = {"bert": 0, "roberta": 2}[self.folder.name]
+        before, after = TEMPLATES[self.folder.name].replace("[MASK]", self.tokenizer.mask_token).split("{}")
+        self.before, self.after = ids_of(self.folder, before.rstrip())[:-1], ids_of(self.folder, after)[1:]
+
+    def below(self, prefix):
+        return {name.removeprefix(prefix): weight for name, weight in self.own.items() if name.startswith(prefix)}
+
+    def at_mask(self, ids, change, positions=None):
+        start = self.first + self.shift
+        positions = list(range(start, start + len(ids))) if positions is None else positions
+        place = len(ids) - len(self.after) + self.after.index(self.tokenizer.mask_token_id)
+        return encode(self.weights, ids, positions, change)[place]
+
+    def inner(self, text):
+        """A sentence's tokens: alone, or those that it has within the template; so many as fit."""
+        return ids_of(self.folder, f" {text}" if self.options.text == "inside" else text)[1:-1][: LIMIT - 2]
+
+    def states(self, texts, view, denoise=False):
+        """[text] -> the state at the template's mask in a view: 0 under the first set, others under the last. denoise: less
+        that of the template around no text, its end where the tokens would have pushed it."""
+        change, found = self.changes[min(view, len(self.changes) - 1)], []
+        for text in with_mask(self.folder, texts):
+            inner = self.inner(text)
+            found.append(self.at_mask([*self.before, *inner, *self.after], change))
+            if denoise:
+                start = self.shift + (0 if self.options.denoise_start == "zero" else self.first)
+                tail = start + len(self.before) + len(inner) + self.options.denoise_offset
+                places = [*range(start, start + len(self.before)), *range(tail, tail + len(self.after))]
+                found[-1] = found[-1] - self.at_mask([*self.before, *self.after], change, places)
+        return torch.stack(found)
+
+    def views(self, columns, denoise=False):
+        head = self.own["head.dense.weight"], self.own["head.dense.bias"]
+        return [torch.tanh(self.states(texts, view, denoise) @ head[0].T + head[1]) for view, texts in enumerate(columns)]
+
+    def terms(self, stage, data, labelled=None):
+        """name -> (value, weight, count): Eq. 4, in which entailment is 1 and contradiction 0, and InfoNCE between views."""
+        options, columns = self.options, list(data.values())
+        if stage == "prefix":
+            (premises, *others), n = self.views(columns), len(columns[0])
+            labels, classifier = torch.tensor([1] * n + [0] * n), self.below("classifier.linear.")
+            value = losses.sbert_nli(torch.cat([premises] * 2), torch.cat(others), labels, *classifier.values())
+            return {"nli": (value, 1.0, 2 * n)}
+        queries, keys, *negatives = self.views(columns * 2 if len(columns) == 1 else columns, options.denoise)
+        how = {"temperature": options.temperature, "similarity": options.similarity}
+        value = losses.diffaug(queries, keys, torch.cat(negatives) if negatives else None, **how)
+        nli = self.terms("prefix", labelled)["nli"] if labelled else None
+        return {"contrastive": (value, 1.0, len(queries)), **({"nli": (nli[0], options.aux_weight, nli[2])} if nli else {})}
+
+    def tested(self, texts):
+        """(n, d) test vectors, whole texts in the template: neither head nor denoising; the mean over what is seen."""
+        both = [joined(self.changes)] if len(self.changes) == 2 else self.changes
+        seen = {"both": both, "first": self.changes[:1], "second": self.changes[1:], "average": self.changes}
+        filled = TEMPLATES[self.folder.name].replace("[MASK]", self.tokenizer.mask_token)
+        whole = [ids_of(self.folder, filled.replace("{}", text)) for text in with_mask(self.folder, texts)]
+        with torch.no_grad():
+            by_change = [torch.stack([self.at_mask(ids, change) for ids in whole]) for change in seen[self.options.at_test]]
+        return torch.stack(by_change).mean(0).numpy()
 
 
 def check(method, data, labelled=None):
     """Values and gradients against the oracle's; the terms, and the parts of the method that have a gradient."""
-    oracle, weights = oracle_of(method, method.backbone.folder, method.family)
-    expected = expected_terms(oracle, method.options, method.stage, data, labelled)
-    batch = batch_for(method, data, labelled)
-    terms = method(batch)
+    oracle, batch = Oracle(method), batch_for(method, data, labelled)
+    expected, terms = oracle.terms(method.stage, data, labelled), method(batch)
     assert {name: (term.weight, term.count) for name, term in terms.items()} == {
         name: tuple(rest) for name, (_, *rest) in expected.items()}
     assert method.counts(batch) == ({"nli": len(labelled["anchor"])} if labelled else {})
@@ -120,12 +190,13 @@ def check(method, data, labelled=None):
     sum(weight * value for value, weight, _ in expected.values()).backward()
     parts = set()
     for name, weight in method.named_parameters():
+        theirs = oracle.own[name.replace(".base_layer", "")].grad
         if weight.grad is None:
-            assert not weight.requires_grad or weights[name].grad is None or not weights[name].grad.any(), name
+            assert not weight.requires_grad or theirs is None or not theirs.any(), name
             continue
         assert weight.requires_grad
         parts.add("module" if "lora_" in name or name.startswith("modules_of_views.") else name.partition(".")[0])
-        gradient = torch.zeros_like(weight) if weights[name].grad is None else weights[name].grad
+        gradient = torch.zeros_like(weight) if theirs is None else theirs
         assert (weight.grad - gradient).abs().max() < 1e-7 * max(1.0, float(gradient.abs().max())), name
     return terms, parts
 
@@ -199,15 +270,6 @@ def vectors_of(method, texts=TEXTS):
     return live_encoder(method.inference(), "live").run(with_mask(method.backbone.folder, texts)).vectors
 
 
-def expected_vectors(method):
-    oracle, _ = oracle_of(method, method.backbone.folder, method.family)
-    changes = oracle.changes
-    both = [joined(changes)] if len(changes) == 2 else changes
-    tested = {"both": both, "first": changes[:1], "second": changes[1:], "average": changes}[method.options.at_test]
-    with torch.no_grad():
-        return oracle.at_test(with_mask(method.backbone.folder, TEXTS), tested).numpy()
-
-
 def near(vectors, expected):
     return np.abs(vectors - expected).max() < 2e-5 * np.abs(expected).max()
 
@@ -224,7 +286,7 @@ def test_the_encoder_of_the_test_live_and_exported_is_that_of_the_equations(mask
     method = diffaug(masked_lms, "roberta", dropout=0.1, **options)
     state = {name: value.clone() for name, value in method.state_dict().items()}
     found = vectors_of(method)
-    assert near(found, expected_vectors(method)) and all(part.training for part in method.modules())
+    assert near(found, Oracle(method).tested(TEXTS)) and all(part.training for part in method.modules())
     assert all(torch.equal(value, state[name]) for name, value in method.state_dict().items())
     if options.get("module") == "lora":
         tested = method.inference().model
@@ -245,23 +307,20 @@ def test_a_full_stop_where_asked_for(masked_lms):
     assert near(stopped[1], plain[1]) and not near(stopped[0], plain[0]) and not near(plain[0], plain[1])
 
 
-def naive_kappa(oracle, changes, texts):
+def naive_kappa(oracle, texts):
     """Mean norms of the keys and values that every layer computes of its own tokens, less those of the slots."""
-    before, after = oracle.parts()
     text_norms = {(layer, kind): [] for layer in range(LAYERS) for kind in ("key", "value")}
     slot_norms = {place: [] for place in text_norms}
-    for change in changes:
+    for change in (oracle.changes[0], oracle.changes[-1]):
         for text in texts:
-            inner = [*before, *Texts(oracle.folder, {"anchor": [text]}).ids("anchor")[0][1:-1].tolist(), *after]
-            positions = list(range(oracle.shift, oracle.shift + len(inner)))
-            for layer, states in enumerate(encode(oracle.weights, inner, positions, change, every=True)[:LAYERS]):
-                for kind, slots in (("key", change.keys), ("value", change.values)):
-                    name = f"encoder.layer.{layer}.attention.self.{kind}"
-                    rows = states @ oracle.weights[f"{name}.weight"].T + oracle.weights[f"{name}.bias"]
-                    text_norms[layer, kind] += [row.norm().item() for row in rows]
-                    slot_norms[layer, kind] += [row.norm().item() for row in slots[layer]]
-    means = [np.mean(text_norms[place]) - np.mean(slot_norms[place]) for place in text_norms]
-    return sum(means) / len(means)
+            ids, start = [*oracle.before, *oracle.inner(text), *oracle.after], oracle.first + oracle.shift
+            read = encode(oracle.weights, ids, list(range(start, start + len(ids))), change, every=True)
+            for layer, kind in text_norms:
+                name = f"encoder.layer.{layer}.attention.self.{kind}"
+                rows = read[layer] @ oracle.weights[f"{name}.weight"].T + oracle.weights[f"{name}.bias"]
+                text_norms[layer, kind] += rows.norm(dim=1).tolist()
+                slot_norms[layer, kind] += (change.keys if kind == "key" else change.values)[layer].norm(dim=1).tolist()
+    return np.mean([np.mean(text_norms[place]) - np.mean(slot_norms[place]) for place in text_norms])
 
 
 @pytest.mark.parametrize("options", [{}, {"views": "same"}, VARIANTS[0]], ids=str)
@@ -272,18 +331,17 @@ def test_delta_is_the_distance_of_the_views_and_kappa_the_prefix_s_norm_beside_t
     with torch.no_grad():
         measured = method.diagnose()
     assert all(part.training for part in method.modules())
-    oracle, _ = oracle_of(method, masked_lms["bert"], "bert")
-    changes = [oracle.changes[0], oracle.changes[-1]]
-    pairs = [[oracle.vector(text, change, 8)[0] for change in changes] for text in data["anchor"]]
-    delta = np.mean([(u - v).norm().item() for u, v in pairs])
+    oracle = Oracle(method)
+    u, v = (oracle.states(data["anchor"], view) for view in (0, 1))
+    delta = (u - v).norm(dim=1).mean().item()
     assert measured["delta"] == pytest.approx(delta, rel=1e-8, abs=1e-8)
-    unit = np.mean([(u / u.norm() - v / v.norm()).norm().item() for u, v in pairs])
+    unit = (u / u.norm(dim=1, keepdim=True) - v / v.norm(dim=1, keepdim=True)).norm(dim=1).mean().item()
     assert measured["delta_normalised"] == pytest.approx(unit, rel=1e-8, abs=1e-8)
     assert (delta == 0) == (options.get("views") == "same")
     assert measured["delta_dropout"] > 0 and measured["delta_dropout_normalised"] > 0
     assert ("kappa" in measured) == ("module" not in options)
     if "kappa" in measured:
-        assert measured["kappa"] == pytest.approx(naive_kappa(oracle, changes, data["anchor"]), rel=1e-8)
+        assert measured["kappa"] == pytest.approx(naive_kappa(oracle, with_mask(oracle.folder, data["anchor"])), rel=1e-8)
 
 
 def test_nothing_is_watched_in_stage_joint_or_without_texts(masked_lms):

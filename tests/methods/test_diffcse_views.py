@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from method_oracle import LIMIT, MemoryRows, tokens
-from simcse_oracle import folder  # noqa: F401
 from tiny_models import sentences
 
 from stsbench.errors import StsbenchError

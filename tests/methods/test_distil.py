@@ -1,27 +1,21 @@
-"""The terms of `distil` against loops over texts encoded one at a time, the library's losses, and scikit-learn's PCA."""
+"""The terms of `distil` on texts encoded one at a time, and scikit-learn's PCA. Its losses: tests/losses."""
 
 import math
 
 import numpy as np
 import pytest
-import sentence_transformers.sentence_transformer.losses as library
 import torch
 from method_oracle import MemoryRows, batch_of, make, states, tokens
 from method_runs import cached_place, recipe_of, train
 from safetensors.torch import load_file
-from simcse_oracle import PLAIN, cosine, folder, naive_teacher, same  # noqa: F401
+from simcse_oracle import PLAIN, naive_teacher, same
 from sklearn import decomposition
-from torch import nn
-from torch.nn import functional
-from training_runs import one_thread  # noqa: F401
 
 from stsbench import losses
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
 from stsbench.methods.distil.method import Distil, principal_components
-from stsbench.training.api.batch import Shares
 from stsbench.training.api.teachers import Teachers
-from stsbench.training.rows.batches import to_batch
 from stsbench.training.runs.finish import load_trained
 
 TEXTS, WORDS = PLAIN["sentence"], {"model": "lexical:token-set"}
@@ -37,72 +31,20 @@ def ready(folder, **options):
     return method
 
 
-def naive_vectors(student, target, kind):
-    if kind == "mse":
-        squares = [(x - y) ** 2 for a, b in zip(student, target, strict=True) for x, y in zip(a, b, strict=True)]
-        return sum(squares) / len(squares)
-    return sum(1 - cosine(a, b) for a, b in zip(student, target, strict=True)) / len(student)
-
-
-def value_and_gradient(student, teachers, **options):
-    student = student.clone().requires_grad_(True)
-    value = losses.distil(student, teachers, **options)
-    return value.item(), torch.autograd.grad(value, student)[0]
-
-
-class VectorsThemselves(nn.Module):
-    device, similarity_fn_name = "cpu", "cosine"
-
-    def forward(self, features):
-        return {"sentence_embedding": features["vectors"]}
-
-    def get_embedding_dimension(self):
-        return 8
-
-
-@pytest.mark.parametrize(("kind", "options", "library_options"), [
-    (library.MSELoss, {}, {}), (library.EmbedDistillLoss, {}, {"distance_metric": "mse"}),
-    (library.EmbedDistillLoss, {"loss": "cosine"}, {"distance_metric": "cosine"}),
-])
-def test_the_library_s_losses_of_vectors(kind, options, library_options):
-    torch.manual_seed(0)
-    student, teachers = torch.randn(6, 8, dtype=torch.float64), torch.randn(6, 8, dtype=torch.float64)
-    value, gradient = value_and_gradient(student, teachers, **options)
-    leaf = student.clone().requires_grad_(True)
-    reference = kind(VectorsThemselves(), **library_options)([{"vectors": leaf}], teachers)
-    assert value == pytest.approx(reference.item(), abs=1e-6)
-    assert torch.allclose(gradient, torch.autograd.grad(reference, leaf)[0], rtol=0, atol=1e-6)
-
-
-def test_the_library_s_divergence_is_temperature_squared_times_that_here():
-    torch.manual_seed(1)
-    student, cosines = torch.randn(5, 8, dtype=torch.float64), torch.rand(5, 5, dtype=torch.float64)
-    options = {"student_temperature": 0.3, "teacher_temperature": 0.2}
-    value, gradient = value_and_gradient(student, cosines, objective="similarities", loss="kl", **options)
-    leaf = student.clone().requires_grad_(True)
-    unit = functional.normalize(leaf)
-    others = torch.tensor([[j for j in range(5) if j != i] for i in range(5)])
-    model = VectorsThemselves()
-    model.similarity_fn_name = "dot"
-    reference = library.DistillKLDivLoss(model, **options).compute_loss_from_embeddings(
-        [unit, *(unit[others[:, k]] for k in range(4))], cosines.gather(1, others)) / 0.3**2
-    assert value == pytest.approx(reference.item(), abs=1e-6)
-    assert torch.allclose(gradient, torch.autograd.grad(reference, leaf)[0], rtol=0, atol=1e-6)
-
-
 def means(folder, texts):
-    return [state.mean(0).tolist() for state in states(folder, tokens(folder, texts))]
+    return torch.stack([state.mean(0) for state in states(folder, tokens(folder, texts))])
 
 
 def teacher_vectors(folder, texts, pooler="cls"):
-    return load_encoder(str(folder), pooler=pooler).encode(texts).tolist()  # float32, as a teacher has them
+    return load_encoder(str(folder), pooler=pooler).encode(texts)  # float32, as a teacher has them
 
 
 @pytest.mark.parametrize("kind", ["mse", "cosine"])
 def test_vectors_of_equal_width(folder, kind):
     method = ready(folder, teachers=[teacher(folder)], loss=kind)
     terms = method(batch_of(method, MemoryRows(folder, PLAIN), more_padding=3))
-    same(terms["vectors"].value, naive_vectors(means(folder, TEXTS), teacher_vectors(folder, TEXTS), kind))
+    taught = torch.tensor(teacher_vectors(folder, TEXTS), dtype=torch.float64)
+    same(terms["vectors"].value, losses.distil(means(folder, TEXTS), taught, loss=kind))
     assert terms["vectors"].count == len(TEXTS) and terms.keys() == {"vectors"}
 
 
@@ -114,21 +56,11 @@ def test_rows_of_similarities_of_two_weighted_teachers(folder, objective, kind, 
     method = ready(folder, **taught, objective=objective, loss=kind, student_temperature=t, teacher_temperature=tau)
     terms = method(batch_of(method, MemoryRows(folder, PLAIN), more_padding=3))
     target = naive_teacher(folder, TEXTS, TEXTS, "cls")
-    student = torch.tensor(means(folder, TEXTS), dtype=torch.float64)
-    expected = losses.distil(student, target, objective=objective, loss=kind, student_temperature=t, teacher_temperature=tau)
+    how = {"objective": objective, "loss": kind, "student_temperature": t, "teacher_temperature": tau}
+    expected = losses.distil(means(folder, TEXTS), target, **how)
     # A teacher's vectors are float32, and not the same to the last bit on every processor.
     assert terms[objective].value.item() == pytest.approx(expected.item(), rel=1e-6)
     assert terms[objective].count == len(TEXTS)
-
-
-def test_local_rows_are_compared_among_themselves(folder):
-    rows = MemoryRows(folder, {"sentence": [*TEXTS, *TEXTS[:2]]})
-    method = ready(folder, teachers=[WORDS], objective="similarities", loss="kl")
-    method.gather_mode = "local"
-    views = method.views(rows, np.random.default_rng(0))
-    part = method(to_batch(views, Shares((3, 4), 1), 0, torch.device("cpu")))["similarities"]
-    alone = method(batch_of(method, rows.at(range(3, 7))))["similarities"]
-    assert part.value.item() == pytest.approx(alone.value.item(), abs=1e-12) and part.count == 4
 
 
 def test_a_teacher_s_vector_that_is_not_finite_is_refused_where_it_enters():
@@ -162,7 +94,7 @@ def test_pca_to_the_student_s_width_is_scikit_learn_s(folder, center):
     def joined(texts):
         blocks = []
         for pooler, weight in (("cls", 0.25), ("mean", 0.75)):
-            rows = np.asarray(teacher_vectors(folder, texts, pooler))
+            rows = teacher_vectors(folder, texts, pooler).astype(float)
             blocks.append(math.sqrt(weight) * rows / np.linalg.norm(rows, axis=1, keepdims=True))
         return np.concatenate(blocks, 1)
 
@@ -174,7 +106,7 @@ def test_pca_to_the_student_s_width_is_scikit_learn_s(folder, center):
     projected = method.pca(torch.from_numpy(joined(TEXTS))).detach().numpy()
     strong = pca.explained_variance_ > 1e-6 * pca.explained_variance_[0]  # of equal variance a direction is any
     assert strong.sum() > 5 and np.abs(projected - target)[:, strong].max() < 1e-3 * scale
-    assert value.item() == pytest.approx(naive_vectors(means(folder, TEXTS), target.tolist(), "mse"), rel=1e-4)
+    assert value.item() == pytest.approx((means(folder, TEXTS) - torch.tensor(target)).square().mean().item(), rel=1e-4)
 
 
 @pytest.fixture(scope="module")

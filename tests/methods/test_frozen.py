@@ -3,7 +3,7 @@ gradient there still has one. How much a part that is shared gets: test_terms.py
 
 import pytest
 import torch
-from method_oracle import MemoryRows, batch_of, make, masked_lm_folder, total
+from method_oracle import MemoryRows, batch_of, make, total
 from tiny_models import sentences
 
 from stsbench.methods.diffaug.method import DiffAug
@@ -43,9 +43,8 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_nothing_frozen_takes_a_gradient_and_everything_else_does(tmp_path_factory, case):
+def test_nothing_frozen_takes_a_gradient_and_everything_else_does(folder, case):
     kind, options, pooler, frozen, trained, drops = CASES[case]
-    folder = masked_lm_folder(tmp_path_factory.getbasetemp() / "frozen-lm")
     method = make(kind, folder, options, dropout=0.3, pooler=pooler)
     method.start_stage(type(method.options).stages[-1])
     batch = batch_of(method, MemoryRows(folder, {"sentence": TEXTS}))

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 from method_oracle import MemoryRows, batch_of, make
 from method_runs import cached_place, recipe_of, train
-from simcse_oracle import folder  # noqa: F401
 from tiny_models import sentences
-from training_runs import one_thread  # noqa: F401
 
 from stsbench.errors import StsbenchError
 from stsbench.methods.angle.method import AnglE, check_scores

@@ -23,7 +23,7 @@ from method_runs import RUNS, StopAt, Stopped, make_place, on_device, recipe_of,
 from pretend_device import pretend_device
 from sentence_transformers import SentenceTransformer
 from shipped_recipes import METHODS
-from training_runs import log_of, one_thread, weights_of  # noqa: F401
+from training_runs import log_of, weights_of
 from transformers import AutoModel
 from two_processes import check_two_are_one, train_each
 

@@ -4,12 +4,11 @@ reaches no loss, several processes and another device have the same gradient, an
 from __future__ import annotations
 
 import numpy as np
-import promptbert_oracle
 import pytest
 import torch
-from method_oracle import grown, make, states, tokens, total
+from method_oracle import MemoryRows, batch_of, grown, make, states, tokens, total
 from pretend_device import pretend_device
-from term_cases import CASES, CPU, ELSEWHERE, INFOCSE, TEMPLATES, WORDS, method_and_batch, numbers, split_of
+from term_cases import CASES, CPU, ELSEWHERE, INFOCSE, PLAIN, TEMPLATES, WORDS, method_and_batch, numbers, split_of
 from two_processes import both_find, same_gradients, second_pass
 
 from stsbench.training.api.batch import Shares
@@ -23,7 +22,7 @@ PUBLIC = [case for case in CASES if len(CASES[case]) > 3]
 PADDED = {"pcl, released", "is-bert, states"}  # what stands behind a text's end is read, as the authors' code does
 STATISTICS = {"infocse", "whitenedcse", "whitenedcse, per third", "whitenedcse, no constant", "whitenedcse, whole",
               "whitenedcse, repeated"}  # of a batch's rows
-OF_ALL_ROWS = {"rankcse", "distil, rows"}  # a teacher's similarities have a column for each row of the whole batch
+OF_ALL_ROWS = {"teacher similarities"}  # which have a column for each row of the whole batch
 ALONE = {"ct", "esimcse"}  # groups of rows, and a queue of all processes' vectors: their own tests
 TOO_FEW = {"whitenedcse, no constant", "whitenedcse, repeated"}  # no covariance of full rank of a process's own rows
 # of these each process's own rows alone have a gradient with training.gather simcse
@@ -35,11 +34,6 @@ SAME = {"simcse, dot", "promptbert, transform", "promptbert, given", "sarcse, gi
         "sbert, rescaled", "pcl, released", "pcl, frozen", "pcl, no head", "whitenedcse, no constant",
         "whitenedcse, repeated", "sg-opt, opt1, trained", "infocse, tanh"}
 SHARED = [case for case in CASES if case not in ALONE | SAME]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return promptbert_oracle.build(tmp_path_factory.mktemp("terms") / "model", "bert")
 
 
 @pytest.mark.parametrize("case", PUBLIC)
@@ -108,7 +102,7 @@ def test_a_term_s_gradients_counts_metrics_padding_and_tested_backbone(folder, c
         assert [term.count for term in terms.values()] == [term.count for term in longer.values()]
     vectors = method.vectors(batch.ids, batch.mask)  # what the semi-supervised wrappers compare
     assert vectors.ndim == 2 and len(vectors) == len(batch.ids) and vectors.requires_grad and vectors.isfinite().all()
-    inference, pooler = method.inference(), CASES[case][1] if case != "consert" else "last2"  # tested by another pooler
+    inference, pooler = method.inference(), "last2" if case.startswith("consert") else CASES[case][1]  # tested by another
     assert inference.model is method.backbone.model and inference.tokenizer is method.backbone.tokenizer
     assert (inference.pooler, inference.dense) == (pooler, None) and inference.token_pooler is method.backbone.head
     assert (inference.prompt is not None) == (pooler == "mask") and (inference.masked_lm is not None) == (case == "mlm")
@@ -149,11 +143,26 @@ def test_a_masked_lm_head_that_the_checkpoint_lacks_is_said_to_be_new(folder, en
     assert stored.notes() == [] and ["stores no masked-LM head" in line for line in made_up.notes()] == [True]
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case not in OF_ALL_ROWS | ALONE | TOO_FEW])
+@pytest.mark.parametrize(("method", "options"), [
+    ("mlm", {"probability": 1e-9}), ("cmlm", {"probability": 1e-9, "sentence": "same"}),
+    ("diffcse", {"task": "conditional_mlm", "mask_ratio": 1e-9, "generator": None}),
+])
+def test_a_batch_without_a_masked_token_has_no_loss_but_a_gradient(folder, method, options):
+    method = make(load_method(method), folder, options)
+    terms = method(batch_of(method, MemoryRows(folder, PLAIN)))
+    *_, last = terms.values()
+    total(terms).backward()
+    assert last.value.item() == last.count == 0 and method.metrics() == {}
+    assert all(weight.grad is not None for weight in method.parameters() if weight.requires_grad)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case not in ALONE | TOO_FEW])
 def test_local_gathering_leaves_each_process_to_its_own_rows(folder, case):
     method, batch = method_and_batch(folder, case, split_of(case), 1)
     method.gather_mode = "local"
     found, counts = numbers(method(batch)), method.counts(batch)
+    for name in OF_ALL_ROWS & {*batch.by_row}:
+        batch.by_row[name] = batch.by_row[name][:, batch.shares.start :]
     method.gather_mode, batch.shares = "exact", Shares((len(batch),))
     assert found == pytest.approx(numbers(method(batch)), rel=1e-12)
     assert counts == method.counts(batch)

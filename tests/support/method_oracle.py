@@ -9,9 +9,7 @@ from functools import cache
 
 import numpy as np
 import torch
-from tiny_models import SHAPE, tokenizer
-from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM
-from written_once import written_once
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from stsbench.training.api.batch import IGNORED, Shares
 from stsbench.training.modules.backbone import load_backbone
@@ -61,24 +59,6 @@ def _tokenizer(folder):
 @cache
 def _reference(kind, folder):
     return kind.from_pretrained(folder, dtype=torch.float32).double().eval()
-
-
-@written_once
-def masked_lm_folder(folder):
-    """A random BERT with a masked-LM head that prefers some words clearly, and its tokenizer."""
-    torch.manual_seed(11)
-    tok = tokenizer("bert")
-    config = BertConfig(
-        **SHAPE, vocab_size=len(tok), pad_token_id=tok.pad_token_id, initializer_range=0.3, max_position_embeddings=64
-    )
-    model = BertForMaskedLM(config)
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if name.endswith("bias"):
-                weight.normal_(0, 0.5)
-    model.save_pretrained(folder)
-    tok.save_pretrained(folder)
-    return folder
 
 
 @cache

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import nli_files
-import promptbert_oracle
 import pytest
 import tiny_models
 from accelerate import PartialState
@@ -105,7 +104,7 @@ def cached_place(folder):
 
 def make_place(place):
     """A folder with a tiny model of two layers, texts, labelled rows and development data of eight pairs."""
-    promptbert_oracle.build(place / "model", "bert")
+    tiny_models.masked_lm(place / "model")
     texts = tiny_models.sentences(60, longest=9)
     (place / "text.txt").write_text("\n".join(texts) + "\n", "utf-8")
     documents = ["\n".join(texts[at : at + 4]) for at in range(0, 60, 4)]

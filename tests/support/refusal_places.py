@@ -35,9 +35,9 @@ def _run(folder):
 
 
 def _masked_lm(folder):
-    import promptbert_oracle
+    import tiny_models
 
-    return promptbert_oracle.build(folder / "lm", "bert")
+    return tiny_models.masked_lm(folder / "lm")
 
 
 def _distilbert(folder):
@@ -47,9 +47,9 @@ def _distilbert(folder):
 
 
 def _roberta(folder):
-    import promptbert_oracle
+    import tiny_models
 
-    return promptbert_oracle.build(folder / "roberta", "roberta")
+    return tiny_models.masked_lm(folder / "roberta", "roberta", spaced=True)
 
 
 def _headless(folder):

@@ -1,6 +1,5 @@
 """What tests of recipes share: the shipped ones by name, and errors of one line."""
 
-import re
 import shlex
 from functools import cache
 
@@ -17,8 +16,6 @@ METHODS = registry.names(GROUP)
 EVERY = [(method, name) for method in METHODS for name in recipe_names(method)]
 U, S = "unsup-bert-base", "sup-bert-base"
 BERT_LARGE, ROBERTA_LARGE = "google-bert/bert-large-uncased", "FacebookAI/roberta-large"
-# of SimCSE's recipes those that other papers added
-LATER = re.compile("^(syncse|sumcse|multicsr)-|-(joint|sup-unsup|labels-10{0,2}|batch-[0-9]+|reproduced)$")
 
 
 def recipe(name, method="simcse"):
@@ -29,12 +26,6 @@ def recipe(name, method="simcse"):
 def ways():
     """What is stated of the published rows; without the board's room that reproduces them the test is skipped."""
     return pytest.importorskip("stsbench.leaderboard.reproduce.ways").load_ways()
-
-
-def __getattr__(name):
-    if name == "WAY_OF":
-        return ways()
-    raise AttributeError(name)
 
 
 def printed(method, paper=None):
@@ -83,15 +74,6 @@ def changed(base, name, method):
     """What differs between two recipes: key -> the second one's value."""
     before, after = settings(recipe(base, method)), settings(recipe(name, method))
     return {key: value for key, value in after.items() if before[key] != value}
-
-
-def _without_numbers(value):
-    """0 stays apart: it often means that a part is left out."""
-    if isinstance(value, dict):
-        return {key: _without_numbers(each) for key, each in sorted(value.items())}
-    if isinstance(value, list | tuple):
-        return [_without_numbers(each) for each in value]
-    return value if isinstance(value, bool) or not isinstance(value, int | float) else value != 0
 
 
 def one_line(call, *parts):

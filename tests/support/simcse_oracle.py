@@ -1,16 +1,16 @@
-"""SimCSE made small, and its loss once more: lists of floats, loops, math, texts encoded one at a time."""
+"""SimCSE made small, and its vectors once more, of texts read one at a time."""
 
 from __future__ import annotations
 
 import math
 
-import info_nce_oracle
 import numpy as np
 import pytest
 import torch
-from method_oracle import batch_of, make, masked_lm_folder, states, tokens
+from method_oracle import batch_of, make, states, tokens
 from tiny_models import sentences
 
+from stsbench import losses
 from stsbench.encoders.load import load_encoder
 from stsbench.methods.simcse.method import SimCSE
 
@@ -19,11 +19,6 @@ PLAIN = {"sentence": TEXTS[:5]}
 PAIRS = {"anchor": TEXTS[:5], "positive": TEXTS[5:10]}
 TRIPLETS = {**PAIRS, "negative": TEXTS[10:15]}
 QUADRUPLES = {**TRIPLETS, "negative2": TEXTS[15:20]}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return masked_lm_folder(tmp_path_factory.mktemp("simcse") / "tiny-mlm")
 
 
 def simcse(folder, *, dropout=0.0, pooler="cls", **options):
@@ -35,27 +30,22 @@ def loss(method, rows, **batch):
 
 
 def heads(vectors, dense):
-    """tanh(W x + b), entry by entry; without a dense layer the vectors themselves."""
-    rows = [vector.tolist() for vector in vectors]
-    if dense is None:
-        return rows
-    weight, bias = dense.weight.tolist(), dense.bias.tolist()
-    return [[math.tanh(sum(w * x for w, x in zip(line, row, strict=True)) + b)
-             for line, b in zip(weight, bias, strict=True)] for row in rows]
-
-
-def naive_info_nce(queries, keys, negatives=(), temperature=0.05, similarity="cosine", alpha=1.0):
-    first, second, *blocks = (torch.tensor(rows, dtype=torch.float64) for rows in (queries, keys, *negatives))
-    options = {"temperature": temperature, "similarity": similarity, "alpha": alpha}
-    return info_nce_oracle.naive_info_nce(first, second, negatives=blocks, **options).mean().item()
+    """(n, d) tanh(W x + b) of n vectors; without a dense layer the vectors themselves."""
+    rows = torch.stack([*vectors])
+    return rows if dense is None else torch.tanh(rows @ dense.weight.T + dense.bias)
 
 
 def cls(folder, texts, dense=None):
     return heads([state[0] for state in states(folder, tokens(folder, texts))], dense)
 
 
+def info_nce(queries, keys, *negatives, **options):
+    """SimCSE's public loss, which tests/losses holds against loops."""
+    return losses.simcse(queries, keys, torch.cat(negatives) if negatives else None, **options)
+
+
 def same(value, expected):
-    assert value.item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert value.item() == pytest.approx(float(expected), rel=1e-9, abs=1e-9)
 
 
 def count_passes(backbone):

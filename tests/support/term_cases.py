@@ -32,6 +32,8 @@ MARGINS = {"alpha": 0.7, "beta": 0.7, "weight": 1.0}  # every sentence is outsid
 INFOCSE = {"frozen_layers": 1, "mlm_weight": 0.3, "mlm_probability": 0.4}
 WHITENED = {"groups": 8, "eps": 0.1, **WARM}
 SGOPT = {"projection_width": 8, "temperature": 0.1}
+FEATURES = ("u", "v", "difference", "max_square")
+JOINT = {"setting": "joint", "joint_views": ("shuffle", "token_cutoff"), "joint_rates": (None, 0.4), "features": FEATURES}
 
 
 class LabelledRows(MemoryRows):
@@ -44,6 +46,10 @@ class LabelledRows(MemoryRows):
 
 def views(method, batch):
     return method.vectors(batch.ids, batch.mask).split(len(batch))
+
+
+def contrasted(method, batch, stage):
+    return [method._view(batch, slot, stage) for slot in SLOTS]
 
 
 def peer_views(method, batch, head=None):
@@ -83,14 +89,17 @@ def whitened(method, batch):
 # name, which begins with the method's -> options, pooler, texts; the term, None for the whole loss, and the public loss
 CASES = {
     "simcse": (WARM, "cls", PLAIN, "contrastive", lambda m, b: losses.simcse(*m.view_vectors(b), **WARM)),
-    "simcse, given": ({"view": "given", "alpha": 2.0}, "cls", TRIPLETS, "contrastive",
-                      lambda m, b: losses.simcse(*views(m, b), alpha=2.0)),
+    "simcse, given": ({"view": "given", "alpha": 2.0}, "cls", {**TRIPLETS, "negative2": TEXTS[7:3:-1]}, "contrastive",
+                      lambda m, b: losses.simcse(*views(m, b)[:2], torch.cat(views(m, b)[2:]), alpha=2.0)),
     "simcse, dot": ({"similarity": "dot", "head": "none"}, "max", PLAIN, "contrastive",
                     lambda m, b: losses.simcse(*m.view_vectors(b), similarity="dot")),
     "simcse, masked": ({"mlm_weight": 0.1, **WARM}, "cls", PLAIN),
     "esimcse": (WARM, "cls", PLAIN, "contrastive", lambda m, b: losses.esimcse(*m.view_vectors(b), **WARM)),
-    "consert": ({"views": ("none", "shuffle"), "rates": (None, None), "nt_xent": "sum"}, "mean", PLAIN, "contrastive",
-                lambda m, b: losses.consert(*(m._view(b, slot, "unsup") for slot in SLOTS), nt_xent="sum")),
+    "consert": ({"views": ("none", "shuffle"), "rates": (None, None), "nt_xent": "sum", "weigh_unsup": True, **WARM}, "mean",
+                PLAIN, None, lambda m, b: 0.15 * losses.consert(*contrasted(m, b, "unsup"), nt_xent="sum", **WARM)),
+    "consert, joint": (JOINT, "mean", NLI, None, lambda m, b: losses.sbert_nli(
+        *views(m, b), b.labels, m.classifier.linear.weight, m.classifier.linear.bias, features=FEATURES)
+        + 0.15 * sum(map(losses.consert, *(vectors.split(len(b)) for vectors in contrasted(m, b, "joint"))))),
     "mirror-bert": ({"span_chars": 3, "min_chars": 6}, "mean", PLAIN, "contrastive",
                     lambda m, b: losses.mirrorbert(*m.view_vectors(b))),
     "mirror-bert, drophead": ({"drophead": 0.3}, "cls", TWO_TEXTS),

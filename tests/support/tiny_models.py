@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 from written_once import written_once
 
 from stsbench.training.recipes.recipes import TEXTS
@@ -51,6 +51,18 @@ def tokenizer(family: str) -> hf.PreTrainedTokenizerFast:
     backend.enable_padding(length=8, pad_id=vocab[pad], pad_token=pad)
     return hf.PreTrainedTokenizerFast(tokenizer_object=backend, cls_token=cls, sep_token=sep, pad_token=pad, mask_token=mask,
                                    unk_token="[UNK]", model_max_length=64)
+
+
+def spaced_tokenizer() -> hf.PreTrainedTokenizerFast:
+    """Words that know the space before them, as RoBERTa's do, and a mask token that swallows it."""
+    words = [*WORDS, "'", *(chr(i) for i in range(97, 123))]
+    special = ["<s>", "<pad>", "</s>", "<mask>", "[UNK]"]
+    vocab = {token: i for i, token in enumerate(dict.fromkeys([*special, *words, *("Ġ" + word for word in words)]))}
+    backend = Tokenizer(models.WordLevel(vocab, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    return hf.PreTrainedTokenizerFast(tokenizer_object=backend, cls_token="<s>", sep_token="</s>", pad_token="<pad>",
+                                      unk_token="[UNK]", mask_token=AddedToken("<mask>", lstrip=True, special=True))
 
 
 @written_once
@@ -95,11 +107,11 @@ def build_for_sample(folder: Path, **shape: Any) -> Path:
 
 
 @written_once
-def masked_lm(folder, family="bert", seed=11, copies=False, **shape):
+def masked_lm(folder, family="bert", seed=11, copies=False, spaced=False, **shape):
     """A random masked LM of a family, with its head, and the family's tokenizer. shape: other sizes than SHAPE.
     copies: it mostly guesses the token that it sees, as trained ones do, and any other one at a mask."""
     torch.manual_seed(seed)
-    tok = tokenizer(family)
+    tok = spaced_tokenizer() if spaced else tokenizer(family)
     sizes = {**SHAPE, "vocab_size": len(tok), "pad_token_id": tok.pad_token_id, "initializer_range": 0.3, **shape}
     if family == "bert":
         model = hf.BertForMaskedLM(hf.BertConfig(max_position_embeddings=64, **sizes))
@@ -109,6 +121,8 @@ def masked_lm(folder, family="bert", seed=11, copies=False, **shape):
         for name, weight in model.named_parameters():
             if name.endswith("bias"):
                 weight.normal_(0, 0.1 if copies else 0.5)
+            elif weight.ndim == 1 and not copies:
+                weight += 0.2 * torch.randn(len(weight))  # LayerNorm's
             if copies and ("encoder" in name or "position" in name):
                 weight *= 0.3
         if copies:
@@ -116,6 +130,26 @@ def masked_lm(folder, family="bert", seed=11, copies=False, **shape):
             torch.nn.init.eye_(transform.dense.weight)
     model.save_pretrained(folder)
     tok.save_pretrained(folder)
+    return folder
+
+
+@written_once
+def headed(folder, family="bert", tied=True, seed=5, extra_rows=0):
+    """`build`'s encoder with a masked-LM head of random numbers, biases too. extra_rows: the likeliest, of no token."""
+    build(folder, family)
+    config = hf.AutoConfig.from_pretrained(folder)
+    config.tie_word_embeddings = tied
+    whole = hf.AutoModelForMaskedLM.from_pretrained(folder, config=config)
+    if extra_rows:
+        whole.resize_token_embeddings(config.vocab_size + extra_rows)
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for name, weight in whole.named_parameters():
+            if not name.startswith(whole.base_model_prefix):
+                weight.normal_(0, 0.3)
+        if extra_rows:
+            whole.get_output_embeddings().bias[-extra_rows:] += 100
+    whole.save_pretrained(folder)
     return folder
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
-from training_runs import leave, log_of, spawn, train, train_ranks
+from training_runs import leave, log_of, spawn
 
 from stsbench import registry
 from stsbench.training.api.batch import Shares
@@ -62,17 +62,9 @@ def shares_of(total: int, split, rank) -> Shares:
     return Shares((total,)) if split is None else Shares(split, rank)
 
 
-def two_ranks_equal_one(place: Path, values, method, cache: Path, but=()):
-    """Train in one process and in two: the same log and the same weights up to rounding, `but` for the weights so named.
-    Without dropout, of which each process has its own. Returns the weights of both."""
-    values = {**values, "backbone.dropout": 0.0, "selection.by": "none"}
-    assert train(place / "alone", values, method=method, cache=cache) == (0, None)
-    assert train_ranks(place / "both", values, method=method, cache=cache) == [(0, None)] * 2
-    return check_two_are_one(place / "alone", place / "both", Path(values["backbone.model"]), but)
-
-
 def check_two_are_one(alone: Path, both: Path, model: Path, but=()):
-    """Two runs of one recipe from `model`, by one process and by two: as `two_ranks_equal_one` has it."""
+    """Two runs of one recipe from `model`, without dropout, by one process and by two: the same log and, up to rounding, the
+    same weights, `but` for those so named."""
     for mine, theirs in zip(log_of(alone), log_of(both), strict=True):
         assert mine["kind"] == theirs["kind"]
         if mine["kind"] == "train":
@@ -86,7 +78,6 @@ def check_two_are_one(alone: Path, both: Path, model: Path, but=()):
     moved = max(float((first[name] - start[name]).abs().max()) for name in start.keys() & first.keys())
     apart = max(float((first[name] - second[name]).abs().max()) for name in first.keys() - set(but))
     assert apart < 5e-3 * moved, (apart, moved)
-    return first, second
 
 
 def train_each(jobs: dict[str, tuple], data_dir: Path) -> None:

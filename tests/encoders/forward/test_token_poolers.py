@@ -5,11 +5,10 @@ import inspect
 import json
 import warnings
 
-import isbert_oracle
 import numpy as np
 import pytest
-import text_cnn_oracle
 import tiny_models
+import token_pooler_oracle as oracle
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +21,7 @@ from stsbench.errors import EncoderError
 from stsbench.training.modules.backbone import Backbone, load_backbone
 from stsbench.training.recipes.sections import MeanCNNSettings, TextCNNSettings
 
-SMALL = {TextCNN: text_cnn_oracle.SMALL, MeanCNN: isbert_oracle.SMALL}
+SMALL = {TextCNN: oracle.TEXT_CNN, MeanCNN: oracle.MEAN_CNN}
 OPTIONS = [
     *((TextCNN, options) for options in (
         {}, {"activation": "tanh"}, {"activation": "none"}, {"kernels": (2, 7), "fusion_channels": 1, "fusion_width": 4})),
@@ -47,8 +46,8 @@ def batch(counts, width=6, padding=0, seed=1):
 def by_loops(head, text):
     """The vector of one text, (tokens, d)."""
     if isinstance(head, TextCNN):
-        return text_cnn_oracle.by_loops(head, text.numpy())[0]
-    return isbert_oracle.mean(isbert_oracle.local_vectors(head, text.tolist(), len(text)))
+        return oracle.by_loops(head, text.numpy())[0]
+    return oracle.mean(oracle.local_vectors(head, text.tolist(), len(text)))
 
 
 @pytest.mark.parametrize("padding", [0, 4])
@@ -67,10 +66,10 @@ def test_a_vector_is_that_of_loops_whatever_the_padding(kind, options, padding):
         np.testing.assert_allclose(packed.detach(), expected, atol=1e-6)
         if kind is MeanCNN:
             assert torch.equal(features.real, mask.bool())
-            local = isbert_oracle.local_vectors(head, text.tolist(), count)
+            local = oracle.local_vectors(head, text.tolist(), count)
             np.testing.assert_allclose(features.tokens[i, :count].detach(), local, atol=1e-12)
             continue
-        _, maxima, windows = text_cnn_oracle.by_loops(head, text.numpy())
+        _, maxima, windows = oracle.by_loops(head, text.numpy())
         np.testing.assert_allclose(torch.stack(features.pooled)[:, i].detach(), maxima, atol=1e-9)
         assert np.array_equal(torch.stack(features.offsets)[:, i], windows) and features.real[i].sum() == count - 2
         assert torch.equal(features.tokens[i, : count - 2], text[1:-1]) and not features.tokens[i, count - 2 :].any()
@@ -103,7 +102,7 @@ def test_without_zeros_mean_cnn_reads_what_stands_at_padding():
     states = states.nan_to_num(0.5)
     features = head.features(states, mask, zero_padding=False)
     for i, count in enumerate(counts):
-        expected = isbert_oracle.mean(isbert_oracle.local_vectors(head, states[i].tolist(), count))
+        expected = oracle.mean(oracle.local_vectors(head, states[i].tolist(), count))
         np.testing.assert_allclose(features.vectors[i].detach(), expected, atol=1e-12)
     assert (features.vectors - head(states, mask)).abs().max() > 0.01
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from diffaug_oracle import LAYERS, WIDTH, adapters_of, encode, joined, leaves
+from bert_equations import LAYERS, WIDTH, adapters_of, encode, joined, leaves
 from safetensors.torch import load_file, load_model, save_file, save_model
 from tiny_models import build
 from transformers import AutoModel, DistilBertConfig, DistilBertModel

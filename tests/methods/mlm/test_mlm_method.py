@@ -71,13 +71,13 @@ def test_masking_keeps_shapes_and_its_argument(rows, seed, probability):
 
 
 @pytest.mark.parametrize("options", [{}, {"probability": 0.5}, {"masked": 0.0, "random": 0.0, "probability": 0.6}])
-def test_loss_and_accuracy(tiny_lm, options):
-    method = make(MaskedLM, tiny_lm, options)
+def test_loss_and_accuracy(folder, options):
+    method = make(MaskedLM, folder, options)
     rights = counts = 0
     for seed in range(2):
-        batch = batch_of(method, MemoryRows(tiny_lm, TEXTS), seed=seed)
+        batch = batch_of(method, MemoryRows(folder, TEXTS), seed=seed)
         (term,) = method(batch).values()
-        expected, right, count = naive_mlm(tiny_lm, batch)
+        expected, right, count = naive_mlm(folder, batch)
         assert term.value.item() == pytest.approx(expected, rel=1e-9)
         assert term.count == count and term.weight == 1
         rights, counts = rights + right, counts + count
@@ -85,29 +85,11 @@ def test_loss_and_accuracy(tiny_lm, options):
     assert method.metrics() == {"masked_accuracy": rights / counts}
 
 
-def test_a_batch_without_a_masked_token_has_no_loss_but_a_gradient(tiny_lm):
-    method = make(MaskedLM, tiny_lm, {"probability": 1e-9})
-    term = method(batch_of(method, MemoryRows(tiny_lm, TEXTS)))["mlm"]
-    term.value.backward()
-    assert term.value.item() == 0 and term.count == 0 and method.metrics() == {}
-    assert all(weight.grad is not None and not weight.grad.any() for weight in method.parameters())
-
-
-@pytest.mark.parametrize("tied", [True, False])
-def test_the_parameters_that_learn(tiny_lm, encoders, tied):
-    for start in (tiny_lm, encoders["bert"]):
-        method = make(MaskedLM, start, {"tied": tied})
-        method(batch_of(method, MemoryRows(start, TEXTS)))["mlm"].value.backward()
-        assert not [name for name, weight in method.named_parameters() if weight.grad is None or not weight.grad.any()]
-        embedding = method.backbone.model.get_input_embeddings().weight
-        assert (method.head.decoder.weight is embedding) == tied
-
-
-def test_the_tested_encoder_stands_in_its_masked_lm_and_reads_anchors_of_pairs_too(tiny_lm):
-    method = make(MaskedLM, tiny_lm, pooler="mean", dropout=0.1)
-    whole, ids = method.inference().masked_lm.eval(), tokens(tiny_lm, TEXTS["sentence"])
+def test_the_tested_encoder_stands_in_its_masked_lm_and_reads_anchors_of_pairs_too(folder):
+    method = make(MaskedLM, folder, pooler="mean", dropout=0.1)
+    whole, ids = method.inference().masked_lm.eval(), tokens(folder, TEXTS["sentence"])
     with torch.no_grad():
-        for row, scores in zip(ids, logits(tiny_lm, ids), strict=True):
+        for row, scores in zip(ids, logits(folder, ids), strict=True):
             assert torch.allclose(whole(torch.tensor([row])).logits[0], scores, atol=1e-10)
-    views = method.views(MemoryRows(tiny_lm, {"anchor": TEXTS["sentence"]}), np.random.default_rng(0))
+    views = method.views(MemoryRows(folder, {"anchor": TEXTS["sentence"]}), np.random.default_rng(0))
     assert [len(row) for (*view,) in views.tokens for row in view] == [len(row) for row in ids]

@@ -1,77 +1,207 @@
-"""PromptBERT's loss, gradients and tested encoders against its description, for BERT and a tokenizer that knows blanks."""
+"""PromptBERT's loss, gradients and tested encoders against its description, a text and a position at a time, for BERT and a
+tokenizer that knows blanks."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-import tiny_models
 import torch
-from method_oracle import LIMIT, MemoryRows, batch_of, total
-from promptbert_oracle import (
-    FIRST,
-    MASK_FIRST,
-    SECOND,
-    TEXTS,
-    Oracle,
-    plain,
-    promptbert,
-    texts_of,
-    triplets,
-)
+from method_oracle import LIMIT, MemoryRows, _tokenizer, batch_of, make, total
+from tiny_models import sentences
+from torch.nn import functional
+from transformers import AutoModelForMaskedLM
 
-from stsbench.errors import StsbenchError
+from stsbench import losses
+from stsbench.methods.promptbert.method import PromptBERT
 from stsbench.training.engine.selection import live_encoder
 
-FAMILIES = list(FIRST)
-LEARNED = {"trained": "prompt", "head": "none"}
-CHOSEN = {
-    "published": {},
-    "one template": {"second_template": None},
-    "not denoised": {"denoise": False},
-    "one template, not denoised": {"second_template": None, "denoise": False},
-    "empty positions": {"denoise_positions": "empty"},
-    "no gradient": {"denoise_gradient": False},
-    "shift of the first": {"denoise_second_shift": "first"},
-    "inside": {"text": "inside"},
-    "dot": {"similarity": "dot", "head": "none"},
-    "temperature": {"temperature": 0.5},
-    "kept": {"head": "mlp"},
-    "no head": {"head": "none", "temperature": 0.2},
-    "transform": {"head": "transform", "second_template": None},
-    "transform, no gradient": {"head": "transform", "denoise_gradient": False},
-    "transform, not denoised": {"head": "transform", "denoise": False},
-    "learned": LEARNED,
-    "learned, transform": {"trained": "prompt", "head": "transform"},
-    "learned, not denoised": {**LEARNED, "denoise": False},
-    "learned, empty positions": {**LEARNED, "denoise_positions": "empty", "temperature": 0.3},
-    "learned, released": {"trained": "prompt_rightmost", "head": "transform_train_only", "denoise": False},
-    "learned, released, denoised": {"trained": "prompt_rightmost", "head": "none"},
+FIRST = {"bert": 'the man with "{}" means [MASK].', "roberta": "the man : ' {} ' means [MASK]."}
+SECOND = {"bert": 'a red cat : big "{}" means [MASK].', "roberta": "a red cat plays : ' {} ' means [MASK]."}
+MASK_FIRST = {"template": "the [MASK] means : {} ."}
+# no token, one, as many tokens as fit, more than fit, the mask token
+LONG = "the big cat plays a red guitar in the blue park with food ."
+TEXTS = ["", "cat", "a dog", *sentences(14, longest=7, seed=5), LONG, "the {mask} runs : {mask} means {mask}"]
+DATA = {
+    "plain": {"sentence": [3, 2, 18, 1, 17, 5]}, "few": {"sentence": [18, 1, 17, 5]},
+    "empty, too": {"sentence": [3, 2, 18, 1, 17, 5, 0]},  # which less its template is nothing, and its cosine rounding
+    "pairs": {"anchor": [3, 17, 18], "positive": [4, 17, 18]},
+    "triplets": {"anchor": [3, 17, 4, 1, 2], "positive": [7, 6, 18, 8, 9], "negative": [10, 1, 12, 17, 13]},
+    "quadruples": {role: [row, 17, 18] for row, role in enumerate(("anchor", "positive", "negative", "negative2"), 3)},
 }
+LEARNED = {"trained": "prompt", "head": "none"}
+RIGHTMOST = {"trained": "prompt_rightmost", "head": "none"}
+RELEASED = {"trained": "prompt_rightmost", "head": "transform_train_only", "denoise": False}
 
 
-def compare(method, oracle, data, folder, more_padding=0):
-    """Loss and every gradient, to 1e-6 of their size (what is 0 by mathematics, to rounding)."""
-    found = method(batch_of(method, MemoryRows(folder, data), more_padding=more_padding))
+def texts_of(folder, rows):
+    return [TEXTS[row].replace("{mask}", _tokenizer(folder).mask_token) for row in rows]
+
+
+def promptbert(folder, **options):
+    """The method in float64 and train mode, with templates of that family; one of them where words are learned."""
+    second = None if options.get("trained", "all") != "all" else SECOND[folder.name]
+    return make(PromptBERT, folder, {"template": FIRST[folder.name], "second_template": second, **options}, pooler="mask")
+
+
+class Oracle:
+    """The same weights, and what the method makes of texts with them. All weights may have gradients."""
+
+    def __init__(self, method):
+        self.options, self.tokenizer = method.options, _tokenizer(method.backbone.folder)
+        whole = AutoModelForMaskedLM.from_pretrained(method.backbone.folder, dtype=torch.float32).double().eval()
+        self.model, self.head_weights, self.words = whole.base_model, [], None
+        if self.options.head.startswith("mlp"):
+            self.head_weights = [weight.detach().double().requires_grad_() for weight in method.head.dense.parameters()]
+        elif self.options.head != "none":
+            parts = whole.cls.predictions.transform if hasattr(whole, "cls") else whole.lm_head
+            norm = parts.LayerNorm if hasattr(whole, "cls") else parts.layer_norm
+            self.head_weights = [*parts.dense.parameters(), *norm.parameters()]
+        self.written = [self.options.template, self.options.second_template or self.options.template]
+        self.templates = [self.template(text) for text in self.written]
+        if self.options.trained != "all":
+            self.model.requires_grad_(False)
+            self.words = method.words.detach().double().requires_grad_()
+
+    def start_of_words(self):
+        """The embeddings of the first template's tokens, which what is learned starts from."""
+        before, after = self.templates[0]
+        ids = [token for token in (*before[1:], *after[:-1]) if token != self.tokenizer.mask_token_id]
+        return self.model.get_input_embeddings().weight[ids]
+
+    def spell(self, text):
+        """Token ids without special ones around them."""
+        return self.tokenizer(text, add_special_tokens=False, truncation=False, padding=False)["input_ids"]
+
+    def template(self, text):
+        """Section 3: ([CLS] bs, es [SEP])."""
+        before, after = text.replace("[MASK]", self.tokenizer.mask_token).split("{}")
+        return [self.tokenizer.cls_token_id, *self.spell(before.strip())], [*self.spell(after), self.tokenizer.sep_token_id]
+
+    def inside(self, text, template):
+        """The tokens of a text as they come out of the filled template."""
+        before, after = template.replace("[MASK]", self.tokenizer.mask_token).split("{}")
+        whole = self.spell(before + text + after)
+        return whole[len(self.spell(before.strip())) : len(whole) - len(self.spell(after))]
+
+    def state(self, template, tokens, positions):
+        """(d,) the last state at the template's mask; learned words stand where section 11 says that the authors' code puts
+        them: each at its place, or rightmost."""
+        (before, after), mask = template, self.tokenizer.mask_token_id
+        ids, behind = [*before, *tokens, *after], len(before) + len(tokens)
+        rows = list(self.model.get_input_embeddings()(torch.tensor(ids)))
+        places = [place for place in [*range(1, len(before)), *range(behind, len(ids) - 1)] if ids[place] != mask]
+        for row, place in enumerate(places if self.words is not None else ()):
+            if self.options.trained == "prompt_rightmost":
+                place = len(ids) - 1 - ids[::-1].index(ids[place])
+            rows[place] = self.words[row]
+        ones = torch.ones(1, len(ids), dtype=torch.long)
+        states = self.model(inputs_embeds=torch.stack(rows)[None], position_ids=torch.tensor([positions]),
+                            attention_mask=ones, token_type_ids=0 * ones).last_hidden_state[0]
+        return states[before.index(mask) if mask in before else behind + after.index(mask)]
+
+    def own_start(self):
+        return 0 if self.model.config.model_type == "bert" else self.tokenizer.pad_token_id + 1
+
+    def h(self, tokens, template):
+        """Section 1: the state at the mask."""
+        length = len(template[0]) + len(tokens) + len(template[1])
+        return self.state(template, tokens, list(range(self.own_start(), self.own_start() + length)))
+
+    def delta(self, k, template, split=None):
+        """Section 4: row k of the table."""
+        split, k = split or len(template[0]), 0 if self.options.denoise_positions == "empty" else k
+        start = 0 if self.options.denoise_start == "zero" else self.own_start()
+        count = len(template[0]) + len(template[1])
+        return self.state(template, [], [start + place + (k if place >= split else 0) for place in range(count)])
+
+    def head(self, x):
+        """tanh(W x + b), or the masked LM's transform: dense, GELU, LayerNorm; without a head x itself."""
+        if not self.head_weights:
+            return x
+        weight, bias, *norm = self.head_weights
+        if not norm:
+            return torch.tanh(weight @ x + bias)
+        return functional.layer_norm(functional.gelu(weight @ x + bias), x.shape, *norm, self.model.config.layer_norm_eps)
+
+    def z(self, text, which):
+        """What the loss compares: of a text in template 0 or 1."""
+        options, template = self.options, self.templates[which]
+        tokens = (self.spell(text) if options.text == "pieces" else self.inside(text, self.written[which]))[: LIMIT - 2]
+        found = self.h(tokens, template)
+        if not options.denoise:
+            return self.head(found)
+        split = len(self.templates[0][0]) if options.denoise_second_shift == "first" else None
+        with torch.set_grad_enabled(options.denoise_gradient):
+            delta = self.delta(len(tokens), template, split)
+            if "transform" not in options.head:
+                delta = delta if options.denoise_gradient else delta.detach()
+            else:  # in the released code it is made inside what has no gradient
+                delta = self.head(delta)
+        return self.head(found) - delta if "transform" in options.head else self.head(found - delta)
+
+    def loss(self, data):
+        """Section 6."""
+        columns = list(data.values()) * (2 if len(data) == 1 else 1)
+        queries, keys, *negatives = [torch.stack([self.z(text, min(number, 1)) for text in texts])
+                                     for number, texts in enumerate(columns)]
+        how = {"similarity": self.options.similarity, "temperature": self.options.temperature}
+        return losses.promptbert(queries, keys, torch.cat(negatives) if negatives else None, **how)
+
+    def tested(self, text, dev=False):
+        """Section 7: the vector that is tested; or what the authors' training scores development data by."""
+        options, template = self.options, self.templates[0]
+        if not dev and options.full_stop and text and text[-1] not in ".?\"'":
+            text += "."
+        tokens = self.spell(text) if dev else self.inside(text, options.template)
+        parts = [self.h(tokens, template)]
+        if options.denoise if dev else options.test_denoise:
+            parts.append(-self.delta(len(tokens), template))
+        if options.head == "transform":
+            return sum(sign * self.head(sign * part) for sign, part in zip((1, -1), parts, strict=False))
+        return self.head(sum(parts)) if options.head == "mlp" else sum(parts)
+
+
+def alternating(cases):
+    """(family, case): the cases in turn."""
+    return [(("bert", "roberta")[number % 2], *case) for number, case in enumerate(cases)]
+
+
+@pytest.mark.parametrize(("family", "kind", "options"), [*alternating([
+    ("plain", {}), ("plain", {}), ("plain", {"second_template": None}), ("empty, too", {"denoise": False}),
+    ("empty, too", {"second_template": None, "denoise": False}), ("plain", {"denoise_positions": "empty"}),
+    ("plain", {"denoise_gradient": False}), ("plain", {"denoise_second_shift": "first"}), ("plain", {"text": "inside"}),
+    ("empty, too", {"similarity": "dot", "head": "none"}), ("plain", {"temperature": 0.5}), ("plain", {"head": "mlp"}),
+    ("plain", {"head": "none", "temperature": 0.2}), ("plain", {"head": "transform", "second_template": None}),
+    ("plain", {"head": "transform", "denoise_gradient": False}), ("empty, too", {"head": "transform", "denoise": False}),
+    ("plain", {**LEARNED, "temperature": 0.5}), ("plain", {"trained": "prompt", "head": "transform"}),
+    ("empty, too", {**LEARNED, "denoise": False}), ("empty, too", RELEASED), ("plain", RIGHTMOST),
+    ("plain", {**LEARNED, "denoise_positions": "empty", "temperature": 0.3}), ("triplets", {}),
+    ("triplets", {"second_template": None}), ("triplets", {"head": "transform"}), ("triplets", LEARNED), ("pairs", {}),
+    ("quadruples", {}), *[("plain", {**MASK_FIRST, **more}) for more in ({}, {}, LEARNED, LEARNED)],
+    *[("plain", {**MASK_FIRST, "denoise_second_shift": "first"})] * 2,
+]), ("roberta", "few", {"denoise_start": "zero", **LEARNED}),
+    ("roberta", "few", {"denoise_start": "zero", "denoise_second_shift": "first"})], ids=str)
+def test_loss_and_gradients(masked_lms, family, kind, options):
+    """To 1e-6 of their size (what is 0 by mathematics, to rounding)."""
+    folder = masked_lms[family]
+    method = promptbert(folder, view="dropout" if "sentence" in DATA[kind] else "given", **options)
+    method.backbone.engine = ("auto", "packed", "padded")[len(str(options)) % 3]
+    oracle, data = Oracle(method), {role: texts_of(folder, rows) for role, rows in DATA[kind].items()}
+    found = method(batch_of(method, MemoryRows(folder, data), more_padding=len(str(options)) % 3))
     assert list(found) == ["contrastive"] and found["contrastive"].weight == 1
     assert found["contrastive"].count == len(next(iter(data.values())))
+    assert oracle.words is None or torch.equal(oracle.words, oracle.start_of_words())
     expected = oracle.loss(data)
     assert total(found).item() == pytest.approx(expected.item(), rel=1e-6)
-    method.zero_grad()
     total(found).backward()
     expected.backward()
-    theirs = {f"backbone.model.{name}": weight.grad for name, weight in oracle.model.named_parameters()}
-    if oracle.mlp is not None:
-        theirs |= dict(zip(("head.dense.weight", "head.dense.bias"), (weight.grad for weight in oracle.mlp), strict=True))
-    if method.options.head in ("transform", "transform_train_only"):
-        names = [name for name, _ in method.named_parameters() if name.startswith("head.")]
-        assert len(names) == 4
-        theirs |= dict(zip(names, (weight.grad for weight in oracle.transform), strict=True))
-    if oracle.words is not None:
-        theirs["words"] = oracle.words.grad
-    largest = max(float(gradient.abs().max()) for gradient in theirs.values() if gradient is not None)
-    assert largest > 1e-4
     ours = {name: weight.grad for name, weight in method.named_parameters()}
-    assert ours.keys() == theirs.keys()
+    theirs = {f"backbone.model.{name}": weight.grad for name, weight in oracle.model.named_parameters()}
+    names = [name for name in ours if name.startswith("head.")]
+    theirs |= dict(zip(names, (weight.grad for weight in oracle.head_weights), strict=True))
+    theirs |= {} if oracle.words is None else {"words": oracle.words.grad}
+    largest = max(float(gradient.abs().max()) for gradient in theirs.values() if gradient is not None)
+    assert largest > 1e-4 and ours.keys() == theirs.keys()
     for name, gradient in theirs.items():
         if gradient is None or ours[name] is None:  # no gradient, or one of zeros: a row that nothing looks up
             assert all(one is None or not one.any() for one in (gradient, ours[name])), name
@@ -79,152 +209,40 @@ def compare(method, oracle, data, folder, more_padding=0):
             assert (ours[name] - gradient).abs().max() < 1e-6 * gradient.abs().max() + 1e-12 * largest, name
 
 
-def alternating(chosen):
-    """(family, case): the cases in turn, the first of both families."""
-    return [("roberta", next(iter(chosen))), *((FAMILIES[number % 2], case) for number, case in enumerate(chosen))]
-
-
-@pytest.mark.parametrize(("family", "chosen"), alternating(CHOSEN))
-def test_plain_sentences(masked_lms, family, chosen):
-    method = promptbert(masked_lms[family], engine=("auto", "packed", "padded")[len(chosen) % 3], **CHOSEN[chosen])
-    # an empty sentence less its template is nothing, and its cosine rounding; see below
-    data = plain(family) if method.options.denoise and method.options.similarity == "cosine" else plain(family, 0)
-    compare(method, Oracle(masked_lms[family], family, method), data, masked_lms[family], more_padding=len(chosen) % 3)
-
-
-@pytest.mark.parametrize(("family", "chosen"), alternating(["published", "one template", "transform", "learned"]))
-def test_triplets(masked_lms, family, chosen):
-    method = promptbert(masked_lms[family], view="given", **CHOSEN[chosen])
-    compare(method, Oracle(masked_lms[family], family, method), triplets(family), masked_lms[family])
-
-
-@pytest.mark.parametrize("roles", [("anchor", "positive"), ("anchor", "positive", "negative", "negative2")])
-def test_pairs_and_two_negatives(masked_lms, roles):
-    method = promptbert(masked_lms["bert"], view="given")
-    data = {role: texts_of("bert", [number + 3, 17, 18, 1][:3]) for number, role in enumerate(roles)}
-    compare(method, Oracle(masked_lms["bert"], "bert", method), data, masked_lms["bert"])
-
-
-@pytest.mark.parametrize("chosen", ["learned", "shift of the first"])
-def test_a_released_position_of_roberta(masked_lms, chosen):
-    method = promptbert(masked_lms["roberta"], denoise_start="zero", **CHOSEN[chosen])
-    data = {"sentence": plain("roberta")["sentence"][2:]}
-    compare(method, Oracle(masked_lms["roberta"], "roberta", method), data, masked_lms["roberta"])
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_mask_before_the_sentence(masked_lms, family):
-    for chosen in ({}, LEARNED, {"denoise_second_shift": "first", "second_template": SECOND[family]}):
-        method = promptbert(masked_lms[family], **{"template": MASK_FIRST, **chosen})
-        compare(method, Oracle(masked_lms[family], family, method), plain(family), masked_lms[family])
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_sentence_with_the_mask_token_an_empty_and_a_long_one(masked_lms, family):
-    method = promptbert(masked_lms[family])
-    oracle = Oracle(masked_lms[family], family, method)
-    texts = texts_of(family, [18, 0, 17])
-    views = method.views(MemoryRows(masked_lms[family], {"sentence": texts}), np.random.default_rng(0))
-    for rows, (before, after) in zip(views.tokens, (oracle.first, oracle.second), strict=True):
-        for row, text in zip(rows, texts, strict=True):
-            assert list(map(int, row)) == [*before, *oracle.spell(text)[: LIMIT - 2], *after]
-    assert [len(row) - len(oracle.first[0] + oracle.first[1]) for row in views.tokens[0]] == [7, 0, 8]
-    assert list(views.tokens[0][0]).count(oracle.mask) == 4  # three of the sentence's, and the template's
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_an_empty_sentence_less_its_template_is_nothing(masked_lms, family):
-    """Without dropout; its cosines are 0 then. With dropout, of which each pass has its own, there is a vector."""
-    for chosen, dropout in (({}, 0.0), ({"head": "transform"}, 0.0), ({}, 0.1)):
-        method = promptbert(masked_lms[family], dropout=dropout, temperature=0.5, **chosen)
-        batch = batch_of(method, MemoryRows(masked_lms[family], plain(family, 0)))
-        first, second = method._vectors(batch.ids, batch.mask, len(batch)).view(2, len(batch), -1)[:, -1]
-        assert max(first.abs().max(), second.abs().max()) < 1e-12 if not dropout else min(first.norm(), second.norm()) > 0.1
-        assert total(method(batch)).isfinite()
-
-
-@pytest.mark.parametrize(("family", "chosen"), alternating(["transform", "learned", "inside"]))
-def test_the_vectors_of_other_losses(masked_lms, family, chosen):
+@pytest.mark.parametrize(("family", "options"), alternating([({"head": "transform"},), (LEARNED,), ({"text": "inside"},)]))
+def test_the_vectors_of_other_losses(masked_lms, family, options):
     """`read` and `vectors`, which the semi-supervised wrappers use: as the loss compares them, in the first template."""
-    method = promptbert(masked_lms[family], **CHOSEN[chosen])
-    oracle, texts = Oracle(masked_lms[family], family, method), texts_of(family, [3, 1, 17, 18])
-    rows = method.read(MemoryRows(masked_lms[family], {"premise": texts}), "premise")
-    longest = max(map(len, rows)) + 2
-    ids = torch.full((len(rows), longest), method.backbone.tokenizer.pad_token_id)
-    mask = torch.zeros_like(ids)
-    for place, row in enumerate(rows):
-        ids[place, : len(row)], mask[place, : len(row)] = torch.as_tensor(np.asarray(row)), 1
-    found = method.vectors(ids, mask)
-    assert found.shape == (4, 32) and found.requires_grad
-    for vector, text in zip(found, texts, strict=True):
-        assert (vector - oracle.z(text, 0)).abs().max() < 1e-6
+    folder = masked_lms[family]
+    method, texts = promptbert(folder, **options), texts_of(folder, [3, 1, 17, 18])
+    rows = [torch.tensor(np.array(row)) for row in method.read(MemoryRows(folder, {"premise": texts}), "premise")]
+    ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=method.backbone.tokenizer.pad_token_id)
+    mask = (torch.arange(ids.shape[1]) < torch.tensor([[len(row)] for row in rows])).long()
+    found, oracle = method.vectors(ids, mask), Oracle(method)
+    assert found.requires_grad and (found - torch.stack([oracle.z(text, 0) for text in texts])).abs().max() < 1e-6
 
 
-def test_a_template_too_long_for_the_model(tmp_path):
-    folder = tiny_models.build(tmp_path / "bert", positions=20)
-    needed = promptbert(folder, second_template=None).first.length + 10 - 2
-    assert needed <= 20
-    wordy = 'the man with the big red guitar "{}" means a small [MASK].'
-    with pytest.raises(StsbenchError, match=r"^options\.second_template makes up to 2\d tokens of") as caught:
-        promptbert(folder, second_template=wordy)
-    said = str(caught.value)
-    assert "\n" not in said and "bert has 20 positions: --set backbone.max_length=" in said
-    longest = int(said.rsplit("=", 1)[1])
-    words = promptbert(folder, second_template=None)
-    assert longest - 2 + len(words.backbone.tokenizer(wordy.replace("{}", ""))["input_ids"]) == 20
-
-
-TESTED = {
-    "published": {},
-    "no full stop": {"full_stop": False},
-    "denoised": {"test_denoise": True},
-    "denoised, empty positions": {"test_denoise": True, "denoise_positions": "empty"},
-    "kept": {"head": "mlp", "test_denoise": True},
-    "kept, raw": {"head": "mlp", "denoise": False},
-    "transform": {"head": "transform", "test_denoise": True},
-    "transform, raw": {"head": "transform"},
-    "no head": {"head": "none"},
-    "learned": LEARNED,
-    "learned, transform": {"trained": "prompt", "head": "transform", "test_denoise": True},
-    "learned, released": {"trained": "prompt_rightmost", "head": "transform_train_only", "denoise": False},
-    "learned, released, denoised": {"trained": "prompt_rightmost", "head": "none", "test_denoise": True},
-    "released position": {"denoise_start": "zero", "test_denoise": True},  # of RoBERTa's
-    "inside": {"text": "inside", "dev": "test", "test_denoise": True},
-}
-ROWS = [*range(1, 6), 17, 18]  # an empty text is for the tests of the template
-
-
-def changed(folder, **options):
-    """The method in float32, its learned words away from where they started."""
+@pytest.mark.parametrize(("family", "options"), alternating([(options,) for options in (
+    {}, {}, {"full_stop": False}, {"test_denoise": True}, {"test_denoise": True, "denoise_positions": "empty"},
+    {"head": "mlp", "test_denoise": True}, {"head": "mlp", "denoise": False}, {"head": "transform", "test_denoise": True},
+    {"head": "transform"}, {"head": "none"}, LEARNED, {"trained": "prompt", "head": "transform", "test_denoise": True},
+    RELEASED, {**RIGHTMOST, "test_denoise": True}, {"text": "inside", "dev": "test", "test_denoise": True},
+    {"denoise_start": "zero", "test_denoise": True},
+)]), ids=str)
+def test_the_encoder_tested(masked_lms, family, options):
+    folder = masked_lms[family]
     method = promptbert(folder, **options).float()
-    if method.words is not None:
+    if method.words is not None:  # away from where they started
         torch.manual_seed(6)
         with torch.no_grad():
             method.words += 0.3 * torch.randn_like(method.words)
-    return method
-
-
-def expected(folder, family, method, texts, *, dev=False):
-    oracle = Oracle(folder, family, method)
-    if method.words is not None:
-        oracle.words = method.words.detach().double()
-    if oracle.mlp is not None:
-        oracle.mlp = [weight.double() for weight in oracle.mlp]
-    with torch.no_grad():
-        return torch.stack([oracle.tested(text, dev=dev) for text in texts]).numpy()
-
-
-@pytest.mark.parametrize(("family", "chosen"), alternating(TESTED))
-def test_the_encoder_tested(masked_lms, family, chosen):
-    method = changed(masked_lms[family], **TESTED[chosen])
-    texts = [*texts_of(family, ROWS), "cat.", "a dog means :", "the man ?", "cat '"]
-    found = live_encoder(method.inference(), "live").encode(texts)
-    assert np.abs(found - expected(masked_lms[family], family, method, texts)).max() < 1e-5
-    assert method.backbone.training and method.inference().pooler == "mask"
+    oracle, twice = Oracle(method), TEXTS[17] + " " + TEXTS[17]  # of which nothing is cut
+    texts = [*texts_of(folder, [*range(1, 6), 17, 18]), "cat.", "a dog means :", "the man ?", "cat '"]
     released = method.options.dev == "released"
+    for made, read, dev in ((method.inference(), texts, False), (method.dev_inference(), [*texts, twice], released)):
+        with torch.no_grad():
+            expected = torch.stack([oracle.tested(text, dev) for text in read]).numpy()
+        assert made.pooler == "mask" and np.abs(live_encoder(made, "live").encode(read) - expected).max() < 1e-5
+    assert method.backbone.training
     assert (method.dev_inference().prompt.settings() != method.inference().prompt.settings()) == released
-    found = live_encoder(method.dev_inference(), "dev").encode([*texts, TEXTS[17] + " " + TEXTS[17]])  # nothing is cut
-    selected = expected(masked_lms[family], family, method, [*texts, TEXTS[17] + " " + TEXTS[17]], dev=released)
-    assert np.abs(found - selected).max() < 1e-5
     ended = live_encoder(method.inference(), "live").encode(["cat", "cat."])
     assert np.array_equal(*ended) == method.options.full_stop

@@ -7,7 +7,7 @@ import pytest
 import torch
 from method_oracle import MemoryRows, batch_of, make, total
 from shipped_recipes import one_line
-from simcse_oracle import PLAIN, QUADRUPLES, TRIPLETS, cls, cosine, naive_info_nce, naive_teacher, same
+from simcse_oracle import PLAIN, QUADRUPLES, TRIPLETS, cls, info_nce, naive_teacher, same
 
 from stsbench.losses.ranking import consistency, listmle, listnet, without_own
 from stsbench.methods.rankcse.method import RankCSE
@@ -20,8 +20,8 @@ from stsbench.training.rows.batches import to_batch
 WORDS = {"model": "lexical:token-set"}
 
 
-def teachers(tiny_lm):
-    return [{"model": str(tiny_lm), "settings": {"pooler": "mean"}, "weight": 0.5}, {**WORDS, "weight": 1.5}]
+def teachers(folder):
+    return [{"model": str(folder), "settings": {"pooler": "mean"}, "weight": 0.5}, {**WORDS, "weight": 1.5}]
 
 
 @pytest.mark.parametrize(("data", "options", "own"), [
@@ -30,16 +30,15 @@ def teachers(tiny_lm):
     (PLAIN, {"self_column": "out"}, False),
     (TRIPLETS, {"view": "given", "loss": "listnet"}, False), (QUADRUPLES, {"view": "given"}, True),
 ])
-def test_every_term_is_that_of_the_equations(tiny_lm, data, options, own):
-    method = make(RankCSE, tiny_lm, {"teachers": teachers(tiny_lm), **options})
-    terms = method(batch_of(method, MemoryRows(tiny_lm, data), more_padding=3))
+def test_every_term_is_that_of_the_equations(folder, data, options, own):
+    method = make(RankCSE, folder, {"teachers": teachers(folder), **options})
+    terms = method(batch_of(method, MemoryRows(folder, data), more_padding=3))
     texts = list(data.values()) * (2 if len(data) == 1 else 1)
-    queries, keys, *negatives = [cls(tiny_lm, each, method.head.dense) for each in texts]
-    columns = [*keys, *(vector for block in negatives for vector in block)]
-    teacher = naive_teacher(tiny_lm, texts[0], [text for each in texts[1:] for text in each], "mean")
+    queries, keys, *negatives = [cls(folder, each, method.head.dense) for each in texts]
+    teacher = naive_teacher(folder, texts[0], [text for each in texts[1:] for text in each], "mean")
     t, tau = options.get("student_temperature", 0.05), options.get("teacher_temperature", 0.05)
-    student = torch.tensor([[cosine(query, column) / t for column in columns] for query in queries], dtype=torch.float64)
-    same(terms["contrastive"].value, naive_info_nce(queries, keys, negatives))
+    student = torch.cosine_similarity(queries[:, None], torch.cat([keys, *negatives])[None], dim=2) / t
+    same(terms["contrastive"].value, info_nce(queries, keys, *negatives))
     lists = [scores if own else without_own(scores, 0) for scores in (student, teacher / tau)]
     ranking = (listnet if options.get("loss") == "listnet" else listmle)(*lists)  # in loops: tests/losses
     assert terms["ranking"].value.item() == pytest.approx(ranking.item(), rel=1e-6)  # teachers' vectors are of float32
@@ -49,11 +48,11 @@ def test_every_term_is_that_of_the_equations(tiny_lm, data, options, own):
 
 
 @pytest.mark.parametrize("options", [{}, {"loss": "listnet", "consistency": "entropy", "gamma": 0.3, "beta": 0.2}])
-def test_any_contrastive_method_with_the_section_ranking_has_the_same_terms(tiny_lm, options):
-    rows, values = MemoryRows(tiny_lm, PLAIN), []
-    ranking = {"teachers": teachers(tiny_lm), **options}
+def test_any_contrastive_method_with_the_section_ranking_has_the_same_terms(folder, options):
+    rows, values = MemoryRows(folder, PLAIN), []
+    ranking = {"teachers": teachers(folder), **options}
     for ranked in (False, True):
-        method = make(SimCSE if ranked else RankCSE, tiny_lm, {} if ranked else ranking, dropout=0.1)
+        method = make(SimCSE if ranked else RankCSE, folder, {} if ranked else ranking, dropout=0.1)
         objective = Ranked(method, method, RankingOptions(**ranking)) if ranked else method
         torch.manual_seed(5)
         batch = to_batch(objective.views(rows, np.random.default_rng(0)), Shares((5,)), 0, torch.device("cpu"))
@@ -63,20 +62,20 @@ def test_any_contrastive_method_with_the_section_ranking_has_the_same_terms(tiny
     assert values[0] == values[1]
 
 
-def test_local_rows_are_ranked_among_themselves(tiny_lm):
+def test_local_rows_are_ranked_among_themselves(folder):
     texts = {role: [*column, *column[:2]] for role, column in TRIPLETS.items()}
-    method = make(RankCSE, tiny_lm, {"teachers": [WORDS], "view": "given"})
+    method = make(RankCSE, folder, {"teachers": [WORDS], "view": "given"})
     method.gather_mode = "local"
-    views = method.views(MemoryRows(tiny_lm, texts), np.random.default_rng(0))
+    views = method.views(MemoryRows(folder, texts), np.random.default_rng(0))
     part = method(to_batch(views, Shares((3, 4), 1), 0, torch.device("cpu")))
-    alone = method(batch_of(method, MemoryRows(tiny_lm, texts, range(3, 7))))
+    alone = method(batch_of(method, MemoryRows(folder, texts, range(3, 7))))
     for name, term in part.items():
         assert term.value.item() == pytest.approx(alone[name].value.item(), abs=1e-12) and term.count == 4
 
 
-def test_a_text_that_the_method_makes_of_rows_is_not_ranked(tiny_lm):
-    method = make(SimCSE, tiny_lm, {})
+def test_a_text_that_the_method_makes_of_rows_is_not_ranked(folder):
+    method = make(SimCSE, folder, {})
     objective = Ranked(method, method, RankingOptions(teachers=(WORDS,)))
     method.views = lambda rows, rng: type(views)([each[:2] for each in views.tokens])
-    views = make(SimCSE, tiny_lm, {}).views(MemoryRows(tiny_lm, PLAIN), None)
-    one_line(lambda: objective.views(MemoryRows(tiny_lm, PLAIN), None), "ranking.teachers ranks rows, and this method")
+    views = make(SimCSE, folder, {}).views(MemoryRows(folder, PLAIN), None)
+    one_line(lambda: objective.views(MemoryRows(folder, PLAIN), None), "ranking.teachers ranks rows, and this method")

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 from method_oracle import LIMIT, MemoryRows, batch_of, states, tokens, total
-from simcse_oracle import naive_info_nce
-from text_cnn_oracle import by_loops
+from simcse_oracle import info_nce
 from tiny_models import sentences
+from token_pooler_oracle import by_loops
 
 from stsbench.data.text.examples import TextRows
 from stsbench.data.text.store import open_store
@@ -107,12 +107,9 @@ def naive_view(method, folder, texts):
         return found, None
     losses = []
     for row, text in zip(ids, found, strict=True):
-        total = 0.0
-        for token, x, y in zip(row[1:-1], text.tokens, text.rebuilt, strict=True):
-            error = sum((a - b) ** 2 for a, b in zip(x.tolist(), y.tolist(), strict=True))
-            weight = float(method.weights[token]) if method.options.self_adaptive else 1.0
-            total += weight * (error / len(x) if method.options.mse_reduction == "mean" else error)
-        losses.append(total / len(text.tokens) if len(text.tokens) else 0.0)
+        errors = ((text.tokens - text.rebuilt) ** 2).sum(1) / (32 if method.options.mse_reduction == "mean" else 1)
+        weights = numpy(method.weights)[row[1:-1]] if method.options.self_adaptive else 1.0
+        losses.append((errors * weights).mean() if len(errors) else 0.0)
     return found, sum(losses) / len(losses)
 
 
@@ -146,16 +143,16 @@ def test_the_losses(folder, sizes, data, options):
     method = sarcse(folder, sizes, view=view, **options)
     texts = list(data.values()) if view == "given" else [data["sentence"]] * 2
     found = [naive_view(method, folder, view) for view in texts]
-    queries, keys, *negatives = [[text.vector for text in view] for view, _ in found]
-    chosen = method.options
-    expected = {"contrastive": naive_info_nce(queries, keys, negatives, chosen.temperature, chosen.similarity)}
+    blocks, chosen = [torch.tensor([text.vector for text in view]).double() for view, _ in found], method.options
+    value = info_nce(*blocks, temperature=chosen.temperature, similarity=chosen.similarity)
+    expected = {"contrastive": value.item()}
     weights = {"contrastive": chosen.contrastive_weight}
-    counts = {"contrastive": len(queries)}
+    counts = {"contrastive": len(blocks[0])}
     if chosen.beta or chosen.gamma:
         losses = [loss for _, loss in found]
         expected |= {"reconstruction": losses[0], "reconstruction_positive": sum(losses[1:]) / len(losses[1:])}
         weights |= {"reconstruction": chosen.beta, "reconstruction_positive": chosen.gamma}
-        counts |= {"reconstruction": len(queries), "reconstruction_positive": len(queries) * len(losses[1:])}
+        counts |= {"reconstruction": len(blocks[0]), "reconstruction_positive": len(blocks[0]) * len(losses[1:])}
     measured = terms(method, data, more_padding=7)
     assert {name: term.value.item() for name, term in measured.items()} == pytest.approx(expected, rel=1e-6, abs=1e-9)
     assert {name: term.weight for name, term in measured.items()} == weights

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import nli_files
 import numpy as np
 import pytest
 import tiny_models
@@ -12,7 +11,6 @@ import torch
 from method_oracle import MemoryRows, make
 from sentence_transformers import SentenceTransformer
 
-import stsbench
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import DataError, StsbenchError
 from stsbench.methods.sbert.method import SBERT
@@ -119,23 +117,6 @@ def test_the_tested_pooler_is_exported_and_another_one_selected_by(folder, tmp_p
 def values(encoders, tmp_path, monkeypatch):
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     return {"backbone.model": str(encoders["bert"]), "backbone.max_length": 16}
-
-
-@pytest.mark.parametrize(("recipe", "settings", "message"), [
-    ("nli-bert-base", {"data.file": "stsb/train"}, "data.file has no effect: sbert trains on labelled rows alone"),
-    ("stsb-bert-base", {"labelled.file": "x.tsv"}, "labelled has no effect"),
-    ("stsb-bert-base", {"data.file": "stsb/dev"}, "data.file stsb/dev: of the catalog's sets stsb/train and sick-r/train"),
-    ("stsb-bert-base", {"data.file": "stsb/trian"}, r"stsb/trian are not here: .*; did you mean stsb/train"),
-    ("stsb-bert-base", {"options.scale": [1, 5]}, "^stsb-train: its scores go from 0 to 5, and sbert is told that they go"),
-    ("stsb-bert-base", {"data.file": "sick-r/train"}, "^sick-r-train: its scores go from 1 to 5, and sbert is told"),
-])
-def test_wrong_data(values, tmp_path, recipe, settings, message):
-    settings = {**values, **settings}
-    if recipe == "nli-bert-base":
-        settings["labelled.file"] = str(nli_files.pairs(tmp_path))
-    with pytest.raises(StsbenchError, match=message) as error:
-        stsbench.train("sbert", output=tmp_path / "run", recipe=recipe, settings=settings, device="cpu", sample=True)
-    assert "\n" not in str(error.value) and not (tmp_path / "run").exists()
 
 
 def test_a_file_of_ones_own(values, tmp_path):

@@ -1,16 +1,13 @@
-"""SG-OPT written out: every state by transformers, one text at a time; pooling, projection and losses in loops."""
+"""SG-OPT written out: every state by transformers, one text at a time; its weights, layers and copy."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
 import torch
-from info_nce_oracle import naive_nt_xent
 from method_oracle import MemoryRows, _reference, grown, make, tokens
 from tiny_models import build
-from torch.nn.functional import cosine_similarity
+from torch.nn import functional
 from transformers import AutoModel
 
 from stsbench import losses
@@ -19,28 +16,25 @@ from stsbench.training.api.batch import Shares
 from stsbench.training.rows.batches import to_batch
 
 TEXTS = ["the man plays guitar in the park", "a dog", "the big cat sleeps on the red food .", "a woman eats", "blue"]
-INNER = 12  # width of the projection
+POOLINGS = {"mean": lambda state: state.mean(0), "max": lambda state: state.amax(0), "sum": lambda state: state.sum(0)}
 
 
-def sgopt(folder, dropout=0.0, moved=True, pooler="cls", **options):
+def sgopt(folder, dropout=0.0, moved=True, **options):
     """In float64 and train mode. moved: the weights are no longer those at the start, so that nothing is 0 by chance."""
-    method = make(SGOPT, folder, {"projection_width": INNER, **options}, pooler=pooler, dropout=dropout)
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for weight in method.projector.parameters():
-            weight.copy_(torch.randn(weight.shape, generator=generator, dtype=weight.dtype) * 0.3)
+    method = make(SGOPT, folder, {"projection_width": 12, **options}, dropout=dropout)
+    add_noise(method.projector, 0.3)
     method.start_stage("main")
     if moved:
-        move(method)
+        add_noise(method.backbone, 0.02)
     return method
 
 
-def move(method):
+def add_noise(module, size):
     generator = torch.Generator().manual_seed(4)
     with torch.no_grad():
-        for weight in method.backbone.parameters():
+        for weight in module.parameters():
             if weight.requires_grad:
-                weight.add_(torch.randn(weight.shape, generator=generator, dtype=weight.dtype) * 0.02)
+                weight.add_(torch.randn(weight.shape, generator=generator, dtype=weight.dtype) * size)
 
 
 def batch_for(method, folder, more_padding=0, texts=TEXTS):
@@ -52,63 +46,26 @@ def batch_for(method, folder, more_padding=0, texts=TEXTS):
     return batch, None if drawn is None else [int(layer) for layer in drawn[0]]
 
 
-def layer_vectors(folder, pooling="mean"):
-    """[text][layer] -> numbers, by the checkpoint's own weights; layer 0 is the embedding output."""
-    model, by_text = _reference(AutoModel, folder), []
-    for ids in tokens(folder, TEXTS):
-        with torch.no_grad():
-            states = model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
-        by_text.append([[_pooled(column, pooling) for column in zip(*state[0].tolist(), strict=True)] for state in states])
-    return by_text
-
-
-def _pooled(numbers, pooling):
-    return {"mean": sum(numbers) / len(numbers), "max": max(numbers), "sum": sum(numbers)}[pooling]
-
-
-def sentence_vectors(method, folder):
-    """[text] -> numbers: the first token's, by the weights that are trained."""
-    model = method.backbone.model
-    mode = model.training
-    model.eval()
-    with torch.no_grad():
-        by_text = [model(input_ids=torch.tensor([ids])).last_hidden_state[0, 0].tolist() for ids in tokens(folder, TEXTS)]
-    model.train(mode)
-    return by_text
-
-
-def projected(method, vector):
+def projected(method, vectors):
     for linear in (method.projector.inner, method.projector.outer):
-        vector = [sum(w * x for w, x in zip(row, vector, strict=True)) + b
-                  for row, b in zip(linear.weight.tolist(), linear.bias.tolist(), strict=True)]
-        vector = [x * (1 + math.erf(x / math.sqrt(2))) / 2 for x in vector]
-    return vector
+        vectors = functional.gelu(vectors @ linear.weight.T + linear.bias)
+    return vectors
 
 
-def e(a, b, temperature):
-    dot, norms = sum(x * y for x, y in zip(a, b, strict=True)), [math.sqrt(sum(x * x for x in v)) for v in (a, b)]
-    return math.exp(dot / norms[0] / norms[1] / temperature)
-
-
-def opt(c, h, temperature, with_vectors, skip=False):
+def one_layer(c, h, temperature, with_vectors, skip=False):
     """opt1 with the other sentences' c among the negatives; opt2 without, and with `skip` without the first other h."""
-    losses = []
+    values = []
     for i, anchor in enumerate(c):
         others = [m for m in range(len(c)) if m != i]
-        rest = [e(anchor, h[m], temperature) for m in (others[1:] if skip else others)]
-        if with_vectors:
-            rest += [e(anchor, c[m], temperature) for m in others]
-        top = e(anchor, h[i], temperature)
-        losses.append(-math.log(top / (top + sum(rest))))
-    return sum(losses) / len(losses)
+        compared = [h[i], *(h[m] for m in others[skip:]), *(c[m] for m in others if with_vectors)]
+        values.append((torch.cosine_similarity(anchor, torch.stack(compared)) / temperature).log_softmax(0)[0])
+    return -torch.stack(values).mean()
 
 
-def distance(method, folder):
-    """Number by number, of all weights."""
-    start = dict(_reference(AutoModel, folder).named_parameters())
-    trained = dict(method.backbone.model.named_parameters())
-    return math.fsum((a - b) ** 2 for name, weight in trained.items()
-                     for a, b in zip(weight.flatten().tolist(), start[name].flatten().tolist(), strict=True))
+ORACLES = {
+    "sg": lambda c, h, t: losses.consert(c, h, temperature=t), "opt1": lambda c, h, t: one_layer(c, h, t, True),
+    "opt2": lambda c, h, t: one_layer(c, h, t, False), "skip": lambda c, h, t: one_layer(c, h, t, False, True),
+}
 
 
 @pytest.fixture(scope="module")
@@ -117,83 +74,53 @@ def folders(tmp_path_factory):
     return {family: build(place / family, family, pooler=False, layers=3) for family in ("bert", "roberta")}
 
 
-@pytest.fixture(params=["bert", "roberta"])
-def folder(request, folders):
-    return folders[request.param]
-
-
-@pytest.mark.parametrize(("engine", "pooling", "temperature", "first", "last"), [
-    ("packed", "mean", 0.01, 0, None), ("padded", "max", 0.05, 1, None), ("packed", "sum", 0.1, 0, 1),
-])
-def test_sg_opt_is_the_mean_over_sentences_and_layers(folder, engine, pooling, temperature, first, last):
-    method = sgopt(folder, layer_pooling=pooling, temperature=temperature, first_layer=first, last_layer=last)
-    method.backbone.engine = method.reference.backbone.engine = engine
+@pytest.mark.parametrize(("family", "engine", "options"), [
+    ("bert", "packed", {"temperature": 0.01}), ("roberta", "padded", {"layer_pooling": "max", "first_layer": 1}),
+    ("roberta", "packed", {"layer_pooling": "sum", "last_layer": 1}), ("bert", "padded", {"guide": "trained"}),
+    ("bert", "packed", {"objective": "sg"}), ("roberta", "packed", {"objective": "opt1", "guide": "trained"}),
+    ("bert", "padded", {"objective": "opt1", "first_layer": 1}), ("roberta", "padded", {"objective": "opt2"}),
+    ("bert", "packed", {"objective": "opt2", "skip_negative": True}), ("roberta", "packed", {"guide": "trained"}),
+], ids=str)
+def test_loss_and_gradients_are_those_of_single_texts(folders, family, engine, options):
+    folder = folders[family]
+    method = sgopt(folder, **{"temperature": 0.05, **options})
     batch, drawn = batch_for(method, folder, more_padding=2)
-    terms = method(batch)
-    every = layer_vectors(folder, pooling)
-    stop = len(every[0]) if last is None else last + 1
-    h = [[projected(method, layer) for layer in layers[first:stop]] for layers in every]
-    c = [projected(method, vector) for vector in sentence_vectors(method, folder)]
-    assert drawn is None and set(terms) == {"contrastive", "regulariser"}
-    expected = losses.sgopt(*(torch.tensor(rows, dtype=torch.float64) for rows in (c, h)), temperature=temperature)
-    assert abs(terms["contrastive"].value.item() - expected.item()) < 1e-8  # in loops: tests/losses
+    for backbone in (method.backbone, method.reference.backbone):
+        backbone.engine = engine
+    terms, trained, chosen = method(batch), method.backbone.model, method.options
+    guide, pool = _reference(AutoModel, folder) if chosen.guide == "frozen" else trained, POOLINGS[chosen.layer_pooling]
+    read = [torch.tensor([ids]) for ids in tokens(folder, TEXTS)]
+    layers = [guide(ids, output_hidden_states=True).hidden_states for ids in read]
+    stop = None if chosen.last_layer is None else chosen.last_layer + 1
+    h = torch.stack([torch.stack([pool(state[0]) for state in states[chosen.first_layer : stop]]) for states in layers])
+    h = projected(method, h.detach() if chosen.guide == "frozen" else h)
+    c = projected(method, torch.stack([trained(ids).last_hidden_state[0, 0] for ids in read]))
+    if chosen.objective == "sg-opt":
+        expected = losses.sgopt(c, h, temperature=chosen.temperature)  # in loops: tests/losses
+    else:
+        one = h[torch.arange(len(TEXTS)), torch.tensor(drawn) - chosen.first_layer]
+        expected = ORACLES["skip" if chosen.skip_negative else chosen.objective](c, one, chosen.temperature)
+    assert set(terms) == {"contrastive", "regulariser"} and (drawn is None) == (chosen.objective == "sg-opt")
+    assert abs(terms["contrastive"].value.item() - expected.item()) < 1e-8
+    weights = [weight for weight in method.parameters() if weight.requires_grad]
+    found, theirs = (torch.autograd.grad(value, weights, materialize_grads=True, allow_unused=True)
+                     for value in (terms["contrastive"].value, expected))
+    assert all((ours - other).abs().max() < 1e-8 * max(1, float(other.abs().max()))
+               for ours, other in zip(found, theirs, strict=True))
+    assert sum(bool(each.any()) for each in found) > 20
 
 
-def nt_xent(c, h, temperature):
-    return naive_nt_xent(*(torch.tensor(rows, dtype=torch.float64) for rows in (c, h)), temperature).mean().item()
-
-
-@pytest.mark.parametrize(("options", "oracle"), [
-    ({"objective": "sg"}, nt_xent), ({"objective": "opt1"}, lambda *given: opt(*given, True)),
-    ({"objective": "opt2"}, lambda *given: opt(*given, False)),
-    ({"objective": "opt2", "skip_negative": True}, lambda *given: opt(*given, False, skip=True)),
-])
-def test_the_objectives_of_one_drawn_layer(folder, options, oracle):
-    method = sgopt(folder, temperature=0.05, **options)
-    batch, drawn = batch_for(method, folder, more_padding=1)
-    every = layer_vectors(folder)
-    h = [projected(method, layers[layer]) for layers, layer in zip(every, drawn, strict=True)]
-    c = [projected(method, vector) for vector in sentence_vectors(method, folder)]
-    assert abs(method(batch)["contrastive"].value.item() - oracle(c, h, 0.05)) < 1e-8
-
-
-def test_without_a_copy_the_layers_are_of_the_trained_model_and_have_a_gradient(folder):
-    """Against a loop over single texts, read by transformers, in which h is not a constant."""
-    method = sgopt(folder, temperature=0.05, guide="trained")
-    batch, _ = batch_for(method, folder, more_padding=2)
-    term = method(batch)["contrastive"].value
-
-    def written_out():
-        states = [method.backbone.model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
-                  for ids in tokens(folder, TEXTS)]
-        vectors = [method.projector(state[-1][0, 0]) for state in states]
-        layers = [[method.projector(layer[0].mean(0)) for layer in state] for state in states]
-        values = []
-        for i, anchor in enumerate(vectors):
-            scores = [[(cosine_similarity(anchor, layer, dim=0) / 0.05).exp() for layer in row] for row in layers]
-            rest = sum(sum(row) for m, row in enumerate(scores) if m != i)
-            values += [-(top / (top + rest)).log() for top in scores[i]]
-        return torch.stack(values).mean()
-
-    weights = [weight for weight in method.backbone.parameters() if weight.requires_grad]
-    expected = written_out()
-    assert abs(term.item() - expected.item()) < 1e-8
-    found, expected = (torch.autograd.grad(value, weights, allow_unused=True) for value in (term, expected))
-    assert all((a is None) == (b is None) and (a is None or (a - b).abs().max() < 1e-8)
-               for a, b in zip(found, expected, strict=True))
-    assert sum(each is not None for each in found) > 20
-
-
-def test_the_regulariser_is_the_sum_of_squared_differences(folder):
-    method = sgopt(folder, moved=False, regulariser_weight=0.3)
-    batch, _ = batch_for(method, folder)
+def test_the_regulariser_is_the_sum_of_squared_differences(folders):
+    method = sgopt(folders["bert"], moved=False, regulariser_weight=0.3)
+    batch, _ = batch_for(method, folders["bert"])
     assert method(batch)["regulariser"].value.item() == 0
-    move(method)
-    term = method(batch)["regulariser"]
-    assert abs(term.value.item() - distance(method, folder)) < 1e-8 and term.weight == 0.3
-    (gradient,) = torch.autograd.grad(term.value, method.backbone.model.encoder.layer[1].output.dense.weight)
-    moved, start = (each.model.encoder.layer[1].output.dense.weight for each in (method.backbone, method.reference.backbone))
-    assert (gradient - 2 * (moved - start)).abs().max() < 1e-12
+    add_noise(method.backbone, 0.02)
+    term, start = method(batch)["regulariser"], dict(_reference(AutoModel, folders["bert"]).named_parameters())
+    apart = {name: weight - start[name] for name, weight in method.backbone.model.named_parameters()}
+    assert abs(term.value.item() - sum(float(part.square().sum()) for part in apart.values())) < 1e-8 and term.weight == 0.3
+    name = "encoder.layer.1.output.dense.weight"
+    (gradient,) = torch.autograd.grad(term.value, method.backbone.model.get_parameter(name))
+    assert (gradient - 2 * apart[name]).abs().max() < 1e-12
 
 
 def test_a_layer_of_each_kind_is_drawn_for_each_sentence(folders):

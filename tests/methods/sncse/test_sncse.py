@@ -109,8 +109,8 @@ def gradients(method, oracle):
     return [(mine[name], theirs[name]) for name in mine if theirs[name] is not None and theirs[name].any()]
 
 
-@pytest.mark.parametrize("family", FIRST)
-@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize(("family", "name"), [("roberta", "released"), *(
+    (list(FIRST)[number % 2], name) for number, name in enumerate(CHOSEN))])
 def test_loss_and_gradients_are_those_of_the_equations(masked_lms, pairs, name, family):
     method = sncse(masked_lms[family], pairs, **{"weight": 0.5, **CHOSEN[name]})
     oracle = Oracle(masked_lms[family], method)

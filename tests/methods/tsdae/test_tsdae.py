@@ -108,10 +108,9 @@ def check_library(folder, method, decoder=None):
 @pytest.mark.parametrize(("family", "tie", "pooler"), [
     ("bert", True, "cls"), ("roberta", True, "mean"), ("bert", False, "mean"), ("roberta", False, "cls")])
 def test_loss_and_gradients_are_the_library_s(folders, family, tie, pooler):
-    for engine in ("packed", "padded"):
-        method = tsdae(folders[family], pooler, tie=tie)
-        method.backbone.engine = engine
-        assert check_library(folders[family], method) > 60
+    method = tsdae(folders[family], pooler, tie=tie)
+    method.backbone.engine = "padded" if pooler == "mean" else "packed"
+    assert check_library(folders[family], method) > 60
 
 
 def test_a_decoder_of_another_depth_has_the_library_s_loss_too_and_is_an_input(folders, tmp_path):

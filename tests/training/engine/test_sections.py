@@ -135,7 +135,8 @@ SETTINGS = [
     ({}, {"guide.margin": 0.1}),
     ({"guide.threshold": "relative", "guide.margin": 0.3}, {"guide.threshold": "absolute", "guide.margin": 0.3}),
     (FIXED, {**FIXED, "guide.phi": 0.1}), ({}, {"guide.contrast_anchors": False}), ({}, {"guide.contrast_positives": False}),
-    ({}, {"guide.masked": "zero"}), ({}, {"guide.loss": "bce_of_softmax"}), ({}, MODEL),
+    ({"options.temperature": 1.0}, {"options.temperature": 1.0, "guide.masked": "zero"}),
+    ({}, {"guide.loss": "bce_of_softmax"}), ({}, MODEL),
     (MODEL, {**MODEL, "guide.dropout": True}),
     ({"matryoshka.weights": [1, 1]}, {"matryoshka.weights": [1, 2]}), ({}, {"matryoshka.dims": [32, 7]}),
     # of plain sentences a fixed threshold of 1 masks none; a negative margin keeps every text among its kind

@@ -8,7 +8,7 @@ import pytest
 import tiny_models
 import torch
 import training_runs
-from method_oracle import MemoryRows, make, masked_lm_folder, states, tokens
+from method_oracle import MemoryRows, make, states, tokens
 from training_runs import log_of, one_thread  # noqa: F401
 
 import stsbench
@@ -33,7 +33,7 @@ METHODS = {
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("semi")
-    masked_lm_folder(folder / "tiny")
+    tiny_models.masked_lm(folder / "tiny")
     training_runs.make_text(folder)
     nli_files.triplets(folder)
     nli_files.pairs(folder)

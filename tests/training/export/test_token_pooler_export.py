@@ -14,7 +14,7 @@ import torch
 from clirun import place  # noqa: F401
 from loaded import loaded
 from safetensors.torch import load_file, save_file
-from text_cnn_oracle import SMALL, by_loops
+from token_pooler_oracle import MEAN_CNN, TEXT_CNN, by_loops, local_vectors
 from tokenizers import processors
 from training_runs import make_text, one_thread  # noqa: F401
 
@@ -31,10 +31,10 @@ from stsbench.training.export.export import export_model
 from stsbench.training.modules.backbone import load_backbone
 
 TEXTS = [*tiny_models.sentences(20), "", "a", "a cat", "the cat " * 25]
-CNN = {**SMALL, "activation": "relu"}
+CNN = {**TEXT_CNN, "activation": "relu"}
 POOLERS = {  # name -> its class, settings, width of a vector, its weights
     "text_cnn": ("TextCNN", CNN, 16, ("convs.1.weight", "fusion.bias")),
-    "mean_cnn": ("MeanCNN", {"kernels": (1, 3, 5), "channels": 4, "activation": "relu"}, 12, ("convs.1.bias",)),
+    "mean_cnn": ("MeanCNN", MEAN_CNN, 12, ("convs.1.bias",)),
 }
 EACH = [("text_cnn", "roberta"), ("mean_cnn", "bert")]
 
@@ -47,21 +47,6 @@ def inference(folder, family, pooler):
     return Inference(backbone.model, backbone.tokenizer, pooler, token_pooler=backbone.head)
 
 
-def mean_of_windows(head, states):
-    """The mean over tokens of the convolutions around each, kernels side by side; beyond the text they read zeros."""
-    rows = []
-    for t in range(len(states)):
-        row = []
-        for conv in head.convs:
-            for kernel, value in zip(conv.weight.detach().double().numpy(), conv.bias.tolist(), strict=True):
-                for j in range(kernel.shape[1]):
-                    if 0 <= t + j - kernel.shape[1] // 2 < len(states):
-                        value += kernel[:, j] @ states[t + j - kernel.shape[1] // 2]
-                row.append(max(value, 0.0))
-        rows.append(row)
-    return np.mean(rows, axis=0)
-
-
 def by_hand(made):
     """float64 vectors of transformers' own states, one text at a time, by loops over windows."""
     model, rows = made.model.eval(), []
@@ -69,9 +54,8 @@ def by_hand(made):
         ids = made.tokenizer(text, truncation=True, max_length=64, return_tensors="pt")["input_ids"]
         with torch.no_grad():
             states = model(input_ids=ids).last_hidden_state[0].double().numpy()
-        pooled = by_loops(made.token_pooler, states)[0] if made.pooler == "text_cnn" else mean_of_windows(
-            made.token_pooler, states)
-        rows.append(pooled)
+        rows.append(by_loops(made.token_pooler, states)[0] if made.pooler == "text_cnn" else np.mean(
+            local_vectors(made.token_pooler, states.tolist(), len(states)), axis=0))
     model.train()
     return np.stack(rows)
 

@@ -10,9 +10,9 @@ import torch
 from model_folders import adapter
 from safetensors.torch import load_file, save_file
 from scipy.stats import chisquare
-from tiny_models import build, tokenizer
+from tiny_models import build, headed, tokenizer
 from torch import nn
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForMaskedLM
 
 from stsbench.errors import StsbenchError
 from stsbench.training.modules import masked_lm as module
@@ -23,29 +23,10 @@ FAMILIES = ["bert", "roberta", "distilbert", "mpnet"]
 LIMIT = 12
 
 
-def with_head(folder, seed=5, extra_rows=0):
-    """A copy of the folder's encoder with a masked-LM head of random numbers; extra_rows only pad its vocabulary."""
-    config = AutoConfig.from_pretrained(folder)
-    whole = AutoModelForMaskedLM.from_pretrained(folder, config=config)
-    if extra_rows:
-        whole.resize_token_embeddings(config.vocab_size + extra_rows)
-    torch.manual_seed(seed)
-    with torch.no_grad():
-        for name, weight in whole.named_parameters():
-            if not name.startswith(whole.base_model_prefix):
-                weight.normal_(0, 0.3)
-        if extra_rows:
-            whole.get_output_embeddings().bias[-extra_rows:] += 100
-    target = folder.parent / f"{folder.name}-head-{seed}-{extra_rows}"
-    whole.save_pretrained(target)
-    AutoTokenizer.from_pretrained(folder).save_pretrained(target)
-    return target
-
-
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("generators")
-    return {family: with_head(build(root / family, family)) for family in FAMILIES}
+    return {family: headed(root / family, family) for family in FAMILIES}
 
 
 def encoder(folder, dropout=0.0):
@@ -143,8 +124,8 @@ def test_sampling_follows_the_softmax(folders, forbidden):
 
 
 @pytest.mark.parametrize("sampling", [False, True])
-def test_an_id_that_no_token_has_is_never_filled_in(folders, sampling):
-    folder = with_head(folders["bert"], extra_rows=9)
+def test_an_id_that_no_token_has_is_never_filled_in(folders, tmp_path, sampling):
+    folder = headed(tmp_path / "padded", extra_rows=9)
     generator = make(folders["bert"], str(folder))
     size = len(generator.backbone.tokenizer)
     ids, mask, chosen = batch()
@@ -186,7 +167,7 @@ def test_a_training_run_and_a_sentence_transformers_folder_are_generators(folder
     library = shutil.copytree(folders["bert"], tmp_path / "library")
     kind = "sentence_transformers.models.Transformer"
     (library / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": kind}]))
-    inputs, other = batch(), with_head(folders["bert"], seed=8)
+    inputs, other = batch(), headed(tmp_path / "other", seed=8)
     known = make(folders["bert"]).fill(*inputs)
     for folder in (run, library):
         generator = make(other, str(folder))

@@ -8,9 +8,8 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from tiny_models import build
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
-from written_once import written_once
+from tiny_models import build, headed
+from transformers import AutoModel, AutoModelForMaskedLM
 
 from stsbench.encoders.forward.checkpoint import load_model
 from stsbench.errors import EncoderError
@@ -26,25 +25,10 @@ def bare(request, tmp_path):
     return build(tmp_path / "bare", request.param, layers=2)
 
 
-def with_head(folder, tied=True):
-    """The folder's encoder, and a masked-LM head of random numbers, biases too, in a folder beside it."""
-    family = json.loads((folder / "config.json").read_text("utf-8"))["model_type"]
-    return headed(folder.parent / f"head-{tied}", family, tied)
-
-
-@written_once
-def headed(target, family, tied):
-    bare = build(target.parent / f"{target.name}-bare", family, layers=2)
-    config = AutoConfig.from_pretrained(bare)
-    config.tie_word_embeddings = tied
-    whole = AutoModelForMaskedLM.from_pretrained(bare, config=config)
-    torch.manual_seed(5)
-    with torch.no_grad():
-        for name, weight in whole.named_parameters():
-            if not name.startswith(whole.base_model_prefix):
-                weight.normal_(0, 0.5)
-    whole.save_pretrained(target)
-    return target
+def with_head(bare, tied=True):
+    """In a folder beside the bare one of a family, the encoder with a head."""
+    family = json.loads((bare / "config.json").read_text("utf-8"))["model_type"]
+    return headed(bare.parent / f"head-{tied}", family, tied)
 
 
 def encoder(folder):

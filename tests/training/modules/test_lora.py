@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from diffaug_oracle import LAYERS, Change, encode, joined, leaves, lora_of
+from bert_equations import LAYERS, Change, encode, joined, leaves, lora_of
 from tiny_models import build
 from transformers import AutoModel, DistilBertConfig, DistilBertModel
 

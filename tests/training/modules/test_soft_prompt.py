@@ -6,34 +6,24 @@ import itertools
 
 import pytest
 import torch
+from bert_equations import Change, encode
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from soft_oracle import (
-    ENGINES,
-    LENGTHS,
-    PAD,
-    POSITIONS,
-    WIDTH,
-    batch,
-    naive_states,
-    own_positions,
-    random_prefix,
-    random_soft,
-    small_backbone,
-    visible_slots,
-    weights_of,
-)
 from tiny_models import build
 from torch.nn import functional
-from transformers import AutoModel
+from transformers import AutoModel, BertConfig, BertModel, RobertaConfig, RobertaModel
 
 from stsbench.encoders.forward.batching import Soft
 from stsbench.encoders.forward.passes import PaddedForward
 from stsbench.errors import EncoderError
-from stsbench.training.modules.backbone import load_backbone
+from stsbench.training.modules.backbone import Backbone, load_backbone
 from stsbench.training.modules.packed_training import Masks
-from stsbench.training.modules.soft_prompt import EmbeddingChange, SoftPrompt
+from stsbench.training.modules.soft_prompt import EmbeddingChange, Prefix, SoftPrompt
 
+HEADS, WIDTH, LAYERS, VOCAB, POSITIONS = 3, 12, 2, 30, 24
+ENGINES = ["packed", "sdpa", "eager"]
+PAD = {"bert": 0, "roberta": 1}
+LENGTHS = (5, 9, 2, 9, 7, 1)
 PARTS = ("positions", "words", "prefix")
 FAMILIES = st.sampled_from(["bert", "roberta"])
 
@@ -47,27 +37,84 @@ def gap(first, second) -> float:
     return float((torch.as_tensor(first) - torch.as_tensor(second)).detach().abs().max())
 
 
-def slots_of(keys, values):
-    """[layer] -> [(key, value) of each slot], of (layers, slots, d)."""
-    return [[(key.numpy(), value.numpy()) for key, value in zip(*layer, strict=True)]
-            for layer in zip(keys.detach(), values.detach(), strict=True)]
+def small_model(family: str, attention: str = "sdpa", dropout: float = 0.0):
+    """A random model in float64, whose padding token is 0 (BERT) or 1 (RoBERTa), with room for POSITIONS tokens."""
+    torch.manual_seed(5)
+    shape = {
+        "hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "intermediate_size": 20,
+        "vocab_size": VOCAB, "initializer_range": 0.4, "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": dropout, "attn_implementation": attention,
+    }
+    if family == "bert":
+        model = BertModel(BertConfig(**shape, max_position_embeddings=POSITIONS, pad_token_id=0), add_pooling_layer=False)
+    else:
+        config = RobertaConfig(**shape, max_position_embeddings=POSITIONS + 2, pad_token_id=1, type_vocab_size=1)
+        model = RobertaModel(config, add_pooling_layer=False)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.add_(torch.randn_like(weight) * (0.2 if name.endswith("bias") or "LayerNorm" in name else 0))
+    return model.double()
 
 
-def loops(weights, family, ids, mask, soft, row):
-    """The states of one row of a training batch; every array that `soft` holds is read anew."""
-    places = mask[row].nonzero().flatten().tolist()
+def own_positions(family: str, tokens: list[int], shift: int = 0) -> list[int]:
+    """As the two papers' code counts: BERT from 0, RoBERTa from behind its padding token 1, which itself counts nothing."""
+    if family == "bert":
+        return [shift + place for place in range(len(tokens))]
+    found, count = [], 0
+    for token in tokens:
+        count += token != 1
+        found.append(1 if token == 1 else 1 + shift + count)
+    return found
+
+
+def small_backbone(family, engine, dropout=0.0) -> Backbone:
+    model = small_model(family, "eager" if engine == "eager" else "sdpa", dropout).train()
+    return Backbone(model, None, engine="packed" if engine == "packed" else "padded")
+
+
+def batch(family, lengths=LENGTHS, seed=1):
+    """Random tokens, the padding token among them inside a text."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, VOCAB, (len(lengths), max(lengths)), generator=generator)
+    mask = (torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)).long()
+    ids[0, -1 if lengths[0] == max(lengths) else 1] = PAD[family]
+    return torch.where(mask == 1, ids, PAD[family]), mask
+
+
+def visible_slots(rows, slots, seen, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.rand(rows, slots, generator=generator).argsort(1)
+    return order < seen
+
+
+def random_prefix(rows, slots, visible, seed=2):
+    generator = torch.Generator().manual_seed(seed)
+    keys, values = (
+        torch.randn(LAYERS, rows, slots, WIDTH, generator=generator, dtype=torch.float64) for _ in range(2)
+    )
+    return Prefix(keys.requires_grad_(), values.requires_grad_(), visible)
+
+
+def random_soft(ids, parts, seen=3, slots=6, seed=3) -> SoftPrompt:
+    generator = torch.Generator().manual_seed(seed)
+    positions = torch.randint(2, POSITIONS, ids.shape, generator=generator) if "positions" in parts else None
+    rows = torch.randint(-1, 4, ids.shape, generator=generator) if "words" in parts else None
+    vectors = torch.randn(4, WIDTH, generator=generator, dtype=torch.float64).requires_grad_() if "words" in parts else None
+    prefix = random_prefix(len(ids), slots, visible_slots(len(ids), slots, seen)) if "prefix" in parts else None
+    return SoftPrompt(positions, rows, vectors, prefix)
+
+
+def loops(model, family, ids, mask, soft, row):
+    """[layer] (L, d): the states of one row of a training batch; every array that `soft` holds is read anew."""
+    places, shift, change = mask[row].nonzero().flatten().tolist(), 0, Change()
     tokens = [int(ids[row, place]) for place in places]
-    shift = 0 if soft.prefix is None else soft.prefix.visible.shape[1]
+    if soft.prefix is not None:
+        seen, shift = soft.prefix.visible[row], soft.prefix.visible.shape[1]
+        change = Change(keys=list(soft.prefix.keys[:, row, seen]), values=list(soft.prefix.values[:, row, seen]))
     positions = own_positions(family, tokens, shift) if soft.positions is None else soft.positions[row, places].tolist()
     words = {} if soft.rows is None else {
-        i: soft.vectors[soft.rows[row, place]].detach().numpy()
-        for i, place in enumerate(places) if soft.rows[row, place] >= 0
-    }
-    prefix = None
-    if soft.prefix is not None:
-        seen = soft.prefix.visible[row]
-        prefix = slots_of(soft.prefix.keys[:, row, seen], soft.prefix.values[:, row, seen])
-    return naive_states(weights, tokens, positions, words, prefix)
+        i: soft.vectors[soft.rows[row, place]] for i, place in enumerate(places) if soft.rows[row, place] >= 0}
+    return encode(model.state_dict(), tokens, positions, change, every=True, heads=HEADS, words=words)
 
 
 def lasts(lengths):
@@ -90,7 +137,7 @@ def test_every_state_of_a_training_pass_is_what_the_loops_compute(lengths, famil
     middle = lasts(lengths) // 2
     last, inner = (backbone.at(ids, mask, places, soft) for places in (lasts(lengths), middle))
     for row, length in enumerate(lengths):
-        want = loops(weights_of(backbone.model), family, ids, mask, soft, row)
+        want = loops(backbone.model, family, ids, mask, soft, row)
         assert max(gap(got[row, :length], expected) for got, expected in zip(states, want, strict=True)) < 1e-9
         assert gap(last[row], want[2][-1]) < 1e-9 and gap(inner[row], want[2][middle[row]]) < 1e-9
     if parts & {"positions", "words"} and max(lengths) > 1:  # the prompt does something
@@ -121,7 +168,7 @@ def test_rows_padded_left(family, engine):
     given_positions = SoftPrompt(own, soft.rows, soft.vectors, soft.prefix)
     states = backbone(ids, mask, (-1,), soft)[0]
     for row in range(len(ids)):
-        want = loops(weights_of(backbone.model), family, ids, mask, given_positions, row)[-1]
+        want = loops(backbone.model, family, ids, mask, given_positions, row)[-1]
         assert gap(states[row][mask[row].bool()], want) < 1e-9
 
 

@@ -1,10 +1,11 @@
-"""The TextCNN in loops, one text at a time."""
+"""The poolers that are learned, TextCNN and MeanCNN, in loops, one text at a time."""
 
 from __future__ import annotations
 
 import numpy as np
 
-SMALL = {"kernels": (3, 4, 5), "channels": 9, "fusion_channels": 2, "fusion_width": 2}
+TEXT_CNN = {"kernels": (3, 4, 5), "channels": 9, "fusion_channels": 2, "fusion_width": 2}
+MEAN_CNN = {"kernels": (1, 3, 5), "channels": 4, "activation": "relu"}
 ACTIVATIONS = {"relu": lambda x: max(x, 0.0), "tanh": np.tanh, "none": lambda x: x}
 
 
@@ -37,3 +38,27 @@ def by_loops(head, text):
                 for r in range(len(head.kernels)) for j in range(head.fusion_width)
             ))
     return np.array(vector), np.array(maxima), np.array(places)
+
+
+def local_vectors(head, states, count):
+    """[token] -> its vector, the kernels side by side. states: (places, d), of which the first `count` are tokens; beyond
+    all places the convolutions read zeros."""
+    rows = []
+    for t in range(count):
+        row = []
+        for conv in head.convs:
+            weight, bias = conv.weight.tolist(), conv.bias.tolist()
+            size = len(weight[0][0])
+            for kernel, start in zip(weight, bias, strict=True):
+                value = start
+                for j in range(size):
+                    place = t + j - size // 2
+                    if 0 <= place < len(states):
+                        value += sum(kernel[i][j] * states[place][i] for i in range(len(kernel)))
+                row.append(max(value, 0.0) if head.activation == "relu" else value)
+        rows.append(row)
+    return rows
+
+
+def mean(rows):
+    return [sum(column) / len(rows) for column in zip(*rows, strict=True)]
