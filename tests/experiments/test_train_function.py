@@ -14,7 +14,7 @@ import tiny_models
 from click.testing import CliRunner
 from safetensors.torch import load_file
 from scipy.stats import spearmanr
-from training_runs import cache, log_of, one_thread, place, weights_of  # noqa: F401
+from training_runs import log_of, one_thread, place, weights_of  # noqa: F401
 
 import stsbench
 from stsbench.cli.train import train as command

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from tiny_models import build
 from torch import nn
@@ -47,3 +48,14 @@ def by_hand(made, texts, limit=64):
     for part, training in modes:
         part.training = training
     return np.stack(rows)
+
+
+def close(vectors, want, bound=1e-6):
+    """To 1e-6 of a vector's length, or of 1: an empty text, denoised, has the zero vector."""
+    gap = np.linalg.norm(np.asarray(vectors) - want, axis=1) / np.linalg.norm(want, axis=1).clip(min=1)
+    assert gap.max() < bound, gap.max()
+
+
+def library(folder, **options):
+    module = pytest.importorskip("sentence_transformers")
+    return module.SentenceTransformer(str(folder), device="cpu", local_files_only=True, **options)

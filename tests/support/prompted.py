@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
-from live_models import inference
+from live_models import close, inference
+from live_models import library as plain_library
 from safetensors.torch import load_file
 from torch import nn
 from transformers import AutoModel, AutoTokenizer, DynamicCache
@@ -146,15 +147,11 @@ def by_hand(folder, texts, bottlenecks=None):
     return np.stack(rows)
 
 
-def close(vectors, want, bound=1e-6):
-    """To 1e-6 of a vector's length, or of 1: an empty text, denoised, has the zero vector."""
-    gap = np.linalg.norm(np.asarray(vectors) - want, axis=1) / np.linalg.norm(want, axis=1).clip(min=1)
-    assert gap.max() < bound, gap.max()
+__all__ = ["close"]
 
 
 def library(folder, **options):
-    module = pytest.importorskip("sentence_transformers")
-    return module.SentenceTransformer(str(folder), device="cpu", local_files_only=True, trust_remote_code=True, **options)
+    return plain_library(folder, trust_remote_code=True, **options)
 
 
 @pytest.fixture(scope="module")

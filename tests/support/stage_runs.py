@@ -24,7 +24,7 @@ def place(tmp_path_factory):
     facts.mkdir(parents=True)
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-stages\nVersion: 1.0\n")
     (facts / "entry_points.txt").write_text("[stsbench.methods]\ntoy = toy_stages.method:Toy\n")
-    tiny_models.build(place / "tiny", pooler=False)
+    tiny_models.build(place / "tiny", pooler=False, layers=1)
     for number, name in enumerate(("first", "second")):
         (place / f"{name}.txt").write_text("\n".join(tiny_models.sentences(60, longest=9, seed=number)) + "\n", "utf-8")
     with pytest.MonkeyPatch.context() as patch:

@@ -39,16 +39,13 @@ def no_pinned_memory():
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with a tiny model, tiny/, and sentences, text.txt."""
+    """A folder with a tiny model of one layer, tiny/, sentences, text.txt, and a cache that the tests of the module have."""
     folder = tmp_path_factory.mktemp("place")
-    tiny_models.build(folder / "tiny", pooler=False)
+    tiny_models.build(folder / "tiny", pooler=False, layers=1)
     make_text(folder)
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def cache(place, monkeypatch):
-    monkeypatch.setenv("STSBENCH_CACHE", str(place / "cache"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STSBENCH_CACHE", str(folder / "cache"))
+        yield folder
 
 
 _context = multiprocessing.get_context("forkserver")
@@ -143,13 +140,6 @@ def spawn(worker, *arguments):
     """worker(rank, *arguments) in two processes, which need not import everything again. Workers end by `leave`."""
     serve()
     torch.multiprocessing.start_processes(worker, arguments, nprocs=2, start_method="forkserver")
-
-
-@pytest.fixture
-def spawned_by_the_server(monkeypatch):
-    """A process that would be spawned is a fork of the server: it need not import everything again."""
-    serve()
-    monkeypatch.setattr(multiprocessing, "get_context", lambda how: _context)
 
 
 def forked(target, *arguments):

@@ -13,7 +13,7 @@ import training_runs
 from huggingface_hub import ModelCard
 from live_models import by_hand, inference
 from prompted import MORE, PLAIN, models, rich, with_prompt
-from text_cnn_oracle import SMALL
+from token_pooler_oracle import TEXT_CNN
 from transformers import AutoModel, AutoTokenizer
 
 import stsbench
@@ -34,7 +34,7 @@ CASES = [
     *(("bert", pooler) for pooler in ("mean", "cls_avg", "max", "first_last:embeddings", "last2")),
     ("roberta", "cls+dense"), ("distilbert", "cls+dense"), ("distilbert", "first_last:layer1"), ("roberta", "cls"),
 ]
-LEARNED = {"text_cnn": {**SMALL, "activation": "relu"},
+LEARNED = {"text_cnn": {**TEXT_CNN, "activation": "relu"},
            "mean_cnn": {"kernels": (1, 3, 5), "channels": 4, "activation": "relu"}}
 
 

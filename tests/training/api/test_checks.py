@@ -6,9 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-import tiny_models
 import torch
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoTokenizer
 
 import stsbench.training
 import stsbench.training.api
@@ -36,12 +35,6 @@ class Plain(Method):
 
     def forward(self, batch: Batch):
         return {"sum": Term(self.vectors(batch.ids, batch.mask).sum(), len(batch))}
-
-
-@pytest.fixture(scope="module")
-def backbone(tmp_path_factory):
-    folder = tiny_models.build(tmp_path_factory.mktemp("tiny") / "tiny", pooler=False)
-    return Backbone(AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder), max_length=16)
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import tiny_models
-from training_runs import one_thread  # noqa: F401
 
 import stsbench
 from stsbench.errors import StsbenchError
@@ -26,21 +24,11 @@ HOOKS = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def place(tmp_path_factory):
-    place = tmp_path_factory.mktemp("hooks")
-    tiny_models.build(place / "bert", pooler=False)
-    (place / "text.txt").write_text("\n".join(tiny_models.sentences(16, longest=6)) + "\n", "utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
-        yield place
-
-
 def trained(place, folder, code):
     (folder / "toy.py").write_text(TOY + code, "utf-8")
     (folder / "toy.yaml").write_text("backbone: {model: x}\n", "utf-8")
     values = {
-        "backbone.model": str(place / "bert"), "data.file": str(place / "text.txt"), "training.batch_size": 8,
+        "backbone.model": str(place / "tiny"), "data.file": str(place / "text.txt"), "training.batch_size": 8,
         "training.accumulate": 2, "training.max_steps": 1,
     }
     stsbench.train(f"{folder / 'toy.py'}:Toy", output=folder / "out", recipe=folder / "toy.yaml", settings=values,

@@ -16,7 +16,6 @@ import tiny_models
 from clirun import cli, place  # noqa: F401
 from howto_package import FILES, PAGE
 from sentence_transformers import SentenceTransformer
-from training_runs import one_thread  # noqa: F401
 
 from stsbench import registry
 from stsbench.errors import StsbenchError
@@ -34,7 +33,7 @@ VIEWS, FORWARD, CALL = (code for code in re.findall(r"^```python\n(.*?)^```", PA
 
 @pytest.fixture
 def folder(place):
-    tiny_models.build(place / "tiny", pooler=False)
+    tiny_models.build(place / "tiny", pooler=False, layers=1)
     for name in ("sbert.py", "sbert-nli.yaml", "pairs.csv"):
         (place / name).write_text(FILES[name], "utf-8")
     yield place

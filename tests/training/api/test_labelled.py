@@ -13,7 +13,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_model, save_model
-from training_runs import cache, one_thread, place  # noqa: F401
 
 import stsbench
 from stsbench.config import validate

@@ -7,7 +7,7 @@ import peft
 import pytest
 import tiny_models
 import transformers
-from training_runs import make_text, one_thread  # noqa: F401
+from training_runs import make_text
 
 import stsbench
 from stsbench.encoders.prompt.tokenizer import check_ids, table_size

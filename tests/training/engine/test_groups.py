@@ -4,11 +4,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import tiny_models
-from transformers import AutoModel, AutoTokenizer
 
 from stsbench.errors import StsbenchError
-from stsbench.training.api import Backbone, Inference, Method, Needs, Options, Views
+from stsbench.training.api import Inference, Method, Needs, Options, Views
 from stsbench.training.api.checks import check_candidates, check_views
 from stsbench.training.engine.loop import Loop
 from stsbench.training.engine.selection import Selection
@@ -28,12 +26,6 @@ class Paired(Method):
 
     def choose(self, name):
         self.chosen = name
-
-
-@pytest.fixture(scope="module")
-def backbone(tmp_path_factory):
-    folder = tiny_models.build(tmp_path_factory.mktemp("tiny") / "tiny", pooler=False)
-    return Backbone(AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder), max_length=16)
 
 
 @pytest.mark.parametrize("drop_last", [False, True])

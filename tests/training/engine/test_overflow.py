@@ -7,7 +7,6 @@ import json
 import pytest
 import torch
 from method_runs import make_place, recipe_of, train
-from training_runs import one_thread  # noqa: F401
 
 from stsbench.errors import StsbenchError
 from stsbench.training.engine import loop

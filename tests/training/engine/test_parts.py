@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
-import tiny_models
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from training_runs import one_thread  # noqa: F401
+from training_runs import log_of, make_text
 
 import stsbench
 from stsbench.errors import StsbenchError
@@ -21,16 +18,6 @@ from stsbench.training.api import Views
 from stsbench.training.engine.passes import ROWS, part_shares
 
 ROWS_OF_TEXT = 11
-
-
-@pytest.fixture(scope="module", autouse=True)
-def place(tmp_path_factory):
-    place = tmp_path_factory.mktemp("parts")
-    tiny_models.build(place / "bert", pooler=False)
-    (place / "text.txt").write_text("\n".join(tiny_models.sentences(ROWS_OF_TEXT, longest=9)) + "\n", "utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
-        yield place
 
 
 def by_row(make):
@@ -54,15 +41,15 @@ def masks(monkeypatch):
 def one_step(place, folder, method, size, accumulate, **more):
     """The log's line of a single step over all rows, and the weights after it. A large epsilon: the step goes with the
     gradient's size."""
+    text = make_text(folder.parent, ROWS_OF_TEXT)
     values = {
-        "backbone.model": str(place / "bert"), "backbone.dropout": 0.0, "data.file": str(place / "text.txt"),
+        "backbone.model": str(place / "tiny"), "backbone.dropout": 0.0, "data.file": str(text),
         "data.held_out": 0, "training.batch_size": size, "training.accumulate": accumulate, "training.epochs": 1,
         "training.warmup": 0, "training.epsilon": 1.0, "training.learning_rate": 1.0, "training.clip": None,
         "selection.by": "none", "precision": "float32", "backbone.max_length": 16, **more,
     }
     stsbench.train(method, output=folder, settings=values, device="cpu")
-    log = [json.loads(line) for line in (folder / "log.jsonl").read_text("utf-8").splitlines()]
-    (line,) = [line for line in log if line["kind"] == "train"]
+    (line,) = [line for line in log_of(folder) if line["kind"] == "train"]
     assert line["step"] == 1
     return line, load_file(folder / "best" / "model.safetensors")
 
@@ -96,7 +83,6 @@ def test_a_count_that_was_not_known_before_is_an_error(place, tmp_path, monkeypa
     with pytest.raises(StsbenchError, match=r"^MaskedLM.counts .*: in two forward passes the term 'mlm' counts \d+ and"):
         one_step(place, tmp_path / "parts", "mlm", 4, 3)
     one_step(place, tmp_path / "one", "mlm", ROWS_OF_TEXT, 1)  # a single pass needs none
-
 
 
 @settings(max_examples=50, deadline=None)

@@ -15,7 +15,6 @@ from torch.nn.functional import normalize
 
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
-from stsbench.losses.contrastive import info_nce
 from stsbench.training.modules.backbone import load_backbone, set_chunk
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.runs.finish import trained_as
@@ -156,7 +155,6 @@ def test_every_setting_of_the_sections_has_an_effect(place, started, settings, c
 
 @pytest.mark.parametrize(("settings", "why"), [
     ({"guide.margin": 0.0}, "margin 0 masks nothing"), ({"guide.dropout": True}, "has no dropout"),
-    ({"matryoshka.dims": [64, 8]}, "more than the 32 numbers"),
 ])
 def test_a_section_that_would_do_nothing_is_refused(started, settings, why):
     error = started("simcse", {**NO_HEAD, "guide.model": "lexical:token-set", "guide.margin": 0.5, **settings})
@@ -272,31 +270,3 @@ def test_activations_of_one_chunk_are_held_at_a_time(place):
         return sum(sizes)
 
     assert kept(8) < kept(None) / 20
-
-
-def test_chunks_are_cached_negatives_of_sentence_transformers(place):
-    """CachedMultipleNegativesRankingLoss, in float64: value and gradients."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-
-    backbone = load_backbone(place / "model", "model", "mean", 12, dropout=0.0).double()
-    anchors = ["cat", "the man runs .", "blue dog", "a cat eats", "dog"]
-    positives = ["a dog", "he runs", "dog .", "eats", "cat"]
-    module = Transformer(str(place / "model"), max_seq_length=12)
-    library = SentenceTransformer(modules=[module, Pooling(module.get_embedding_dimension())], device="cpu").double()
-    library.train()
-    for part in library.modules():
-        if isinstance(part, torch.nn.Dropout):
-            part.p = 0.0
-    features = [library.tokenize(texts) for texts in (anchors, positives)]
-    theirs = CachedMultipleNegativesRankingLoss(library, mini_batch_size=2)(features, None)
-    theirs.backward()
-    set_chunk(backbone, 2)
-    ours = info_nce(*(backbone.pooled(each["input_ids"], each["attention_mask"]) for each in features))
-    ours.backward()
-    assert ours.item() == pytest.approx(theirs.item(), abs=1e-9)
-    wanted = dict(library[0].auto_model.named_parameters())
-    for name, weight in backbone.model.named_parameters():
-        if weight.grad is not None:
-            assert torch.allclose(weight.grad, wanted[name].grad, atol=1e-9), name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score
 from torch import nn, tensor
-from training_runs import cache, one_thread, place  # noqa: F401
 
 import stsbench
 from stsbench.data.fetch import sources
@@ -40,7 +38,7 @@ def run(place, output, method="simcse", resume=False, evaluate=(), data_dir=None
 
 
 def lines(folder, kind="dev"):
-    return [line for line in map(json.loads, (folder / "log.jsonl").read_text().splitlines()) if line["kind"] == kind]
+    return [line for line in training_runs.log_of(folder) if line["kind"] == kind]
 
 
 def write(path, kind, first=FIRST, second=SECOND, gold=None):

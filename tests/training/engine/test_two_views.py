@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import tiny_models
 import torch
 from accelerate import Accelerator
-from training_runs import one_thread  # noqa: F401
+from training_runs import log_of
 from transformers import ModernBertConfig, ModernBertModel
 
 import stsbench
@@ -32,20 +30,14 @@ class Toy(Method):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def place(tmp_path_factory):
-    """bert/ and modernbert/, tiny; text.txt; toy.py, a method that contrasts a sentence with itself by a loss of its own."""
-    place = tmp_path_factory.mktemp("views")
-    tiny_models.build(place / "bert", pooler=False)
+def toy(place):
+    """modernbert/, tiny, and toy.py, a method that contrasts a sentence with itself by a loss of its own."""
     tokens = tiny_models.tokenizer("bert")
     ends = {"bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2, "pad_token_id": tokens.pad_token_id}
     config = ModernBertConfig(**tiny_models.SHAPE, **ends, vocab_size=len(tokens), max_position_embeddings=64)
     ModernBertModel(config).save_pretrained(place / "modernbert")
     tokens.save_pretrained(place / "modernbert")
-    (place / "text.txt").write_text("\n".join(tiny_models.sentences(16, longest=6)) + "\n", "utf-8")
     (place / "toy.py").write_text(TOY, "utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
-        yield place
 
 
 def settings(place, model="modernbert", dropout=None, **more):
@@ -57,8 +49,7 @@ def settings(place, model="modernbert", dropout=None, **more):
 
 def trained(place, tmp_path, method="simcse", recipe=None, **more):
     stsbench.train(method, output=tmp_path / "out", recipe=recipe, settings=settings(place, **more), device="cpu")
-    log = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text("utf-8").splitlines()]
-    return next(line["loss"] for line in log if line["kind"] == "train")
+    return next(line["loss"] for line in log_of(tmp_path / "out") if line["kind"] == "train")
 
 
 def refused(place, tmp_path, *parts, **more):
@@ -100,7 +91,7 @@ def test_dropout_that_cannot_be_set(place, tmp_path, monkeypatch):
 
 
 def built(place, method, name, *sets, dropout=None):
-    values = settings(place, "bert", dropout) | {"backbone.max_length": 20}
+    values = settings(place, "tiny", dropout) | {"backbone.max_length": 20}
     recipe = load_recipe(method, name, list(sets), values)
     plan = load_plan(recipe)
     torch.manual_seed(0)

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from live_models import by_hand, inference
+from live_models import by_hand, close, inference, library
 from safetensors.torch import load_file, save_file
 from tiny_models import sentences
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
@@ -28,14 +28,6 @@ CASES = [
     *(("bert", pooler) for pooler in ("mean", "cls_avg", "max", "first_last:embeddings", "last2")),
     ("roberta", "cls+dense"), ("distilbert", "cls+dense"), ("distilbert", "first_last:layer1"), ("roberta", "cls"),
 ]
-
-
-def library(folder):
-    return pytest.importorskip("sentence_transformers").SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-
-
-def close(vectors, want):
-    assert (np.linalg.norm(np.asarray(vectors) - want, axis=1) / np.linalg.norm(want, axis=1)).max() < 1e-6
 
 
 @pytest.mark.parametrize(("family", "pooler"), CASES)

@@ -27,7 +27,7 @@ from prompted import (
 )
 from safetensors.torch import load_file, save_file
 from sentence_transformers.base.modules import Normalize
-from training_runs import make_text, one_thread
+from training_runs import make_text
 from transformers import AutoModel
 
 from stsbench.encoders.cache.cache import EmbeddingCache
@@ -39,7 +39,7 @@ from stsbench.errors import EncoderError
 from stsbench.training.engine.selection import live_encoder
 from stsbench.training.export.export import export_model
 
-__all__ = ["cli", "models", "one_thread", "place", "rich"]
+__all__ = ["cli", "models", "place", "rich"]
 
 
 @pytest.mark.parametrize(("family", "more"), [*PLAIN[2:], *MORE[1:6:2], MORE[7], ("bert", {"rank": 4, "denoise": True})])

@@ -12,11 +12,12 @@ import pytest
 import tiny_models
 import torch
 from clirun import place  # noqa: F401
+from live_models import close, library
 from loaded import loaded
 from safetensors.torch import load_file, save_file
 from token_pooler_oracle import MEAN_CNN, TEXT_CNN, by_loops, local_vectors
 from tokenizers import processors
-from training_runs import make_text, one_thread  # noqa: F401
+from training_runs import make_text
 
 import stsbench
 from stsbench.encoders.forward.pooling import token_pooler_folder
@@ -58,15 +59,6 @@ def by_hand(made):
             local_vectors(made.token_pooler, states.tolist(), len(states)), axis=0))
     model.train()
     return np.stack(rows)
-
-
-def close(vectors, other):
-    assert (np.linalg.norm(np.asarray(vectors) - other, axis=1) / np.linalg.norm(other, axis=1)).max() < 1e-6
-
-
-def library(folder, **options):
-    module = pytest.importorskip("sentence_transformers")
-    return module.SentenceTransformer(str(folder), device="cpu", local_files_only=True, **options)
 
 
 @pytest.fixture(scope="module", params=[*EACH, ("text_cnn", "distilbert")], ids=str)
@@ -205,7 +197,7 @@ def trained(output, method="simcse", **more):
 
 
 def test_simcse_trains_it_and_goes_on_with_it(place):
-    make_text(tiny_models.build(Path("tiny"), pooler=False))
+    make_text(tiny_models.build(Path("tiny"), pooler=False, layers=1))
     trained("first", **{"backbone.text_cnn": CNN, "selection.by": "sts-b dev", "selection.every": 2})
     head = load_file("first/best/1_TextCNN/model.safetensors")
     best = load_file("first/checkpoints/0-main-00000002/model.safetensors")

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import tiny_models
 from clirun import cli, fails, place  # noqa: F401
-from training_runs import one_thread  # noqa: F401
 
 from stsbench.data.fetch.sources import NAMED
 from stsbench.errors import StsbenchError

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from training_runs import cache, one_thread, place, settings  # noqa: F401
+from training_runs import settings
 
 import stsbench
 from stsbench.data.fetch.sources import load_data

@@ -13,7 +13,6 @@ import training_runs
 from method_options import effect
 from method_runs import cached_place
 from safetensors import SafetensorError
-from training_runs import one_thread  # noqa: F401
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM, GPT2Config, GPT2Model
 
 import stsbench
@@ -74,8 +73,8 @@ def test_it_is_trained_exported_and_named(tmp_path):
         torch.testing.assert_close(read(**batch)[0], merged(**batch)[0], atol=1e-5, rtol=1e-5)
 
 
-def test_what_cannot_be_exported_is_refused_before_the_first_step(tmp_path, monkeypatch):
-    values = training_runs.settings(tiny_models.build(tmp_path / "m", pooler=False), training_runs.make_text(tmp_path))
+def test_what_cannot_be_exported_is_refused_before_the_first_step(place, tmp_path, monkeypatch):
+    values = training_runs.settings(place / "tiny", place / "text.txt")
     full = "I/O error: No space left on device (os error 28)"
     for error, line in (
         (KeyError("hidden_size"), "could be trained, but not exported then: .*; choose another backbone$"),

@@ -11,10 +11,8 @@ import nli_files
 import numpy as np
 import pytest
 import tiny_models
-import training_runs
 from clirun import cli  # noqa: F401
 from scipy.stats import binomtest, chisquare
-from training_runs import one_thread  # noqa: F401
 
 from stsbench.errors import DataError, StsbenchError
 from stsbench.training.recipes.method_plan import load_plan
@@ -27,18 +25,9 @@ from stsbench.training.runs.seed_runs import first_subset, with_subset
 ROWS = 3000
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("few")
-    tiny_models.build(folder / "tiny", pooler=False)
-    training_runs.make_text(folder)
-    nli_files.triplets(folder, ROWS)
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def cache(place, monkeypatch):
-    monkeypatch.setenv("STSBENCH_CACHE", str(place / "cache"))
+@pytest.fixture(scope="module", autouse=True)
+def labelled(place):
+    return nli_files.triplets(place, ROWS)
 
 
 def values_of(place, **more):

@@ -7,10 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-import tiny_models
 import training_runs
 from safetensors.torch import load_file
-from training_runs import one_thread  # noqa: F401
 
 import stsbench
 from stsbench.data.text import cache
@@ -21,22 +19,13 @@ FILES = ".recipe.yaml.abc123.tmp", ".begun.json.a_1b2c3d.tmp", ".train.json.x.tm
 
 
 @pytest.fixture(scope="module", autouse=True)
-def place(tmp_path_factory):
-    place = tmp_path_factory.mktemp("leftovers")
-    tiny_models.build(place / "tiny", pooler=False)
-    training_runs.make_text(place)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
-        train(place, place / "whole")
-        yield place
+def whole(place):
+    train(place, place / "whole")
 
 
 def train(place, output, **more):
     values = training_runs.settings(place / "tiny", place / "text.txt", **{"training.max_steps": 4, "checkpoint_every": 2})
     return stsbench.train("simcse", output=output, settings=values, sample=True, device="cpu", **more)
-
-
-
 
 # what of a whole run there is, and what a killed process was writing: from the first moment on
 BEGUN = [".lock", "recipe.yaml", "begun.json", "log.jsonl"]

@@ -8,7 +8,7 @@ import shutil
 import pytest
 from click.testing import CliRunner
 from stage_runs import place, recipe_of, run, summary  # noqa: F401
-from training_runs import one_thread, weights_of  # noqa: F401
+from training_runs import weights_of
 
 from stsbench.errors import StsbenchError
 from stsbench.training.engine.loop import Loop

@@ -8,12 +8,11 @@ import sys
 
 import nli_files
 import pytest
-import tiny_models
 import torch
 import training_runs
 from safetensors.torch import load_file
 from stage_runs import one, place, recipe_of, refused, run, summary, two, whole  # noqa: F401
-from training_runs import log_of, one_thread, weights_of  # noqa: F401
+from training_runs import log_of, weights_of
 
 import stsbench
 from stsbench.errors import StsbenchError
@@ -179,15 +178,11 @@ def test_other_labels_than_the_classifiers(place, tmp_path):
 
 def test_what_a_method_learns_from_its_first_rows_when_a_stage_comes_before_it(place, tmp_path):
     """With semi the stage sup is no stage of sarcse's: the token weights of Eq. 8 are learnt by the second command."""
-    texts = tiny_models.sentences(60, longest=9)
-    text = tmp_path / "second.txt"
-    shutil.copy(place / "second.txt", text)
-    rows = [",".join(texts[i : i + 3]) for i in range(0, 60, 3)]
-    (tmp_path / "nli.csv").write_text("\n".join(["sent0,sent1,hard_neg", *rows]) + "\n")
+    text = shutil.copy(place / "second.txt", tmp_path / "second.txt")
     values = {
         **training_runs.settings(place / "tiny", text), "selection.by": "none", "training.max_steps": 2,
         "training.batch_size": 8, "backbone.pooler": "text_cnn", "backbone.text_cnn": {"kernels": [1, 2, 3], "channels": 12},
-        "labelled.file": str(tmp_path / "nli.csv"), "semi.procedure": "sup-unsup",
+        "labelled.file": str(nli_files.triplets(tmp_path, 20)), "semi.procedure": "sup-unsup",
     }
 
     def call(name, **more):

@@ -11,7 +11,7 @@ import tiny_models
 import torch
 from safetensors.torch import load_file
 from stage_runs import one, place, recipe_of, refused, run, summary, two, whole  # noqa: F401
-from training_runs import log_of, one_thread, weights_of  # noqa: F401
+from training_runs import log_of, weights_of
 
 import stsbench
 from stsbench.errors import StsbenchError

@@ -11,7 +11,6 @@ import tiny_models
 import torch
 import training_runs
 from safetensors.torch import load_file
-from training_runs import one_thread  # noqa: F401
 
 import stsbench
 from stsbench.errors import StsbenchError
@@ -20,26 +19,18 @@ from stsbench.training.runs.finish import load_trained
 TEXTS = tiny_models.sentences(12, longest=9, seed=3)
 
 
-def trained(place, name="run", **values):
+def trained(place, run, **values):
     """A finished run of 12 steps with dev scores at 4, 8 and 12; its folder."""
-    text = training_runs.make_text(place)
-    chosen = training_runs.settings(tiny_models.build(place / "tiny", pooler=False), text, **values)
-    stsbench.train("simcse", output=place / name, settings=chosen, sample=True, device="cpu")
-    return place / name
+    chosen = training_runs.settings(place / "tiny", place / "text.txt", **values)
+    stsbench.train("simcse", output=run, settings=chosen, sample=True, device="cpu")
+    return run
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STSBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory, cache):
+def whole(place):
     """The first of some seeds whose best step is not its last."""
     for seed in range(1, 9):
-        run = trained(tmp_path_factory.mktemp("whole"), seed=seed)
+        run = trained(place, place / f"seed-{seed}", seed=seed)
         if json.loads((run / "train.json").read_text())["best"]["step"] < 12:
             return run
     raise AssertionError("the last step was the best of every seed")
@@ -87,8 +78,8 @@ def test_the_best_is_not_just_the_last(run):
         load_trained(run, "cpu")
 
 
-def test_the_last_weights_where_nothing_was_selected(tmp_path, cache):
-    run = trained(tmp_path, **{"selection.by": "none"})
+def test_the_last_weights_where_nothing_was_selected(place, tmp_path):
+    run = trained(place, tmp_path / "run", **{"selection.by": "none"})
     assert same_weights(load_trained(run, "cpu"), stored(run / "checkpoints" / "0-main-00000012"))
     # A damaged last checkpoint: the one before holds other weights, which are no substitute.
     (run / "checkpoints" / "0-main-00000012" / "model.safetensors").write_bytes(b"x")

@@ -9,9 +9,8 @@ import signal
 from pathlib import Path
 
 import pytest
-import tiny_models
 import training_runs
-from training_runs import log_of, one_thread, train, train_ranks, weights_of  # noqa: F401
+from training_runs import log_of, train, train_ranks, weights_of
 
 import stsbench
 from stsbench.errors import StsbenchError
@@ -21,10 +20,9 @@ WILD = {"training.learning_rate": 1e30, "training.clip": None, "selection.by": "
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(place):
     """A run nobody disturbed: (its folder, the values it was trained with, the cache)."""
-    place = tmp_path_factory.mktemp("runs")
-    values = training_runs.settings(tiny_models.build(place / "tiny", pooler=False), training_runs.make_text(place))
+    values = training_runs.settings(place / "tiny", place / "text.txt")
     assert train(place / "whole", values) == (0, None)
     return place / "whole", values, place / "cache"
 
