@@ -200,11 +200,15 @@ class SentenceTransformerEncoder(Encoder):
         return ids
 
     def _cut(self, text: str) -> bool:
+        whole, tokenizer = (self.config.prompt.text_prompt or "") + text, self.model.tokenizer
+        static: Any = getattr(tokenizer, "truncation", None)  # where the file of a table's tokenizer has texts cut
+        limit = static["max_length"] if static else self.spec.max_length
         # a token holds one byte or more, so most texts are cleared without tokenising them a second time
-        limit = self.spec.max_length
-        if limit is None or len(((self.config.prompt.text_prompt or "") + text).encode("utf-8", "replace")) + 2 <= limit:
+        if limit is None or len(whole.encode("utf-8", "replace")) + 2 <= limit:
             return False
-        if not _is_fast(self.model.tokenizer):  # word vectors and the like have no limit, or no ids
+        if static:
+            return bool(tokenizer.encode(whole, add_special_tokens=False).overflowing)
+        if not _is_fast(tokenizer):  # word vectors and the like have no limit, or no ids
             return False
         return len(self._ids(text, truncation=False)) > limit
 

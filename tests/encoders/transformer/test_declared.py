@@ -288,6 +288,8 @@ def test_a_table_of_model2vec_without_modules(tmp_path, config, tensors):
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()
+    long = [len(tokenizer.encode(text, add_special_tokens=False).ids) > 4 for text in TEXTS]
+    tokenizer.enable_truncation(4)  # which sentence-transformers heeds, as model2vec's own 512
     tokenizer.save(str(folder / "tokenizer.json"))
     torch.manual_seed(0)
     size = tokenizer.get_vocab_size()
@@ -303,6 +305,7 @@ def test_a_table_of_model2vec_without_modules(tmp_path, config, tensors):
         expected.append(mean / mean.norm() if config.get("normalize") else mean)
     encoder = load_encoder(str(folder))
     np.testing.assert_allclose(encoder.encode(TEXTS), torch.stack(expected).numpy(), atol=1e-6)
+    assert encoder.run(TEXTS).truncated.tolist() == long and any(long)
     assert encoder.dimension == 16 and any("model2vec" in note for note in encoder.notes)
     with pytest.raises(EncoderError):
         load_encoder(str(folder), pooler="mean")
