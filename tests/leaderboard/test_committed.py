@@ -85,7 +85,7 @@ def test_every_record_scores_what_it_says(records):
 
 def test_the_board_is_small_and_a_run_s_folder_holds_its_file_alone():
     sizes = [file.stat().st_size for file in run_files()]
-    assert max(sizes) < 300_000 and sum(sizes) < 160_000 * len(sizes)
+    assert max(sizes) < 400_000 and sum(sizes) < 160_000 * len(sizes)
     assert sum(path.stat().st_size for path in (BOARD / "observations").iterdir()) < 2_500_000  # once for all runs
     assert {path.name for run in (BOARD / "measured").glob("*/*/") for path in run.iterdir()} == {RUN}
 

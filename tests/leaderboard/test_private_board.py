@@ -178,17 +178,17 @@ def test_a_folder_that_is_a_fetched_set_has_the_tables_of_its_languages(tmp_path
         (tmp_path / f"mails/{language}.csv").write_text(scored().replace("lost", language))
     run = evaluate("lexical:tfidf", output="run", protocols=["sts:mails"])
     [record] = run.records
-    source = SimpleNamespace(id=record.data.id, codes=("de", "fr"))
+    source = SimpleNamespace(id=record.data.id, codes=("de", "fr"), title="Mails")
     monkeypatch.setattr("stsbench.data.sets.catalog.further_sources", lambda: {"mails": source})
     monkeypatch.setattr("stsbench.leaderboard.ranks.lines.data_remarks",
                         lambda _, set_id, rows: ["de: at most 85.0; less is shown" for row in rows if row.subset == "de"])
     tabs = {tab["id"]: tab for tab in built(tmp_path / "board", {"tfidf": [run.folder]})}
-    assert tabs["sts-spearman-all-german"]["about"].endswith("were measured. mails: at most 85.0.")
+    assert tabs["sts-spearman-all-german"]["about"].endswith("were measured. Mails: at most 85.0.")
     assert tabs["sts-spearman-all-french"]["about"].endswith("were measured.")
     assert {tab["language"] for tab in tabs.values()} == {SEVERAL, "German", "French"}
     german = rows(tmp_path / "board", tabs["sts-spearman-all-german"])["tfidf"]["scores"]
     [expected] = [row.value for row in record.scores if (row.subset, row.metric) == ("de", "spearman")]
-    assert german["mails"][0] == pytest.approx(expected, abs=1e-4)
+    assert german["Mails"][0] == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.fixture(scope="module")
