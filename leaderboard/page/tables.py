@@ -20,7 +20,7 @@ LABELS = "STS labels"  # of whatever set: they tell what people call similar
 TRAINED_ON: dict[Answer, str] = {"yes": "test sentences", "unknown": "unknown texts", "no": "no test sentences"}
 SAMPLE = "sample data: not comparable with published numbers"
 PUBLISHED = "Published, as the papers print it"
-README_ROWS = 3  # rows for each kind of training
+README_ROWS = 3  # backbones for each kind of training
 OVER_PROMPTS = {  # heading of a column -> what it holds
     "Over prompts": "{lead} of the row's encoder behind other prompts: mean ± standard deviation (lowest to highest; how "
                     "many prompts).",
@@ -176,9 +176,12 @@ def short_table(board: Board) -> str:
     tab = readme_tab(board)
     if tab is None:
         return "Nothing has been measured yet.\n"
-    groups = {name: [row for row in some if "near-copy" not in row.flags]
-              for name, some in comparable(tab).items() if name != SHORT}
-    rows = [(name, row) for name, some in groups.items() for row in some[:README_ROWS]]
+    groups = {name: some for name, some in comparable(tab).items() if name != SHORT}
+    best: dict[str, dict[str, Row]] = {name: {} for name in groups}
+    for name, some in groups.items():
+        for row in some:
+            best[name].setdefault(row.backbone, row)
+    rows = [(name, row) for name, some in best.items() for row in list(some.values())[:README_ROWS]]
     flagged, notes = any(set(row.flags) - {"nli"} for _, row in rows), _Notes()
     grid = [["Trained on", "Method", "Backbone", plain_markdown(tab.lead), "95 % interval", "Rank",
              *(["Flags"] if flagged else [])]]
@@ -191,8 +194,8 @@ def short_table(board: Board) -> str:
         flags = [plain_markdown(_flags(replace(row, flags=other)))] if flagged else []
         grid.append([name, method, plain_markdown(row.backbone), score, interval, rank, *flags])
     fair = sum(map(len, groups.values()))
-    what = (f"{plain_markdown(group_title(tab.group))}, {plain_markdown(tab.title)}: the best {README_ROWS} of each kind, "
-            f"of {fair} ranked rows, as makers or records show.")
+    what = (f"{plain_markdown(group_title(tab.group))}, {plain_markdown(tab.title)}: the best {README_ROWS} backbones of each "
+            f"kind, of {fair} ranked rows, as makers or records show.")
     return "\n\n".join([what, pipes(grid, 3), *_footnotes(notes)]) + "\n"
 
 

@@ -46,6 +46,6 @@ def test_encoders_to_choose_from_are_those_that_no_short_training_made():
     rows = [row("a", Avg=(70.0, 69.0, 71.0)), row("short", Avg=(60.0,)), row("best", Avg=(61.0,)), row("c", Avg=(50.126,))]
     rows[1], rows[2] = replace(rows[1], flags=("changed-recipe",)), replace(rows[2], best_of=3)
     first, second = csv.DictReader(io.StringIO(encoder_table(board(rows, {}))))
-    assert [first[f"sts{end}"] for end in ("", "_low", "_high", "_trained_on")] == ["70.00", "69.00", "71.00", "unknown"]
-    assert (second["entry"], second["sts"], second["sts_low"], second["transfer"]) == ("c", "50.13", "", "")
+    assert [first[f"sts_avg{end}"] for end in ("", "_low", "_high", "_trained_on")] == ["70.00", "69.00", "71.00", "unknown"]
+    assert (second["entry"], second["sts_avg"], second["sts_avg_low"], second["transfer"]) == ("c", "50.13", "", "")
     assert encoder_table(Board((), {}, None)) == ""

@@ -208,7 +208,7 @@ def test_no_character_is_markup_in_latex(text):
 
 def test_the_short_table_names_the_protocol_and_shows_the_average():
     text = short_table(board(tab(id="x", aggregation="mean"), tab()))
-    assert text.startswith(f"STS, Spearman, all: the best {README_ROWS} of each kind, of 2 ranked rows")
+    assert text.startswith(f"STS, Spearman, all: the best {README_ROWS} backbones of each kind, of 2 ranked rows")
     (lines,) = rendered(text).tables
     assert lines[0] == ["Trained on", "Method", "Backbone", "Avg", "95 % interval", "Rank", "Flags"]
     assert lines[1] == ["unknown texts", ONE_LINE, "MiniLM_L6", "78.87", "78.1-79.6", "1-2", "best-of-n-like"]
@@ -219,15 +219,15 @@ def test_the_short_table_names_the_protocol_and_shows_the_average():
 def test_the_short_table_is_by_what_rows_were_trained_on():
     """No flag is no proof: a row of which nothing is stated stands under unknown texts."""
     plain = replace(MEASURED[1], setting="unsup", seeds=1)
-    rows = [replace(plain, id=f"{i}", method=f"m{i}") for i in range(12)]
+    rows = [replace(plain, id=f"{i}", method=f"m{i}", backbone=f"b{i}") for i in range(12)]
     rows += [replace(plain, id="sts", flags=("sts", "nli")), replace(plain, id="no", exposure={"Avg": Exposure("no", "")}),
              replace(plain, id="nli", method="nli", setting="sup", flags=("nli",), exposure={"Avg": Exposure("yes", "")})]
-    rows.append(replace(rows[-1], id="copy", method="copy", flags=("nli", "near-copy")))  # takes no other's place
+    rows.insert(11, replace(plain, id="again", method="again", backbone="b11"))  # a worse row of the best one's backbone
     text = short_table(board(tab(measured=tuple(reversed(rows)))))
     (lines,) = rendered(text).tables
     assert [line[0] for line in lines[1:]] == ["test sentences", "no test sentences", "STS labels",
                                                *["unknown texts"] * README_ROWS]
-    assert "of 15 ranked rows" in text
+    assert "of 16 ranked rows" in text and [line[2] for line in lines[4:]] == ["b11", "b10", "b9"]
 
 
 def test_the_short_table_has_no_flags_where_no_row_has_one_and_never_shows_a_sample():
