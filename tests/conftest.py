@@ -4,7 +4,6 @@ files of trainings and browsers first, and hypothesis' examples the same every t
 
 from __future__ import annotations
 
-import atexit
 import gc
 import hashlib
 import os
@@ -13,6 +12,7 @@ import shutil
 import sys
 import tempfile
 from functools import cache, wraps
+from multiprocessing.util import Finalize
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -54,7 +54,8 @@ def pytest_configure(config):
     if not hasattr(config, "workerinput"):  # the others have it from this process
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
         os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="stsbench-tests-")
-        atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
+        # after what multiprocessing itself removes from it, whose priority is -100
+        Finalize(None, shutil.rmtree, (tempfile.tempdir,), {"ignore_errors": True}, exitpriority=-200)
 
 
 @pytest.hookimpl(wrapper=True)

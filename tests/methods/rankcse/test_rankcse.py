@@ -26,7 +26,7 @@ def teachers(folder):
 
 @pytest.mark.parametrize(("data", "options", "own"), [
     (PLAIN, {}, True), (PLAIN, {"loss": "listnet", "teacher_temperature": 0.2}, False),
-    (PLAIN, {"loss": "listnet", "self_column": "in", "student_temperature": 0.3}, True),
+    (PLAIN, {"loss": "listnet", "self_column": "in", "student_temperature": 0.3, "temperature": 0.2}, True),
     (PLAIN, {"self_column": "out"}, False),
     (TRIPLETS, {"view": "given", "loss": "listnet"}, False), (QUADRUPLES, {"view": "given"}, True),
 ])
@@ -38,7 +38,7 @@ def test_every_term_is_that_of_the_equations(folder, data, options, own):
     teacher = naive_teacher(folder, texts[0], [text for each in texts[1:] for text in each], "mean")
     t, tau = options.get("student_temperature", 0.05), options.get("teacher_temperature", 0.05)
     student = torch.cosine_similarity(queries[:, None], torch.cat([keys, *negatives])[None], dim=2) / t
-    same(terms["contrastive"].value, info_nce(queries, keys, *negatives))
+    same(terms["contrastive"].value, info_nce(queries, keys, *negatives, temperature=options.get("temperature", 0.05)))
     lists = [scores if own else without_own(scores, 0) for scores in (student, teacher / tau)]
     ranking = (listnet if options.get("loss") == "listnet" else listmle)(*lists)  # in loops: tests/losses
     assert terms["ranking"].value.item() == pytest.approx(ranking.item(), rel=1e-6)  # teachers' vectors are of float32
