@@ -180,7 +180,8 @@ def short_table(board: Board) -> str:
     best: dict[str, dict[str, Row]] = {name: {} for name in groups}
     for name, some in groups.items():
         for row in some:
-            best[name].setdefault(row.backbone, row)
+            if "near-copy" not in row.flags:
+                best[name].setdefault(row.backbone, row)
     rows = [(name, row) for name, some in best.items() for row in list(some.values())[:README_ROWS]]
     flagged, notes = any(set(row.flags) - {"nli"} for _, row in rows), _Notes()
     grid = [["Trained on", "Method", "Backbone", plain_markdown(tab.lead), "95 % interval", "Rank",

@@ -223,11 +223,12 @@ def test_the_short_table_is_by_what_rows_were_trained_on():
     rows += [replace(plain, id="sts", flags=("sts", "nli")), replace(plain, id="no", exposure={"Avg": Exposure("no", "")}),
              replace(plain, id="nli", method="nli", setting="sup", flags=("nli",), exposure={"Avg": Exposure("yes", "")})]
     rows.insert(11, replace(plain, id="again", method="again", backbone="b11"))  # a worse row of the best one's backbone
+    rows.insert(13, replace(plain, id="copy", method="copy", backbone="b9", flags=("near-copy",)))
     text = short_table(board(tab(measured=tuple(reversed(rows)))))
     (lines,) = rendered(text).tables
     assert [line[0] for line in lines[1:]] == ["test sentences", "no test sentences", "STS labels",
                                                *["unknown texts"] * README_ROWS]
-    assert "of 16 ranked rows" in text and [line[2] for line in lines[4:]] == ["b11", "b10", "b9"]
+    assert "of 17 ranked rows" in text and [line[2] for line in lines[4:]] == ["b11", "b10", "b9"]
 
 
 def test_the_short_table_has_no_flags_where_no_row_has_one_and_never_shows_a_sample():
