@@ -195,8 +195,8 @@ def short_table(board: Board) -> str:
         flags = [plain_markdown(_flags(replace(row, flags=other)))] if flagged else []
         grid.append([name, method, plain_markdown(row.backbone), score, interval, rank, *flags])
     fair = sum(map(len, groups.values()))
-    what = (f"{plain_markdown(group_title(tab.group))}, {plain_markdown(tab.title)}: the best {README_ROWS} backbones of each "
-            f"kind, of {fair} ranked rows, as makers or records show.")
+    what = (f"{plain_markdown(group_title(tab.group))}, {plain_markdown(tab.title)}: the best {README_ROWS} backbones of "
+            f"each kind, of {fair} ranked rows, as makers or records show.")
     return "\n\n".join([what, pipes(grid, 3), *_footnotes(notes)]) + "\n"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import Field, fields
 from itertools import pairwise
 from pathlib import Path
@@ -18,8 +18,9 @@ from stsbench.options import flag_name
 from stsbench.registry import did_you_mean, where
 
 
-def add_options(*groups: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add an option for each field of these dataclasses that `stsbench.options.option` made, in their order.
+def add_options(*groups: type, only: Collection[str] | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add an option for each field of these dataclasses that `stsbench.options.option` made, in their order. only: names of
+    those that the command has, where it has not all.
 
     StsbenchError: two of them, one perhaps an extension's, have a field of one name.
     """
@@ -31,6 +32,8 @@ def add_options(*groups: type) -> Callable[[Callable[..., Any]], Callable[..., A
         for group in reversed(groups):
             types = get_type_hints(group)
             for entry in reversed([entry for entry in fields(group) if "help" in entry.metadata]):
+                if only is not None and entry.name not in only:
+                    continue
                 command = _option(entry, types[entry.name], _section(group, entry.name))(command)
         return command
 

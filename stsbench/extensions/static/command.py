@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import click
 from stsbench.cli.options import Command, add_options
 from stsbench.cli.output.messages import log, warnings_as_lines
 from stsbench.encoders.options import EncoderOptions
-from stsbench.extensions.static.options import StaticOptions
+from stsbench.extensions.static.options import READ, StaticOptions
 
 
 @click.command(
@@ -19,7 +20,7 @@ from stsbench.extensions.static.options import StaticOptions
     common=("model", "output", "dimensions", "sif", "remove", "vocabulary", "pooler", "prompt", "revision",
             "trust_remote_code", "device", "offline"),
 )
-@add_options(EncoderOptions, StaticOptions)
+@add_options(EncoderOptions, StaticOptions, only={*READ, *(entry.name for entry in fields(StaticOptions))})
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="A new folder for the model.")
 def distil_static(output: Path, **options: Any) -> None:
     """Distil a transformer, without texts, to a static model: a vector for each token, of which a text is the mean.

@@ -21,7 +21,7 @@ from stsbench.encoders.post.source import read_texts
 from stsbench.encoders.transformer.exported import Exported, write_exported
 from stsbench.encoders.transformer.lazy import LazyEncoder
 from stsbench.errors import StsbenchError, UsageError, warning_log
-from stsbench.extensions.static.options import StaticOptions
+from stsbench.extensions.static.options import READ, StaticOptions
 from stsbench.files import new_folder
 from stsbench.options import takes
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from stsbench.extensions.arguments import EncoderArguments
 
 _POOLING = {"mean": "mean", "cls": "first", "last": "last", "cls+dense": "pooler"}  # in model2vec's words
-_READ = {"model", "pooler", "prompt", "revision", "trust_remote_code", "device", "attention", "offline"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +116,7 @@ def distil_model(options: DistilOptions, output: Path, log: Callable[[str], None
 def _transformer(options: DistilOptions) -> LazyEncoder:
     """Return the encoder whose tokens are encoded. StsbenchError, one line: tokens alone are not what it encodes."""
     for entry in fields(EncoderOptions):
-        if entry.name not in _READ and getattr(options, entry.name) != entry.default:
+        if entry.name not in READ and getattr(options, entry.name) != entry.default:
             raise UsageError(f"{spelled(entry.name)} has no effect: a static model is of tokens alone; leave it out")
     encoder = load_encoder(options.model, options)
     name = encoder.spec.name

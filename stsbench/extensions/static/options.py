@@ -7,6 +7,9 @@ from pathlib import Path
 
 from stsbench.options import OptionGroup, option
 
+# Options of an encoder that make a difference: which model it is, how it pools and where it computes.
+READ = {"model", "pooler", "prompt", "revision", "trust_remote_code", "device", "attention", "offline"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class StaticOptions(OptionGroup):
