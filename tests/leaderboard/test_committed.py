@@ -3,6 +3,7 @@
 Whether every interval, average and rank follows from the records is for `make board`: it computes them all again.
 """
 
+import csv
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import protocol_of_record, record_task
 from stsbench.evaluation.run_file import RUN, load_records, read_observations
 from stsbench.leaderboard.board_files import BEGIN, END
+from stsbench.leaderboard.page.findings import FACTS, QUESTIONS
 from stsbench.protocols.sts import AVERAGED
 
 BOARD = Path(__file__).resolve().parents[2] / "leaderboard"
@@ -88,6 +90,14 @@ def test_the_board_is_small_and_a_run_s_folder_holds_its_file_alone():
     assert max(sizes) < 400_000 and sum(sizes) < 160_000 * len(sizes)
     assert sum(path.stat().st_size for path in (BOARD / "observations").iterdir()) < 2_500_000  # once for all runs
     assert {path.name for run in (BOARD / "measured").glob("*/*/") for path in run.iterdir()} == {RUN}
+
+
+def test_each_question_of_the_table_of_encoders_has_answers():
+    """Tables and columns are named by what protocols and sets are called: a set with another title would leave it empty."""
+    with (BOARD.parent / "docs/findings/which-encoder.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    for name in [*(name for _, _, name in QUESTIONS), *FACTS, "mteb_mean_of_7"]:
+        assert sum(bool(row[name]) for row in rows) > 1, name
 
 
 def test_the_table_on_minilm_shows_the_committed_records(records):
