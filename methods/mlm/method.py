@@ -1,4 +1,5 @@
-"""Continued masked-LM pre-training (Devlin et al. 2019, section 3.1) of any encoder, on sentences of one's own."""
+"""Continued masked-LM pre-training (Devlin et al. 2019, section 3.1) of any encoder, on sentences of one's own; of a causal
+model masked next token prediction (BehnamGhader et al. 2024, LLM2Vec, section 2.2)."""
 
 from __future__ import annotations
 
@@ -44,9 +45,9 @@ class MaskedLM(Method):
         super().__init__(backbone, options)
         if backbone.head is not None:
             raise StsbenchError(f"mlm trains no {backbone.head.kind.title}: set backbone.pooler to cls or mean")
-        if backbone.tokenizer.mask_token_id is None:
-            raise StsbenchError(f"mlm needs a mask token, and the tokenizer of {backbone.name} has none")
-        self.head = LMHead.load(backbone.folder, backbone.model, backbone.name, tied=options.tied)
+        self.mask_id = _mask_id(backbone, options.mask_token)
+        causal = options.predict == "previous"
+        self.head = LMHead.load(backbone.folder, backbone.model, backbone.name, tied=options.tied, causal=causal)
         self.register_buffer("guesses", torch.zeros(2, dtype=torch.long))
 
     @classmethod
@@ -58,16 +59,20 @@ class MaskedLM(Method):
         """Return the masked copy, and in extra "mlm_labels" the tokens to guess."""
         options, tokenizer = self.options, self.backbone.tokenizer
         ids, labels = mask_tokens(
-            rows.ids(rows.roles[0]), tokenizer.all_special_ids, tokenizer.mask_token_id, len(tokenizer), rng,
-            options.probability, options.masked, options.random,
+            rows.ids(rows.roles[0]), tokenizer.all_special_ids, self.mask_id, len(tokenizer), rng, options.probability,
+            options.masked, options.random,
         )
+        if options.predict == "previous":  # nothing stands before a text
+            labels = [np.where(np.arange(len(row)) > 0, row, IGNORED) for row in labels]
         return Views([ids], {"mlm_labels": [labels]})
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """mlm: mean cross-entropy over the masked positions; only they get logits."""
         chosen = (batch.extra["mlm_labels"] != IGNORED).nonzero(as_tuple=True)  # a GPU is waited for once
         labels = batch.extra["mlm_labels"][chosen]
-        logits = self.head(self.backbone(batch.ids, batch.mask)[0][chosen])
+        texts, positions = chosen
+        before = int(self.options.predict == "previous")
+        logits = self.head(self.backbone(batch.ids, batch.mask)[0][texts, positions - before])
         count_guesses(self.guesses, logits, labels)
         return {"mlm": Term(masked_lm(logits, labels), len(labels))}
 
@@ -88,3 +93,13 @@ class MaskedLM(Method):
         model = self.backbone.model
         whole = as_masked_lm(model, self.head)
         return Inference(model, self.backbone.tokenizer, self.backbone.pooler, masked_lm=whole)
+
+
+def _mask_id(backbone: Backbone, token: str | None) -> int:
+    """Return the id of the token that stands for [MASK]."""
+    tokenizer = backbone.tokenizer
+    known = tokenizer.mask_token_id if token is None else tokenizer.get_vocab().get(token)
+    if known is None:
+        which = "mask token, and the tokenizer" if token is None else f"token {token!r}, and the vocabulary"
+        raise StsbenchError(f"mlm needs a {which} of {backbone.name} has none: name a token in options.mask_token")
+    return int(known)

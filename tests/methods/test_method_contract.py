@@ -46,8 +46,8 @@ VARIANTS = {"simcse-given", "rankcse-given", "distil-ranks", "distil-rows", "dif
 NAMES = [name for name in METHOD_OF if name not in VARIANTS]
 # What a training of two processes has beside the gradients of test_terms.py: stages, labelled rows, chunks, teachers, a
 # queue, groups of rows, counters, several passes a step.
-TOGETHER = ["simcse-semi", "simcse-chunked", "simcse-wrapped", "esimcse", "diffcse-rtd", "diffaug-lora", "sbert", "ct",
-            "sarcse", "plain-sbert"]
+TOGETHER = ["simcse-semi", "simcse-lora", "simcse-chunked", "simcse-wrapped", "esimcse", "diffcse-rtd", "diffaug-lora",
+            "sbert", "ct", "sarcse", "plain-sbert"]
 STAGES = {  # name -> stage -> the terms of its loss
     "simcse-semi": {"sup": {"nli"}, "main": {"contrastive", "nli"}}, "sbert": {"nli": {"nli"}, "sts": {"sts"}},
     "diffaug-lora": {"prefix": {"nli"}, "joint": {"contrastive", "nli"}},
@@ -60,7 +60,7 @@ ITS_OWN = {"sarcse": ("sums", "tokens"), "diffcse-rtd": ("auxiliary.found", *STA
 STEADY = {"options.temperature": 0.5, "training.epsilon": 1e-3}  # or rounding is blown up
 STILL = {
     "diffcse-rtd": {"options.generator_mode": "eval", "options.replacement": "argmax", **STEADY},
-    "ct": {"options.keep": "model1"},
+    "ct": {"options.keep": "model1"}, "simcse-lora": {"backbone.lora": {"rank": 2, "dropout": 0.0}},
 }
 
 

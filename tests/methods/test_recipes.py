@@ -71,7 +71,7 @@ IN_TEXT = {  # scores outside the tables of the board: ConSERT's figure, Table 6
 def test_every_published_row_has_a_recipe_with_its_scores_and_no_recipe_has_others(method):
     rows = printed(method) | IN_TEXT.get(method, set())
     assert rows <= held(method)
-    beyond = {name for name, *_ in held(method) - rows}
+    beyond = {name for name, *_ in held(method) - rows if not name.startswith("llm2vec")}  # in test_llm2vec.py
     assert all("second hand" in recipe(name, method).source.note for name in beyond)
     assert not beyond or method in ("infocse", "pcl", "rankcse", "sncse")
 
@@ -148,6 +148,8 @@ FORKS = {  # of SimCSE's code, which trains by transformers' Trainer; of sentenc
 @pytest.mark.parametrize("method", FORKS)
 def test_a_fork_optimises_as_the_code_that_it_is_of(method):
     for name in recipe_names(method):
+        if name.startswith("llm2vec"):  # of another code
+            continue
         values, expected = settings(recipe(name, method)), FORKS[method]
         if method == "sbert" and name.endswith("-whitening"):  # a Keras port of BERT's own optimiser
             expected = {**expected, "adam": "transformers", "clip": None}

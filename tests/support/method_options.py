@@ -21,7 +21,7 @@ from stsbench.training.runs.options import TrainOptions
 
 OTHER = "a cat in the park : {} eats [MASK] ."
 VALUES = {"features": [["u", "v"]], "template": [OTHER], "second_template": [OTHER], "test_template": [OTHER],
-          "scale": [[0, 6], 3.0], "augmentations": [["reverse"]]}
+          "scale": [[0, 6], 3.0], "augmentations": [["reverse"]], "mask_token": ["man"]}
 CROP = {"options.view": "crop", "options.rate": 0.3}
 MASKED = {"options.masked": 0.1, "options.probability": 0.6}
 # (method, option) -> name in RUNS, what it needs beside it, the change: where no change alone will do

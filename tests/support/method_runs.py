@@ -23,6 +23,7 @@ RUNS = {
     "simcse-given": ("simcse", {"data.file": "triplets", "options.view": "given", "options.alpha": 2.0,
                                 "options.head": "mlp"}),
     "simcse-semi": ("simcse", {"semi.procedure": "sup-joint", "labelled.file": "pairs", "labelled.batch_size": 6}),
+    "simcse-lora": ("simcse", {"backbone.lora": {"rank": 2, "dropout": 0.1}, "options.mlm_weight": 0.1}),
     "simcse-chunked": ("simcse", {"training.chunk": 5}),
     "mlm": ("mlm", {"data.held_out": 5, "selection.by": "held-out"}),
     "esimcse": ("esimcse", {"options.queue": {"size": 9, "momentum": 0.9, "start": "random"}, "options.repeat.rate": 0.5}),

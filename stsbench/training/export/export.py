@@ -29,6 +29,7 @@ from stsbench.encoders.transformer.exported import HEAD, PROMPT, Exported, write
 from stsbench.errors import StsbenchError
 from stsbench.files import new_folder
 from stsbench.training.api.method import Inference
+from stsbench.training.modules.lora import merged_state
 
 # what a tokenizer.json or the call that loaded it left in a tokenizer's settings
 _LEFT_OVER = (
@@ -136,7 +137,7 @@ def _write_model(inference: Inference, folder: Path, hidden_states: bool) -> Non
     saved: Any = inference.model if inference.masked_lm is None else inference.masked_lm
     if inference.masked_lm is not None and saved.base_model is not inference.model:
         raise ValueError("masked_lm holds another encoder than model")
-    state = saved.state_dict()
+    state = merged_state(saved)
     if adapter := next((key for key in state if "lora_" in key or ".base_layer." in key), None):
         raise ValueError(f"the model holds an adapter ({adapter}): merge it into the weights, no plain reader would find it")
     if inference.dense is not None:

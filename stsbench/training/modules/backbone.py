@@ -21,7 +21,7 @@ from stsbench.encoders.transformer.find import resolve_base
 from stsbench.encoders.transformer.parts import check_ends
 from stsbench.errors import EncoderError
 from stsbench.torch_random import checkpointed
-from stsbench.training.modules.lora import merge_adapter
+from stsbench.training.modules.lora import adapt, merge_adapter
 from stsbench.training.modules.packed_training import PackedTraining, packable
 from stsbench.training.modules.soft_prompt import SoftPrompt, changed_embeddings, check_factors, padded_inputs, scaled_heads
 
@@ -251,12 +251,14 @@ def pool_layers(pooling: Literal["mean", "max", "sum"], states: list[Tensor], ma
 def load_backbone(
     folder: Path, name: str, pooler: str = "cls", max_length: int = 32, dropout: float | None = None,
     token_poolers: Mapping[str, dict[str, Any]] | None = None, offline: bool = False, layers: Sequence[int] | None = None,
+    bidirectional: bool = False, lora: Mapping[str, Any] | None = None,
 ) -> Backbone:
     """Return the folder's encoder in float32, an adapter merged, all trainable, in train mode. dropout: of states and
     attention.
 
-    offline: no base of an adapter is fetched; it is read in the revision that the adapter pins. layers: those that are kept,
-    from 0; None: all.
+    bidirectional: the tokens of a causal model attend to what follows, too; lora: arguments of `adapt`, for changes that are
+    trained in the place of weights. offline: no base of an adapter is fetched; it is read in the revision that the adapter
+    pins. layers: those that are kept, from 0; None: all.
     token_poolers: the name of a learned pooler -> its class's arguments but the width, for the pooler chosen only; without
     them the folder's own, else a new one of the default sizes. A folder's own is always kept. Raises EncoderError for what
     cannot be loaded, for a max_length beyond the model's positions, and for settings that are not those of the folder's own
@@ -271,6 +273,8 @@ def load_backbone(
         merge_adapter(model, name)
     if layers is not None:
         keep_layers(model, layers, name, "backbone.layers")
+    if bidirectional:
+        _look_ahead(model, name)
     tokenizer = load_tokenizer(folder, name, base=base)
     limit = position_limit(model, tokenizer)
     if limit is not None and max_length > limit:
@@ -294,7 +298,31 @@ def load_backbone(
     for weight in model.parameters():  # q, k and v that transformers split from one tensor: checkpoints refuse parts of one
         if weight.untyped_storage().nbytes() != weight.nbytes:
             weight.data = weight.data.clone()
-    return Backbone(model.requires_grad_(True).train(), tokenizer, pooler, max_length, head=head)
+    model.requires_grad_(True).train()
+    if lora is not None:
+        adapt(model, name, **lora)
+    return Backbone(model, tokenizer, pooler, max_length, head=head)
+
+
+def _look_ahead(model: Any, name: str) -> None:
+    """Let the tokens of a causal model attend to what follows. EncoderError for a model that is not causal, or stays so.
+
+    config.json of an export says so as transformers does, and its readers obey. Source: BehnamGhader et al. (2024), LLM2Vec,
+    section 2.1.
+    """
+    ids = torch.tensor([[5, 6, 7], [5, 6, 8]])
+
+    def looks() -> bool:
+        with torch.no_grad():
+            first = model.eval()(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
+        return not torch.allclose(first[0], first[1], atol=1e-6)
+
+    if getattr(model.config, "is_causal", True) and looks():
+        raise EncoderError(f"backbone.attention: the tokens of {name} attend to what follows already: set it to own")
+    model.config.is_causal = False
+    if not looks():
+        kind = type(model).__name__
+        raise EncoderError(f"backbone.attention: a {kind} cannot be switched to both directions: set it to own")
 
 
 def _check_pass(model: Any, name: str) -> None:

@@ -1,20 +1,60 @@
-"""LoRA on queries and values, through peft: several sets of low-rank changes in one model, of which one acts at a time."""
+"""LoRA through peft: low-rank changes in the place of a model's weights; and several sets of them on queries and values, of
+which one acts at a time."""
 
 from __future__ import annotations
 
 import copy
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from torch import nn
+from torch import Tensor, nn
 
 from stsbench.errors import EncoderError
 
 _TARGETS = ("query", "value")
+_ADAPTED = "backbone"  # peft's name of what `adapt` adds
 _OF_ADAPTERS = re.compile(r"(^|\.)(lora_|base_layer|modules_to_save|original_module|prompt_encoder|adaption_)")
+
+
+def adapt(
+    model: Any, name: str, rank: int, alpha: float, dropout: float = 0.0, layers: Sequence[str] | None = None
+) -> None:
+    """Let low-rank changes of linear layers be all that is trainable in `model`, called `name`, in place.
+
+    layers: the ends of their names; None: all linear ones. EncoderError, one line: there is no such layer.
+    """
+    from peft import LoraConfig, inject_adapter_in_model
+
+    targets = "all-linear" if layers is None else list(layers)
+    config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets)
+    try:
+        inject_adapter_in_model(config, model, _ADAPTED)
+    except ValueError as error:
+        asked, ends = ", ".join(layers or ("at all",)), ", ".join(sorted(_linear(model))) or "none"
+        raise EncoderError(f"backbone.lora.layers: {name} has no linear layer {asked}; its own are {ends}") from error
+    freeze_adapted(model)
+
+
+def freeze_adapted(model: Any) -> None:
+    """Let nothing but its changes be trainable in a model that `adapt` changed; other models stay as they are."""
+    if any(_ADAPTED in layer.lora_A for _, layer in _layers(model)):
+        trainable(model, lora=True, base=False)
+
+
+def merged_state(model: Any) -> dict[str, Tensor]:
+    """Return the weights of a model by their names, what `adapt` added to them included."""
+    state: dict[str, Tensor] = model.state_dict()
+    for path, layer in _layers(model):
+        if _ADAPTED not in layer.lora_A:
+            continue
+        changed = layer.base_layer.weight.detach() + layer.get_delta_weight(_ADAPTED).detach()
+        state = {key: value for key, value in state.items() if not key.startswith(f"{path}.lora_")}
+        state = {key.replace(f"{path}.base_layer.", f"{path}."): value for key, value in state.items()}
+        state[f"{path}.weight"] = changed
+    return state
 
 
 def add_lora(model: Any, sets: int, rank: int, scale: float) -> None:
@@ -26,8 +66,9 @@ def add_lora(model: Any, sets: int, rank: int, scale: float) -> None:
     """
     from peft import LoraConfig, inject_adapter_in_model
 
-    linear = {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, nn.Linear)}
-    if not linear.issuperset(_TARGETS):
+    if _layers(model):
+        raise EncoderError("LoRA of views and backbone.lora exclude one another: set backbone.lora to null")
+    if not _linear(model).issuperset(_TARGETS):
         raise EncoderError(f"LoRA needs a BERT or RoBERTa model with query and value layers, not a {type(model).__name__}")
     before = [(weight, weight.requires_grad) for weight in model.parameters()]
     config = LoraConfig(
@@ -101,6 +142,11 @@ def lora_weights(model: Any) -> list[nn.Parameter]:
         for part in (layer.lora_A, layer.lora_B)
         for weight in part.parameters()
     ]
+
+
+def _linear(model: Any) -> set[str]:
+    """Return the last parts of the names of its linear layers."""
+    return {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, nn.Linear)}
 
 
 def _layers(model: Any) -> list[tuple[str, Any]]:

@@ -51,16 +51,17 @@ class LMHead(nn.Module):
         return hidden
 
     @classmethod
-    def load(cls, folder: Path, model: Any, name: str, tied: bool) -> LMHead:
+    def load(cls, folder: Path, model: Any, name: str, tied: bool, causal: bool = False) -> LMHead:
         """Return the head that `folder` stores, or a new one where it stores none, for `model`, the encoder loaded from
-        there.
+        there. causal: that of a causal LM will do, where there is no masked one. A stored head is trained where the
+        embeddings are.
 
         A new one has random weights as transformers draws them (N(0, initializer_range^2), biases 0) before an output
         layer that holds the word embeddings. tied: the output layer is the encoder's embedding parameter itself, unless
         the checkpoint stores different numbers for the two; else always a parameter of its own, which starts as a copy.
         EncoderError, one line: no masked-LM class, a head not known here, half a head.
         """
-        whole, missing = _load_whole(folder, model, name)
+        whole, missing = _load_whole(folder, model, name, causal)
         chain, path = _chain(whole, model, name)
         lacking = {key for key in missing if not key.startswith(f"{whole.base_model_prefix}.")}
         _one_bias(whole, path, lacking)
@@ -71,7 +72,7 @@ class LMHead(nn.Module):
         _check(head, whole, name)
         embeddings = model.get_input_embeddings().weight
         shared = lacking or head.decoder.weight is whole.get_input_embeddings().weight
-        head.requires_grad_(True).to(embeddings.device)
+        head.requires_grad_(bool(lacking) or embeddings.requires_grad).to(embeddings.device)
         if shared:
             head.decoder.weight = embeddings if tied else nn.Parameter(embeddings.detach().clone())
         head.train(model.training)
@@ -105,15 +106,26 @@ def as_masked_lm(model: Any, head: LMHead) -> Any:
     return whole.train(model.training)
 
 
-def _load_whole(folder: Path, model: Any, name: str) -> tuple[Any, set[str]]:
-    """Return the folder's *ForMaskedLM in float32, and the names of weights that the checkpoint lacks."""
-    from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoModelForMaskedLM
+def _load_whole(folder: Path, model: Any, name: str, causal: bool) -> tuple[Any, set[str]]:
+    """Return the folder's *ForMaskedLM, or *ForCausalLM, in float32, and the names of weights that the checkpoint lacks."""
+    from transformers import (
+        MODEL_FOR_CAUSAL_LM_MAPPING,
+        MODEL_FOR_MASKED_LM_MAPPING,
+        AutoModelForCausalLM,
+        AutoModelForMaskedLM,
+    )
 
+    kind: Any = AutoModelForMaskedLM
     if type(model.config) not in MODEL_FOR_MASKED_LM_MAPPING:
-        raise EncoderError(f"{name}: transformers has no masked LM for {model.config.model_type}; take a BERT-like model")
+        if not causal or type(model.config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+            hint = "take a BERT-like model"
+            if type(model.config) in MODEL_FOR_CAUSAL_LM_MAPPING:
+                hint += ", or with mlm options.predict previous"
+            raise EncoderError(f"{name}: transformers has no masked LM for {model.config.model_type}; {hint}")
+        kind = AutoModelForCausalLM
     try:
         with quiet():
-            whole, info = AutoModelForMaskedLM.from_pretrained(
+            whole, info = kind.from_pretrained(
                 folder, dtype=torch.float32, output_loading_info=True, local_files_only=True, trust_remote_code=False
             )
     except Exception as error:  # safetensors, torch and transformers each have their own kinds

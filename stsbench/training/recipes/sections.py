@@ -12,7 +12,8 @@ from stsbench.encoders.forward.pooling import MEAN_PADDED, padded_length
 from stsbench.options import POSITIVE, Where, recipe_value
 from stsbench.settings import Settings, setting
 
-_TRAINED = ("cls", "mean", "first_last:embeddings", "first_last:layer1", "last2", "max", "text_cnn", "mean_cnn", "mask")
+_TRAINED = ("cls", "mean", "first_last:embeddings", "first_last:layer1", "last2", "max", "last", "weighted_mean", "text_cnn",
+            "mean_cnn", "mask")
 AVG_STS, AVG_STS_SETS = "avg_sts", ("stsb/dev", "sick-r/trial")  # the mean over both, as SimCSE's code calls it
 SELECTED_BY, OWN_PAIRS = ("sts-b dev", AVG_STS, "transfer dev", "held-out", "none"), "sts:"  # the values of selection.by
 LABELLED_PAIRS = "pairs:"  # the same of pairs that match or do not
@@ -94,6 +95,18 @@ class MeanCNNSettings(Settings):
         return self
 
 
+class LoRASettings(Settings):
+    """W x + alpha / rank B A x in linear layers, whose own weights stay as they are (Hu et al. 2022); by peft, A as it draws
+    it, B 0. The exported model has the sum as its weights."""
+
+    rank: int = setting(16, "r of A (r, d) and B (d, r)", "LLM2Vec's code", ge=1)
+    alpha: float = setting(32.0, "alpha / rank is the factor of the change", "LLM2Vec's code", gt=0)
+    dropout: float = setting(0.05, "of what A reads", "LLM2Vec's code", ge=0, lt=1)
+    layers: tuple[str, ...] | None = setting(
+        None, "ends of the names of those layers, e.g. [q_proj, v_proj]; null: all that are linear", min_length=1,
+    )
+
+
 class BackboneSettings(Settings):
     """The model that training starts from."""
 
@@ -104,6 +117,10 @@ class BackboneSettings(Settings):
     dropout: float | None = setting(None, "on hidden states and attention; null: the model's own", ge=0, lt=1)
     max_length: int = setting(32, "tokens, special ones included", ge=3)
     layers: Layers | None = setting(None, "those that are kept, from 0: [0, 2, 4]; null: all")
+    attention: Literal["own", "bidirectional"] = setting(
+        "own", "bidirectional: the tokens of a causal model attend to what follows, too", "LLM2Vec",
+    )
+    lora: LoRASettings | None = setting(None, "trains low-rank changes in the place of the model's weights")
 
 
 class DataSettings(Settings):

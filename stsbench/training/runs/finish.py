@@ -47,6 +47,7 @@ _LATER: dict[str, Any] = {  # settings that were added after the first records -
     "data.min_characters": 0, "labelled.min_characters": 0, "backbone.mean_cnn": None, "training.warmup_of": None,
     "training.batch_tokens": None, "options.guide": "frozen", "options.repeat": None, "options.queue": None,
     "training.chunk": None, "ranking": None, "backbone.layers": None, "matryoshka": None, "guide": None,
+    "backbone.attention": "own", "backbone.lora": None, "options.predict": "own", "options.mask_token": None,
 }
 _ABSENT = object()
 SEARCH = "search.json"  # in a run folder: what the run was chosen among, by `stsbench sweep`

@@ -162,7 +162,8 @@ def make_backbone(recipe: Recipe, offline: bool = False) -> Backbone:
     source = backbone_folder(start.model, offline)
     asked = {name: settings.model_dump() for name in KINDS if (settings := getattr(start, name)) is not None}
     backbone = load_backbone(
-        source, start.model, start.pooler, start.max_length, start.dropout, asked, offline, start.layers
+        source, start.model, start.pooler, start.max_length, start.dropout, asked, offline, start.layers,
+        start.attention == "bidirectional", None if start.lora is None else start.lora.model_dump(),
     )
     backbone.folder, backbone.name, backbone.offline = source, start.model, offline
     return backbone

@@ -29,7 +29,8 @@ from stsbench.training.engine.checkpoint import Best, Position
 from stsbench.training.engine.loop import Loop
 from stsbench.training.engine.optimiser import make_optimiser
 from stsbench.training.engine.stage import Stage, dropped, scheduled, stage_name
-from stsbench.training.modules.backbone import draw_repeatedly, set_chunk
+from stsbench.training.modules.backbone import draw_repeatedly, method_backbones, set_chunk
+from stsbench.training.modules.lora import freeze_adapted
 from stsbench.training.recipes.method_plan import load_plan
 from stsbench.training.recipes.methods import method_file
 from stsbench.training.recipes.recipes import lacks_fp16
@@ -133,6 +134,8 @@ def _train_stage(
     method.gather_mode = stage.settings.gather
     set_chunk(method, stage.settings.chunk)
     calling(type(method), "start_stage", lambda: objective.start_stage(stage.name))
+    for backbone in method_backbones(method):
+        freeze_adapted(backbone.model)
     draw_repeatedly(method)
     optimiser = make_optimiser(method, stage.settings, check_rates(method))
     wrapped, prepared = accelerator.prepare(objective, optimiser)
@@ -163,6 +166,10 @@ def _announce(run: PreparedRun, stage: Stage) -> None:
         run.log(f"warning: the last weights will be kept, whatever their development score: {every}")
     for line in [*scheduled(stage, run.recipe), *dropped(stage)]:
         run.log(line)
+    if run.recipe.backbone.lora is not None:
+        weights = list(run.method.backbone.model.parameters())
+        trained = sum(weight.numel() for weight in weights if weight.requires_grad)
+        run.log(f"LoRA: {trained:,} weights are trained in the place of {sum(map(torch.numel, weights)) - trained:,}")
     where = f"{run.accelerator.device} x {run.accelerator.num_processes}"
     size = f"{settings.batch_size} of {counted(len(batches.rows), 'row')}"
     if settings.batch_tokens is not None:
