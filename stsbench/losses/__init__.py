@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # what an editor and mypy see
 NAMES = {  # module -> its public names
     "contrastive": (
         "info_nce", "nt_xent", "simcse", "promptbert", "diffaug", "diffcse", "sarcse", "infocse", "esimcse", "whitenedcse",
-        "consert", "mirrorbert", "declutr", "ct_in_batch",
+        "consert", "mirrorbert", "declutr", "ct_in_batch", "gor",
     ),
     "group": ("group_scores", "group_cross_entropy", "agreement", "pcl"),
     "guided": ("GuideCosines", "GuideRule", "guided_info_nce", "guided_nt_xent"),

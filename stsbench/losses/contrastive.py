@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from stsbench.losses.arguments import check_positive, check_rows, unit, wide
+from stsbench.losses.arguments import check_positive, check_rows, check_weights, unit, wide
 from stsbench.losses.choices import Reduction, Similarity
 
 
@@ -381,3 +381,34 @@ def ct_in_batch(
     check_positive(scale=scale)
     x, y = (scaled(vectors, similarity, 1e-12) for vectors in (first, second))
     return (info_nce(x * scale, y, similarity="dot") + info_nce(y * scale, x, similarity="dot")) / 2
+
+
+def gor(
+    blocks: Sequence[Tensor], *, mean: float = 1.0, second_moment: float = 1.0, kinds: Reduction = "mean"
+) -> Tensor:
+    """Return the global orthogonal regulariser: the cosines of different texts are to be as those of random directions.
+
+        mean * (mean over i != j of c_ij)^2 + second_moment * max(0, mean over i != j of c_ij^2 - 1 / d)
+
+    blocks: kinds of texts, each (n, d): anchors, positives, hard negatives; c: the cosines within one. kinds: whether their
+    values are averaged or added, as EmbeddingGemma has it, with mean 0. One text gives 0. Gives a scalar with a gradient, in
+    float32 at least.
+    Source: Zhang et al. (2017), Learning Spread-out Local Feature Descriptors, Eq. 8; sentence-transformers,
+    GlobalOrthogonalRegularizationLoss.
+
+    >>> import torch
+    >>> from stsbench import losses
+    >>> round(float(losses.gor([torch.ones(3, 4)])), 4)  # all cosines are 1: 1 + (1 - 1 / 4)
+    1.75
+    """
+    check_weights(mean=mean, second_moment=second_moment)
+    values = []
+    for vectors in blocks:
+        n, width = vectors.shape
+        with torch.autocast(vectors.device.type, enabled=False):
+            rows = unit(vectors)
+            others = (rows @ rows.T).masked_fill(torch.eye(n, dtype=torch.bool, device=rows.device), 0)
+            pairs = max(n * (n - 1), 1)
+            above = (others.square().sum() / pairs - 1 / width).clamp(min=0)
+            values.append(mean * (others.sum() / pairs).square() + second_moment * above)
+    return sum_or_mean(values, kinds)

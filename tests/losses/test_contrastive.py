@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from info_nce_oracle import naive_info_nce, naive_nt_xent
+from sentence_transformers.sentence_transformer.losses import GlobalOrthogonalRegularizationLoss
 from torch.nn.functional import cross_entropy
 
 from stsbench import losses
@@ -51,6 +52,21 @@ def test_methods_of_one_positive_have_info_nce(name):
     assert loss(a, p, m, temperature=0.3).item() == pytest.approx(expected, abs=1e-12)
     expected = naive_info_nce(a, p, similarity="dot", negatives=two_blocks.split(5)).mean().item()
     assert loss(a, p, two_blocks, similarity="dot").item() == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize(("mean", "second", "kinds"), [(1.0, 1.0, "mean"), (0.0, 0.5, "sum"), (2.0, 0.0, "mean")])
+def test_gor_is_the_double_loop_and_sentence_transformers_own(mean, second, kinds):
+    blocks = [random(5, 3, seed=seed) for seed in range(3)]  # in three dimensions cosines are above 1 / d on average
+    values = []
+    for rows in blocks:
+        cosines = [torch.cosine_similarity(a, b, dim=0) for i, a in enumerate(rows) for j, b in enumerate(rows) if i != j]
+        moment = sum(cosine**2 for cosine in cosines) / 20 - 1 / 3
+        values.append(mean * (sum(cosines) / 20) ** 2 + second * moment.clamp(min=0))
+    expected = sum(values) / (3 if kinds == "mean" else 1)
+    options = {"mean": mean, "second_moment": second, "kinds": kinds}
+    check_same(losses.gor(blocks, **options), expected, blocks)
+    theirs = GlobalOrthogonalRegularizationLoss(None, mean_weight=mean, second_moment_weight=second, aggregation=kinds)
+    check_same(losses.gor(blocks, **options), sum(theirs.compute_loss_from_embeddings(blocks).values()), blocks)
 
 
 def test_further_losses_of_methods_written_out():

@@ -68,7 +68,7 @@ def arguments(loss, n):
             continue
         if name in ("scores", "labels"):
             chosen[name] = torch.arange(n) % 2 if name == "labels" else (torch.arange(n) % 2).double()
-        elif name == "views":
+        elif name in ("views", "blocks"):
             chosen[name] = [vectors(n, 6, seed=seed + at) for at in range(3)]
         elif name == "real":
             chosen[name] = torch.ones(n, 4)
@@ -190,7 +190,7 @@ GENERAL = [
     lambda x: distil(x, torch.empty(0, 0), objective="similarities", loss="kl"), lambda x: distil(x, x, loss="cosine"),
     lambda x: listnet(x, x.detach()), lambda x: listmle(x, x.detach()), lambda x: listmle(x, x.detach(), ranks="mean"),
     lambda x: listnet(x[:, :0] + x.sum(), x.detach()[:, :0]), lambda x: consistency(x, x),
-    lambda x: consistency(x, x, "entropy"),
+    lambda x: consistency(x, x, "entropy"), lambda x: losses.gor([x, x]),
     lambda x: masked_lm(x, NO_IDS), lambda x: sum(corrective_lm(x, x[:, 0], NO_IDS, NO_IDS)),
     lambda x: replaced_tokens(x[:, None, :2], NO_TOKENS.long(), NO_TOKENS.bool()),
     lambda x: reconstruction(token_errors(x[:, None], x[:, None]), NO_TOKENS, NO_TOKENS.bool()),

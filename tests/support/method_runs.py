@@ -58,6 +58,7 @@ RUNS = {
     "simcse-wrapped": ("simcse", {"data.file": "triplets", "options.view": "given", "options.head": "none",
                                   "matryoshka": {"dims": [32, 8, 3], "weights": [1.0, 0.5, 2.0]}, "ranking.beta": 0.1,
                                   "guide": {"model": "model", "settings": {"pooler": "mean"}, "margin": 0.05},
+                                  "gor.mean": 0.5,
                                   "ranking.teachers": TEACHERS[:1], "training.accumulate": 2}),
     "sncse": ("sncse", {"options.template": TEMPLATE, "options.second_template": "a man : {} eats [MASK] .",
                         "options.negation": "verbs", "options.weight": 0.5}),

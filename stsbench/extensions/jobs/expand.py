@@ -23,12 +23,6 @@ DEEPEST = 100  # groups of a plan that go on from one another
 FILES = ("data.file", "labelled.file")  # settings of a recipe that name training text
 PYTHON = "python:"  # before a callable that an evaluation imports
 _DESCRIPTIVE = {"name", "description", "source", "published"}  # keys of a recipe that change no training
-# Settings that came after the first plans: at these values a job keeps the id that it had before there was the setting.
-_LATER: dict[tuple[str, ...], Any] = {
-    ("ranking",): None, ("data", "min_characters"): 0, ("labelled", "min_characters"): 0, ("options", "guide"): "frozen",
-    ("options", "repeat"): None, ("options", "queue"): None, ("backbone", "layers"): None,
-    ("matryoshka",): None, ("guide",): None, ("training", "chunk"): None,
-}
 
 
 @dataclass(frozen=True)
@@ -372,8 +366,11 @@ def _of_seed(jobs: Sequence[Job], seed: int, where: str) -> Job:
 
 
 def _without_later(values: dict[str, Any]) -> dict[str, Any]:
-    """Return a recipe's values without those that _LATER leaves out."""
-    for (*sections, key), value in _LATER.items():
+    """Return a recipe's values without those that LATER leaves out."""
+    from stsbench.training.recipes.recipe import LATER
+
+    for name, value in LATER.items():
+        *sections, key = name.split(".")
         holder: Any = values
         for section in sections:
             holder = (holder or {}).get(section)

@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from stsbench.errors import StsbenchError
 from stsbench.losses.choices import Similarity
-from stsbench.losses.contrastive import info_nce, nt_xent
+from stsbench.losses.contrastive import gor, info_nce, nt_xent
 from stsbench.losses.guided import GuideCosines, GuideRule, guided_info_nce, guided_nt_xent, masked_share
 from stsbench.losses.labelled import cosent_of_similarities, labelled_in_batch
 from stsbench.training.api.batch import Gathering, Shares, Term, gather, gather_columns
@@ -231,6 +232,21 @@ def _columns(wrapping: Wrapping, shares: Shares, mode: Gathering) -> Tensor:
     if len(wrapping.cosines) != shares.sizes[shares.rank]:
         raise StsbenchError("guide: the contrastive term compares other texts than the rows: set it to null")
     return gather_columns(wrapping.cosines, shares, mode)
+
+
+def regularise(
+    blocks: Sequence[Tensor], shares: Shares, mode: Gathering = "exact", *, mean: float = 1.0, second_moment: float = 1.0,
+    kinds: Literal["mean", "sum"] = "mean",
+) -> Term:
+    """Return the term of `losses.gor` over the vectors of all processes (local: of this one's only).
+
+    blocks: kinds of texts, each (n, d), row by row this process's share. As in `rank_pairs` every process has that of all
+    rows; the term counts rows.
+    """
+    count = len(blocks[0])
+    rows = gather(torch.cat(list(blocks), dim=1), shares, mode).split(blocks[0].shape[1], dim=1)
+    value = gor(rows, mean=mean, second_moment=second_moment, kinds=kinds)
+    return Term(value if count or mode == "simcse" else 0 * value, shares.total if mode == "simcse" else count)
 
 
 def rank_pairs(

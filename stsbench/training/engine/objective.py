@@ -2,7 +2,8 @@
 
 `semi`: labelled rows, too, NLI's cross-entropy beside the method's own loss, or in a stage before it (Wang and Lu 2022,
 DiffAug, Appendix C); which stages there are, and their rows: training/recipes/method_plan.py. `matryoshka`, `guide`: a
-contrastive term of shortened vectors, or without what a guide masks. `ranking`: RankCSE's terms beside the method's own.
+contrastive term of shortened vectors, or without what a guide masks. `ranking`, `gor`: RankCSE's terms, or a regulariser,
+beside the method's own.
 """
 
 from __future__ import annotations
@@ -19,21 +20,20 @@ from stsbench.errors import StsbenchError
 from stsbench.losses.guided import GuideRule
 from stsbench.torch_random import forked
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
-from stsbench.training.api.contrasting import Wrapping, watched, wrapped
+from stsbench.training.api.contrasting import Wrapping, regularise, watched, wrapped
 from stsbench.training.api.labelled import NLIClassifier, count_classes, nli_views
 from stsbench.training.api.method import Method
 from stsbench.training.api.options import RankingOptions
 from stsbench.training.api.teachers import Ranking, Teachers
 from stsbench.training.modules.masked_lm import LMHead
 from stsbench.training.recipes.method_plan import SUP, MethodPlan
-from stsbench.training.recipes.sections import GuideSettings, MatryoshkaSettings, SemiSettings
+from stsbench.training.recipes.sections import GORSettings, GuideSettings, MatryoshkaSettings, SemiSettings
 from stsbench.training.rows.batches import to_batch
 
 _TERM = "nli"
 MASKED = "masked"  # the share of the negatives, in the log
 _BY_ROW = "guide cosines"
 _HEADS = ("head", "projector")  # what stands behind the pooled vector, in every method here
-SECTION = "ranking"
 
 
 class Around(nn.Module):
@@ -263,28 +263,35 @@ def _check_head(method: Method) -> None:
             )
 
 
-class Ranked(Around):
-    """An objective, and "ranking" and "consistency" over the vectors that its first contrastive term compares.
+class FurtherTerms(Around):
+    """An objective, and terms over the vectors that its first contrastive term compares: "ranking" and "consistency" by the
+    section `ranking`, "gor" by that section.
 
     These are the vectors of the same forward pass, under the same dropout masks, heads included: simcse with the section
     `ranking` is rankcse to the last bit. Nothing here has a weight.
     """
 
-    def __init__(self, method: Method, objective: Method | SemiSupervised | Wrapped, options: RankingOptions) -> None:
+    def __init__(
+        self, method: Method, objective: Method | SemiSupervised | Wrapped, ranking: RankingOptions | None,
+        gor: GORSettings | None,
+    ) -> None:
         super().__init__(method, objective)
-        self.ranking = Ranking(options, method.backbone, SECTION)
+        self.ranking = None if ranking is None else Ranking(ranking, method.backbone, "ranking")
+        self.gor = gor
+        self.section = "gor" if ranking is None else "ranking"  # for messages
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """Return the objective's, and the teachers' similarities."""
-        return self.ranking.add_to(self.objective.views(rows, rng), rows)
+        views: Views = self.objective.views(rows, rng)
+        return views if self.ranking is None else self.ranking.add_to(views, rows)
 
     def inputs(self) -> dict[str, str]:
         """Return the objective's, and the teachers."""
-        return {**self.objective.inputs(), **self.ranking.inputs()}
+        return {**self.objective.inputs(), **({} if self.ranking is None else self.ranking.inputs())}
 
     def notes(self) -> list[str]:
         """Return the objective's, and which the teachers are."""
-        return [*self.objective.notes(), *self.ranking.notes()]
+        return [*self.objective.notes(), *([] if self.ranking is None else self.ranking.notes())]
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """Return the terms of the loss; of batches of labelled rows only, the objective's."""
@@ -294,24 +301,30 @@ class Ranked(Around):
             return terms
         if not calls:
             why = "compares no two views by the shared contrastive term"
-            raise StsbenchError(f"{SECTION}: {self.method.name} {why}: set it to null")
+            raise StsbenchError(f"{self.section}: {self.method.name} {why}: set it to null")
         queries, keys, negatives = calls[0]
         if len(queries) != len(batch):
-            raise StsbenchError(f"{SECTION}: {self.method.name} contrasts other texts than the rows: set it to null")
-        added = self.ranking.terms(queries, keys, negatives, batch, self.method.gather_mode)
+            raise StsbenchError(f"{self.section}: {self.method.name} contrasts other texts than the rows: set it to null")
+        mode, added = self.method.gather_mode, {}
+        if self.ranking is not None:
+            added = self.ranking.terms(queries, keys, negatives, batch, mode)
+        if self.gor is not None:
+            added["gor"] = regularise((queries, keys, *negatives), batch.shares, mode, **self.gor.model_dump())
         if shared := sorted(added.keys() & terms):
-            raise StsbenchError(f"{SECTION}: {self.method.name} has a term called {shared[0]} itself: set it to null")
+            raise StsbenchError(f"{self.section}: {self.method.name} has a term called {shared[0]} itself: set it to null")
         return {**terms, **added}
 
 
-Objective = Method | SemiSupervised | Wrapped | Ranked  # what gives the loop its terms
+Objective = Method | SemiSupervised | Wrapped | FurtherTerms  # what gives the loop its terms
 
 
 def make_objective(plan: MethodPlan, method: Method) -> Objective:
     """Return the method itself; with recipe.semi and its classifier, with recipe.matryoshka and recipe.guide around its
-    contrastive terms, with recipe.ranking and its teachers. In this order: a ranking is of whole vectors and of all
-    texts."""
+    contrastive terms, with recipe.ranking and its teachers, and recipe.gor. In this order: a ranking and the regulariser
+    are of whole vectors and of all texts."""
     inner = method if plan.semi is None else SemiSupervised(method, plan.semi)
     wraps = plan.matryoshka is not None or plan.guide is not None
     objective = Wrapped(method, inner, plan.matryoshka, plan.guide) if wraps else inner
-    return objective if plan.ranking is None else Ranked(method, objective, plan.ranking)
+    if plan.ranking is None and plan.gor is None:
+        return objective
+    return FurtherTerms(method, objective, plan.ranking, plan.gor)

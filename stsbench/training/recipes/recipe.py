@@ -20,6 +20,7 @@ from stsbench.training.recipes.methods import options_class, short_name
 from stsbench.training.recipes.sections import (
     BackboneSettings,
     DataSettings,
+    GORSettings,
     GuideSettings,
     LabelledSettings,
     MatryoshkaSettings,
@@ -32,6 +33,13 @@ from stsbench.training.recipes.sections import (
 )
 
 OWN = ("name", "description", "source", "published")  # said of one recipe: what extends it has other values
+# Settings that came after the first records and plans: at these values a digest is what it was before there was the setting.
+LATER: dict[str, Any] = {
+    "ranking": None, "data.min_characters": 0, "labelled.min_characters": 0, "options.guide": "frozen",
+    "options.repeat": None, "options.queue": None, "backbone.layers": None, "matryoshka": None, "guide": None,
+    "training.chunk": None, "backbone.attention": "own", "backbone.lora": None, "options.predict": "own",
+    "options.mask_token": None, "gor": None,
+}
 OPERATIONAL = {"checkpoint_minutes"}  # changes nothing in what is trained, and is in no digest
 # changing one leaves a recipe what it was; so does another folder of data.file
 FREE = {"seed", "checkpoint_every", *OPERATIONAL}
@@ -59,6 +67,7 @@ class Recipe(Settings):
     guide: GuideSettings | None = setting(
         None, "the contrastive term of any method without the negatives that a frozen encoder finds too near",
     )
+    gor: GORSettings | None = setting(None, "a regulariser beside the contrastive term of any method")
     semi: SemiSettings | None = setting(None, "makes any method that needs no labels a semi-supervised one")
     training: TrainingSettings = setting(TrainingSettings(), "the optimisation")
     stages: dict[str, dict[str, Any]] = setting({}, "stage -> {data: {...}, training: {...}}, over those of the recipe")

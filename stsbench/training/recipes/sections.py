@@ -184,6 +184,24 @@ class MatryoshkaSettings(Settings):
         return tuple(zip(self.dims, self.weights or (1.0,) * len(self.dims), strict=True))
 
 
+class GORSettings(Settings):
+    """Global orthogonal regularisation: other texts' cosines are as those of random directions (Zhang et al. 2017).
+
+    Of the vectors that the contrastive term compares, each kind of text by itself; sentence-transformers'
+    GlobalOrthogonalRegularizationLoss. EmbeddingGemma's has mean 0 and kinds sum.
+    """
+
+    mean: float = setting(1.0, "weight of the square of the mean cosine", ge=0)
+    second_moment: float = setting(1.0, "weight of what the mean squared cosine is above 1/d", ge=0)
+    kinds: Literal["mean", "sum"] = setting("mean", "over anchors, positives and each hard negative")
+
+    @model_validator(mode="after")
+    def _a_weight_has_an_effect(self) -> Self:
+        if not self.mean and not self.second_moment:
+            raise ValueError("mean and second_moment are both 0: set gor to null")
+        return self
+
+
 class GuideSettings(Settings):
     """A frozen encoder masks texts of a batch that are no negatives (Solatorio 2024, GISTEmbed; Wang et al. 2024, MultiCSR).
 

@@ -29,7 +29,7 @@ from stsbench.training.engine.objective import make_objective
 from stsbench.training.export.export import export_model
 from stsbench.training.recipes.method_plan import MethodPlan, load_plan
 from stsbench.training.recipes.methods import GROUP, short_name
-from stsbench.training.recipes.recipe import OPERATIONAL, Recipe
+from stsbench.training.recipes.recipe import LATER, OPERATIONAL, Recipe
 from stsbench.training.recipes.recipes import load_recipe, stored_recipe
 from stsbench.training.recipes.sections import LABELLED_PAIRS
 from stsbench.training.rows.files import LABELLED
@@ -41,13 +41,10 @@ from stsbench.training.runs.report import LOG, read_log, read_summary
 from stsbench.training.runs.warm_start import earlier_run
 
 CARDS = "stsbench.training_cards"  # entry points: functions of recipe, encoder and facts that give the card beside a model
-_LATER: dict[str, Any] = {  # settings that were added after the first records -> what trained before
+_LATER: dict[str, Any] = {  # settings that were added after the first records, but not after plans -> what trained before
     "training.adam": "torch", "training.optimizer": "adamw", "training.rho": None, "training.milestones": [],
     "training.rates": [], "training.weight_decay_on": "matrices", "data.lines_per_row": 1, "labelled.lines_per_row": 1,
-    "data.min_characters": 0, "labelled.min_characters": 0, "backbone.mean_cnn": None, "training.warmup_of": None,
-    "training.batch_tokens": None, "options.guide": "frozen", "options.repeat": None, "options.queue": None,
-    "training.chunk": None, "ranking": None, "backbone.layers": None, "matryoshka": None, "guide": None,
-    "backbone.attention": "own", "backbone.lora": None, "options.predict": "own", "options.mask_token": None,
+    "backbone.mean_cnn": None, "training.warmup_of": None, "training.batch_tokens": None, **LATER,
 }
 _ABSENT = object()
 SEARCH = "search.json"  # in a run folder: what the run was chosen among, by `stsbench sweep`

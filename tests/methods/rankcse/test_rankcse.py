@@ -14,7 +14,7 @@ from stsbench.methods.rankcse.method import RankCSE
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.training.api.batch import Shares
 from stsbench.training.api.options import RankingOptions
-from stsbench.training.engine.objective import Ranked
+from stsbench.training.engine.objective import FurtherTerms
 from stsbench.training.rows.batches import to_batch
 
 WORDS = {"model": "lexical:token-set"}
@@ -53,7 +53,7 @@ def test_any_contrastive_method_with_the_section_ranking_has_the_same_terms(fold
     ranking = {"teachers": teachers(folder), **options}
     for ranked in (False, True):
         method = make(SimCSE if ranked else RankCSE, folder, {} if ranked else ranking, dropout=0.1)
-        objective = Ranked(method, method, RankingOptions(**ranking)) if ranked else method
+        objective = FurtherTerms(method, method, RankingOptions(**ranking), None) if ranked else method
         torch.manual_seed(5)
         batch = to_batch(objective.views(rows, np.random.default_rng(0)), Shares((5,)), 0, torch.device("cpu"))
         terms = objective(batch)
@@ -75,7 +75,7 @@ def test_local_rows_are_ranked_among_themselves(folder):
 
 def test_a_text_that_the_method_makes_of_rows_is_not_ranked(folder):
     method = make(SimCSE, folder, {})
-    objective = Ranked(method, method, RankingOptions(teachers=(WORDS,)))
+    objective = FurtherTerms(method, method, RankingOptions(teachers=(WORDS,)), None)
     method.views = lambda rows, rng: type(views)([each[:2] for each in views.tokens])
     views = make(SimCSE, folder, {}).views(MemoryRows(folder, PLAIN), None)
     one_line(lambda: objective.views(MemoryRows(folder, PLAIN), None), "ranking.teachers ranks rows, and this method")

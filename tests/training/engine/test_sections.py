@@ -20,7 +20,7 @@ from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.runs.finish import trained_as
 
 GUIDE = {"guide": {"model": "lexical:token-set", "margin": 0.7}}
-RANKING = {"ranking.teachers": [{"model": "lexical:token-set"}]}
+RANKING = {"ranking.teachers": [{"model": "lexical:token-set"}], "gor": {}}  # what stands beside the loss
 WIDTHS = {"sarcse": 15, "is-bert": 8}  # of learned poolers; all others: 32
 NO_HEAD, NO_PROJECTOR = {"options.head": "none"}, {"options.projector": "none"}
 ALL = ("matryoshka", "guide", "ranking")
@@ -95,7 +95,7 @@ def test_shorter_vectors_and_a_guide_change_the_contrastive_term_and_teachers_ad
     contrastive = {key for key in results[0] if key[1].startswith("contrastive")}
     if first:
         plain, around = results[:2]
-        added = {"ranking", "consistency"} if "ranking" in first else set()
+        added = {"ranking", "consistency", "gor"} if "ranking" in first else set()
         added |= {"masked"} if "guide" in first else set()
         assert around.keys() >= plain.keys() and {term for _, term in around.keys() - plain.keys()} == added
         compare(plain, around, contrastive if "guide" in first else set())
