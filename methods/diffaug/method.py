@@ -334,7 +334,7 @@ class ViewModules(nn.Module):
 
 def is_module(name: str) -> bool:
     """Return whether a parameter of the method, by its name, is of the views' modules."""
-    return name.startswith("modules_of_views.") or "lora_" in name
+    return name.startswith("modules_of_views.") or ("lora_" in name and ".set" in name)
 
 
 class PrefixEncoder(nn.Module):

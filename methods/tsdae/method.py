@@ -203,7 +203,7 @@ def _take(model: Any, backbone: Backbone, tie: bool) -> None:
         if any(".base_layer." in path for path in weights):
             raise StsbenchError(
                 f"tsdae's decoder starts from the encoder's weights, and {backbone.name} has adapters between them: set "
-                "options.decoder to a model without, and tie to false"
+                "options.decoder to a model without, and tie to false, or leave out backbone.lora"
             )
         raise StsbenchError(_refusal(backbone, f"another causal language model than encoder ({stray})"))
     for path in names:

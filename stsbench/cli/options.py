@@ -114,7 +114,7 @@ def _option(entry: Field[Any], kind: Any, section: str) -> Callable[..., Any]:
     elif entry.default_factory in (dict, list):
         more["multiple"] = True
     default = ",".join(entry.default) if isinstance(entry.default, tuple) else entry.default
-    if default and isinstance(default, str | int | float):
+    if isinstance(default, str | int | float) and default is not False and default != "":
         more |= {"default": default, "show_default": True}
     renamed = {_as_flag(old): _as_flag(new) for old, new in known["renamed"].items()}
     about = {"renamed": renamed, "section": section, "rare": known["rare"]}

@@ -73,6 +73,8 @@ def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
         ("method", method), ("recipe", recipe.name), ("backbone", model if hub else _last(model)),
         ("adapter of the backbone", "merged into its weights before the training" if summary.get("adapter") else None),
         ("layers of the backbone that were kept, from 0", ", ".join(map(str, recipe.backbone.layers or ()))),
+        ("attention", None if recipe.backbone.attention == "own" else recipe.backbone.attention),
+        ("trained in the place of weights", None if (lora := recipe.backbone.lora) is None else f"LoRA of rank {lora.rank}"),
         ("pooler", summary["pooler"]), *prompt_rows(summary.get("prompt")),
         ("longest text, in tokens", summary["max_length"] or "the model's positions"),
         ("trained on texts of, in tokens", recipe.backbone.max_length), ("precision", recipe.precision),
@@ -171,6 +173,12 @@ def transformers_snippet(summary: dict[str, Any]) -> str:
         lines.append('real = batch["attention_mask"].unsqueeze(-1)')
         if pooler == "max":
             lines.append('vectors = output.last_hidden_state.masked_fill(real == 0, float("-inf")).amax(1)')
+        elif pooler == "last":
+            lines += ['last = (batch["attention_mask"] * torch.arange(1, real.shape[1] + 1)).argmax(1)',
+                      "vectors = output.last_hidden_state[torch.arange(len(last)), last]"]
+        elif pooler == "weighted_mean":
+            lines += ["weights = real.cumsum(1) * real",
+                      "vectors = (output.last_hidden_state * weights).sum(1) / weights.sum(1)"]
         elif pooler == "cls_avg":
             lines += ["states = output.last_hidden_state", "mean = (states * real).sum(1) / real.sum(1)",
                       "vectors = (states[:, 0] + mean) / 2"]

@@ -14,7 +14,7 @@ import click
 from stsbench.cli.options import Command, add_options
 from stsbench.cli.output.messages import draw_progress, echo, is_quiet, log, tell
 from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
-from stsbench.extensions.stores.options import NearestOptions, StoreOptions
+from stsbench.extensions.stores.options import MiningOptions, NearestOptions, StoreOptions
 from stsbench.files import refuse_file_name
 
 if TYPE_CHECKING:
@@ -163,3 +163,31 @@ def neighbours(
 
 def _tell(line: str) -> None:
     echo(line, err=True)
+
+
+@click.command("mine", cls=Command, short_help="Train | Find hard negatives of pairs to train on.")
+@add_options(EncoderOptions, CacheOptions)
+@click.option("--data", required=True, type=click.Path(path_type=Path), help="Pairs, as `stsbench train` reads them.")
+@click.option("--output", required=True, type=click.Path(path_type=Path), help="A new .jsonl file of triplets.")
+@add_options(MiningOptions)
+def mine_negatives(model: str, data: Path, output: Path, **options: Any) -> None:
+    """Find hard negatives of pairs: texts that an encoder finds near an anchor and that are no positives of it.
+
+    Each pair and each negative of its anchor become a row with anchor, positive and negative, to train on. Without a margin
+    or a guide some of them are paraphrases: look at them.
+    """
+    from stsbench.cli.output.messages import print_result, progress_bar
+    from stsbench.encoders.load import load_encoder
+    from stsbench.errors import UsageError
+    from stsbench.extensions.stores.mine import MineOptions, mine_pairs, read_pairs
+
+    if output.suffix != ".jsonl" or output.exists():
+        raise UsageError(f"--output {output} must be a new file that ends in .jsonl")
+    how, pairs = MineOptions(model=model, **options), read_pairs(data)
+    encoder = load_encoder(model, how)
+    with progress_bar() as progress:
+        triplets = mine_pairs(encoder, pairs, how, progress(2 * len(pairs)) if progress else None)
+    triplets.write(output)
+    print_result(triplets)
+    train = f"stsbench train simcse --recipe sup-bert-base --data {output} --set data.columns={{}}"
+    log(f"{output}: {len(triplets):,} triplets; to train on them: {train}")

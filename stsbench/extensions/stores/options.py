@@ -30,3 +30,24 @@ class NearestOptions(SetOptions):
 
     top: int = option(3, "Neighbours of each query.", least=1, renamed={"k": "top"})
     backend: str = option("exact", "faiss needs faiss-cpu.", choices=("exact", "faiss"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MiningOptions(OptionGroup):
+    """Which texts near an anchor are taken as negatives of it."""
+
+    corpus: Path | None = option(None, "Further candidates, one text a line; else the positives alone.", metavar="FILE")
+    negatives: int = option(3, "Negatives of each anchor.", least=1)
+    skip: int = option(0, "Nearest candidates that are passed over.", least=0)
+    depth: int | None = option(
+        None, "Candidates looked at; default: as many as are asked for, ten times as many with a bound.", least=1,
+    )
+    absolute_margin: float | None = option(None, "How far below the positive's cosine a negative's is at least.")
+    relative_margin: float | None = option(None, "The same, as a share of the positive's.")
+    max_score: float | None = option(None, "The greatest cosine of a negative.")
+    min_score: float | None = option(None, "The least.")
+    guide: str | None = option(
+        None, "An encoder by whose cosines margins and bounds are asked; the order stays the model's.", metavar="MODEL",
+    )
+    draw: str = option("top", "The nearest of what is left, or drawn from it.", choices=("top", "random"))
+    seed: int = option(42, "Of --draw random.", least=0, goes_with={"draw": "random"})

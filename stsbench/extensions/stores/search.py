@@ -86,7 +86,7 @@ def _exact(
             # What a float32 sum may be off by (Higham 2002, section 3.1), with room for the scaling and the last rounding.
             margin = np.float32((_terms(rows) + 16) * 2.0**-23 * size * asked_size)
             at, column = _candidates(products, scores[part, -1], k, margin)
-            exact = _rescored(queries[part], raw, at, column, cosine)
+            exact = rescored(queries[part], raw, at, column, cosine)
             _merge(scores[part], positions[part], at, exact, column + start)
         start += rows.shape[0]
         progress(rows.shape[0])
@@ -145,7 +145,7 @@ def _candidates(products: Floats, worst: Floats, k: int, margin: np.float32) -> 
     return at, column
 
 
-def _rescored(queries: Any, rows: Any, queries_at: Positions, column: Positions, cosine: bool) -> Floats:
+def rescored(queries: Any, rows: Any, queries_at: Positions, column: Positions, cosine: bool) -> Floats:
     """Return float32 (m,): the float64 scores of m candidates, each from its own two rows alone."""
     out = np.empty(len(queries_at), np.float32)
     for low in range(0, len(queries_at), _RESCORED):

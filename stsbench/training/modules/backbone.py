@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -274,7 +275,7 @@ def load_backbone(
     if layers is not None:
         keep_layers(model, layers, name, "backbone.layers")
     if bidirectional:
-        _look_ahead(model, name)
+        look_ahead(model.requires_grad_(True), name)
     tokenizer = load_tokenizer(folder, name, base=base)
     limit = position_limit(model, tokenizer)
     if limit is not None and max_length > limit:
@@ -304,25 +305,37 @@ def load_backbone(
     return Backbone(model, tokenizer, pooler, max_length, head=head)
 
 
-def _look_ahead(model: Any, name: str) -> None:
+def look_ahead(model: Any, name: str) -> None:
     """Let the tokens of a causal model attend to what follows. EncoderError for a model that is not causal, or stays so.
 
-    config.json of an export says so as transformers does, and its readers obey. Source: BehnamGhader et al. (2024), LLM2Vec,
+    config.json of an export says so as transformers does, and its readers obey. Every layer has to: of some models only
+    those of attention would, and of some only within a chunk of the text. Source: BehnamGhader et al. (2024), LLM2Vec,
     section 2.1.
     """
-    ids = torch.tensor([[5, 6, 7], [5, 6, 8]])
+    ids = torch.tensor([[5, 6, 7, 8]])
 
-    def looks() -> bool:
-        with torch.no_grad():
-            first = model.eval()(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
-        return not torch.allclose(first[0], first[1], atol=1e-6)
+    def looking() -> list[bool]:
+        """Return for each layer whether its first state follows from the last one before it."""
+        with torch.enable_grad():
+            output = model.eval()(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)
+            gradients = [
+                torch.autograd.grad(after[0, 0].square().sum(), before, retain_graph=True, allow_unused=True)[0]
+                for before, after in pairwise(output.hidden_states)
+            ]
+        return [gradient is not None and bool(gradient[0, -1].any()) for gradient in gradients]
 
-    if getattr(model.config, "is_causal", True) and looks():
-        raise EncoderError(f"backbone.attention: the tokens of {name} attend to what follows already: set it to own")
-    model.config.is_causal = False
-    if not looks():
-        kind = type(model).__name__
-        raise EncoderError(f"backbone.attention: a {kind} cannot be switched to both directions: set it to own")
+    refusal = EncoderError(
+        f"backbone.attention: a {type(model).__name__} cannot be switched to both directions: set it to own"
+    )
+    try:
+        if getattr(model.config, "is_causal", True) and any(looking()):
+            raise EncoderError(f"backbone.attention: the tokens of {name} attend to what follows already: set it to own")
+        model.config.is_causal = False
+        switched = all(looking()) and getattr(model.config, "attention_chunk_size", None) is None
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+        raise refusal from error
+    if not switched:
+        raise refusal
 
 
 def _check_pass(model: Any, name: str) -> None:

@@ -24,24 +24,32 @@ def adapt(
 ) -> None:
     """Let low-rank changes of linear layers be all that is trainable in `model`, called `name`, in place.
 
-    layers: the ends of their names; None: all linear ones. EncoderError, one line: there is no such layer.
+    layers: the last parts of their names; None: all linear ones. EncoderError, one line: there is no such layer.
     """
     from peft import LoraConfig, inject_adapter_in_model
 
-    targets = "all-linear" if layers is None else list(layers)
-    config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets)
+    linear = _linear(model)
+    if unknown := next((layer for layer in layers or () if layer not in linear), None):
+        names = ", ".join(sorted(linear)) or "none"
+        raise EncoderError(f"backbone.lora.layers: {name} has no linear layer {unknown!r}; its own are {names}")
+    config = LoraConfig(
+        r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules="all-linear" if layers is None else list(layers),
+        fan_in_fan_out="Conv1D" in linear.values(),
+    )
     try:
         inject_adapter_in_model(config, model, _ADAPTED)
     except ValueError as error:
-        asked, ends = ", ".join(layers or ("at all",)), ", ".join(sorted(_linear(model))) or "none"
-        raise EncoderError(f"backbone.lora.layers: {name} has no linear layer {asked}; its own are {ends}") from error
-    freeze_adapted(model)
+        raise EncoderError(f"backbone.lora: peft cannot adapt {name}: {' '.join(str(error).split())}") from error
+    trainable(model, lora=True, base=False)
 
 
 def freeze_adapted(model: Any) -> None:
-    """Let nothing but its changes be trainable in a model that `adapt` changed; other models stay as they are."""
+    """Freeze the weights below the changes of a model that `adapt` changed, as a method may have unfrozen them; the changes
+    are as trainable as they were, and other models stay as they are."""
     if any(_ADAPTED in layer.lora_A for _, layer in _layers(model)):
-        trainable(model, lora=True, base=False)
+        changes = {id(weight) for weight in lora_weights(model)}
+        for weight in model.parameters():
+            weight.requires_grad_(weight.requires_grad and id(weight) in changes)
 
 
 def merged_state(model: Any) -> dict[str, Tensor]:
@@ -68,7 +76,7 @@ def add_lora(model: Any, sets: int, rank: int, scale: float) -> None:
 
     if _layers(model):
         raise EncoderError("LoRA of views and backbone.lora exclude one another: set backbone.lora to null")
-    if not _linear(model).issuperset(_TARGETS):
+    if not _linear(model).keys() >= {*_TARGETS}:
         raise EncoderError(f"LoRA needs a BERT or RoBERTa model with query and value layers, not a {type(model).__name__}")
     before = [(weight, weight.requires_grad) for weight in model.parameters()]
     config = LoraConfig(
@@ -144,9 +152,11 @@ def lora_weights(model: Any) -> list[nn.Parameter]:
     ]
 
 
-def _linear(model: Any) -> set[str]:
-    """Return the last parts of the names of its linear layers."""
-    return {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+def _linear(model: Any) -> dict[str, str]:
+    """Return the last parts of the names of its linear layers -> their class: GPT-2's are not torch's."""
+    kinds = {name.rpartition(".")[2]: type(module).__name__ for name, module in model.named_modules()
+             if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"}
+    return kinds
 
 
 def _layers(model: Any) -> list[tuple[str, Any]]:

@@ -103,7 +103,7 @@ class LoRASettings(Settings):
     alpha: float = setting(32.0, "alpha / rank is the factor of the change", "LLM2Vec's code", gt=0)
     dropout: float = setting(0.05, "of what A reads", "LLM2Vec's code", ge=0, lt=1)
     layers: tuple[str, ...] | None = setting(
-        None, "ends of the names of those layers, e.g. [q_proj, v_proj]; null: all that are linear", min_length=1,
+        None, "last parts of the names of those layers, e.g. [q_proj, v_proj]; null: all that are linear", min_length=1,
     )
 
 

@@ -31,7 +31,7 @@ PATHS = {"backbone": {"model": "/home/me/models/tiny"}, "data": {"file": "/data/
 RECIPE = Recipe(name="tiny-run", method="simcse", **PATHS)
 SAID = {"pooler": "cls", "max_length": None, "auto_pooler": ""}
 CASES = [
-    *(("bert", pooler) for pooler in ("mean", "cls_avg", "max", "first_last:embeddings", "last2")),
+    *(("bert", pooler) for pooler in ("mean", "cls_avg", "max", "last", "weighted_mean", "first_last:embeddings", "last2")),
     ("roberta", "cls+dense"), ("distilbert", "cls+dense"), ("distilbert", "first_last:layer1"), ("roberta", "cls"),
 ]
 LEARNED = {"text_cnn": {**TEXT_CNN, "activation": "relu"},

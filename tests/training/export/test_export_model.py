@@ -25,7 +25,7 @@ from stsbench.training.export.export import export_model
 
 TEXTS = [*sentences(30), "the cat " * 25]  # the last one is longer than the tokenizer's stored 8, and than 32
 CASES = [
-    *(("bert", pooler) for pooler in ("mean", "cls_avg", "max", "first_last:embeddings", "last2")),
+    *(("bert", pooler) for pooler in ("mean", "cls_avg", "max", "last", "weighted_mean", "first_last:embeddings", "last2")),
     ("roberta", "cls+dense"), ("distilbert", "cls+dense"), ("distilbert", "first_last:layer1"), ("roberta", "cls"),
 ]
 

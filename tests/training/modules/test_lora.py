@@ -2,15 +2,19 @@
 
 import copy
 
+import method_runs
 import pytest
 import torch
+import transformers
 from bert_equations import LAYERS, Change, encode, joined, leaves, lora_of
+from families import family_model
+from safetensors.torch import load_file
 from tiny_models import build
 from transformers import AutoModel, DistilBertConfig, DistilBertModel
 
 from stsbench.errors import EncoderError
-from stsbench.training.modules.backbone import Backbone
-from stsbench.training.modules.lora import add_lora, lora_weights, merged, using
+from stsbench.training.modules.backbone import Backbone, look_ahead
+from stsbench.training.modules.lora import adapt, add_lora, lora_weights, merged, merged_state, using
 from stsbench.training.modules.packed_training import packable
 
 IDS = torch.tensor([[6, 9, 20, 11, 8], [7, 5, 5, 30, 12]])
@@ -153,3 +157,45 @@ def test_other_models_are_refused_in_one_line():
     small = DistilBertModel(DistilBertConfig(dim=8, n_layers=1, n_heads=2, hidden_dim=8, vocab_size=9))
     with pytest.raises(EncoderError, match=r"^LoRA needs a BERT or RoBERTa model with query and value layers, not a Distil"):
         add_lora(small, 2, 4, 1.0)
+
+
+@pytest.mark.parametrize("family", ["modernbert", "mpnet", "gpt2"])
+def test_a_model_with_its_changes_is_a_plain_one_with_the_merged_weights(family):
+    """Nothing else is trainable, and the merged state is that of the same architecture."""
+    model, plain = family_model(family), family_model(family)
+    adapt(model, "m", rank=2, alpha=6, layers={"modernbert": ["Wqkv"], "gpt2": ["c_attn"]}.get(family))
+    torch.manual_seed(1)
+    for name, weight in model.named_parameters():
+        assert weight.requires_grad == ("lora_" in name)
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.3)
+    plain.load_state_dict(merged_state(model))
+    ids = torch.tensor([[6, 9, 20, 11, 8]])
+    with torch.no_grad():
+        ours, theirs = (part(input_ids=ids).last_hidden_state for part in (model.eval(), plain))
+        assert (ours - family_model(family)(input_ids=ids).last_hidden_state).abs().max() > 1e-2
+    assert (ours - theirs).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize(("name", "stage"), [("promptbert-words", "main"), ("diffaug", "prefix")])
+def test_what_a_method_freezes_stays_frozen_below_its_changes_too(tmp_path, name, stage):
+    place = method_runs.make_place(tmp_path)
+    recipe = method_runs.recipe_of(place, name, **{"backbone.lora": {"rank": 2}})
+    with pytest.raises(method_runs.Stopped):
+        method_runs.train(recipe, tmp_path / "run", place, callback=method_runs.StopAt(2))
+    (weights,) = sorted((tmp_path / "run" / "checkpoints").glob(f"0-{stage}-*1/model.safetensors"))
+    changes = {name: weight for name, weight in load_file(weights).items() if "lora_B.backbone" in name}
+    assert changes and all(not weight.any() for weight in changes.values())
+
+
+@pytest.mark.parametrize(("kind", "more"), [
+    ("Lfm2", {"layer_types": ["conv", "full_attention"]}),  # its convolutions look back alone
+    ("Llama4Text", {"attention_chunk_size": 4}),  # above four tokens it is causal again
+    ("Mpt", {"n_heads": 4, "d_model": 32, "n_layers": 2}),
+])
+def test_a_model_that_looks_ahead_in_part_is_refused(kind, more):
+    shape = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
+             "num_key_value_heads": 2, "head_dim": 8, "pad_token_id": 0, **more}
+    model = getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(**shape))
+    with pytest.raises(EncoderError, match=f"a {kind}Model cannot be switched to both directions"):
+        look_ahead(model, "m")
