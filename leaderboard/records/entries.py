@@ -21,13 +21,13 @@ from stsbench.evaluation.rescore import encoder_key, refuse_doubles
 from stsbench.evaluation.run_file import RUN, load_records
 from stsbench.files import leftover
 from stsbench.parsing import MOST_YAML, read_text
+from stsbench.training.recipes.recipe import CHANGED
 
 from .admission import EMOJI, check_record, check_widths, first_problem, hidden_in
 from .copies import Pair, refuse_equal, refuse_near
 from .statements import HubName, Language, Month, SetName, Statement, TextName
 
 DESCRIPTION = "entry.yaml"
-CHANGED = ("-changed", "-swept")  # how the name of a recipe ends that was changed before it trained
 # Cyrillic and Greek letters that look like these, small or capital.
 LIKE = str.maketrans(
     "\u0430\u0432\u0435\u043a\u043c\u043d\u043e\u0440\u0441\u0442\u0443\u0445\u0456\u0458\u0455\u04bb\u0501\u051b\u051d"

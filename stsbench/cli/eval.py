@@ -81,18 +81,22 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
 
 def _of_training(options: dict[str, Any]) -> dict[str, Any]:
     """Return what records say of the training whose run folder is measured: all of it where its encoder is measured as it
-    was exported, else the seed, and whether a search chose its settings."""
+    was exported, else the seed, whether a search chose its settings, and a recipe that is nobody's published one."""
     from stsbench.encoders.options import CHANGING
 
     run = Path(options["model"]).expanduser()
     if not (run / "train.json").is_file():
         return {}
+    from stsbench.training.recipes.recipe import CHANGED
     from stsbench.training.runs.finish import stored_facts
 
     facts = stored_facts(run)
     asked = EncoderOptions(**{name: options[name] for name in CHANGING}).of_this_machine()
     changed = options["post"] or any(getattr(asked, name) != getattr(EncoderOptions, name) for name in CHANGING)
-    return {key: facts[key] for key in ("seed", "search") if key in facts} if changed else facts
+    if not changed:
+        return facts
+    told = {"seed", "search", *(("recipe",) if str(facts.get("recipe")).endswith(CHANGED) else ())}
+    return {key: value for key, value in facts.items() if key in told}
 
 
 def _setting(word: str) -> tuple[str, Any]:

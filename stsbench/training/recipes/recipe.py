@@ -40,6 +40,7 @@ LATER: dict[str, Any] = {
     "training.chunk": None, "backbone.attention": "own", "backbone.lora": None, "options.predict": "own",
     "options.mask_token": None, "gor": None,
 }
+CHANGED = ("-changed", "-swept")  # how the name of a recipe ends that was changed before it trained
 OPERATIONAL = {"checkpoint_minutes"}  # changes nothing in what is trained, and is in no digest
 # changing one leaves a recipe what it was; so does another folder of data.file
 FREE = {"seed", "checkpoint_every", *OPERATIONAL}
