@@ -61,9 +61,9 @@ def test_from_training_to_everything(train, cli, text, model):
     rows = [row for record in records for row in record["scores"]]
     tested = {(row["task"], row["aggregation"], row["metric"]): row["value"] for row in rows}
     assert again and all(tested[key] == value for key, value in again.items())
-    code, _, err = cli("eval", "--model", "out", "--sample", "--tasks", "STS-B", "--dtype", "bfloat16", "--output", "rounded")
+    code, _, err = cli("eval", "--model", "out", "--sample", "--tasks", "STS-B", "--dtype", "bfloat16", "--output", "lower")
     assert code == 0, err  # measured otherwise than exported, and still of no published recipe
-    assert [record.provenance["recipe"] for _, record in load_records(Path("rounded"))] == ["simcse/unsup-bert-base-changed"]
+    assert [record.provenance["recipe"] for _, record in load_records(Path("lower"))] == ["simcse/unsup-bert-base-changed"]
     moved = load_file("out/best/model.safetensors")
     start = load_file(model / "model.safetensors")
     assert any(not np.array_equal(moved[name], start[name]) for name in start)
