@@ -402,6 +402,8 @@ def gor(
     1.75
     """
     check_weights(mean=mean, second_moment=second_moment)
+    if not blocks or kinds not in ("mean", "sum"):
+        raise ValueError(f"kinds {kinds!r} of {len(blocks)} blocks: there are mean and sum, of one block at least")
     values = []
     for vectors in blocks:
         n, width = vectors.shape

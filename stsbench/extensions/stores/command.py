@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +16,7 @@ from stsbench.cli.options import Command, add_options
 from stsbench.cli.output.messages import draw_progress, echo, is_quiet, log, tell
 from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
 from stsbench.extensions.stores.options import MiningOptions, NearestOptions, StoreOptions
-from stsbench.files import refuse_file_name
+from stsbench.files import atomic_write, refuse_file_name
 
 if TYPE_CHECKING:
     from stsbench.extensions.stores.build import Pace
@@ -167,7 +168,8 @@ def _tell(line: str) -> None:
 
 @click.command("mine", cls=Command, short_help="Train | Find hard negatives of pairs to train on.")
 @add_options(EncoderOptions, CacheOptions)
-@click.option("--data", required=True, type=click.Path(path_type=Path), help="Pairs, as `stsbench train` reads them.")
+@click.option("--data", required=True, type=click.Path(path_type=Path), help="Pairs: a table with the columns "
+              "anchor and positive, or sent0 and sent1.")
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="A new .jsonl file of triplets.")
 @add_options(MiningOptions)
 def mine_negatives(model: str, data: Path, output: Path, **options: Any) -> None:
@@ -184,10 +186,9 @@ def mine_negatives(model: str, data: Path, output: Path, **options: Any) -> None
     if output.suffix != ".jsonl" or output.exists():
         raise UsageError(f"--output {output} must be a new file that ends in .jsonl")
     how, pairs = MineOptions(model=model, **options), read_pairs(data)
-    encoder = load_encoder(model, how)
-    with progress_bar() as progress:
-        triplets = mine_pairs(encoder, pairs, how, progress(2 * len(pairs)) if progress else None)
-    triplets.write(output)
+    with atomic_write(output) as stream, progress_bar() as progress:
+        triplets = mine_pairs(load_encoder(model, how), pairs, how, progress)
+        triplets.write(stream)
     print_result(triplets)
-    train = f"stsbench train simcse --recipe sup-bert-base --data {output} --set data.columns={{}}"
+    train = f"stsbench train simcse --recipe sup-bert-base --data {shlex.quote(str(output))} --set data.columns={{}}"
     log(f"{output}: {len(triplets):,} triplets; to train on them: {train}")

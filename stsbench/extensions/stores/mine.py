@@ -6,16 +6,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import IO, TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.config import checked_options
 from stsbench.data.own.in_memory import is_in_memory, rows_file
+from stsbench.data.own.table import column_names, is_table
+from stsbench.data.own.texts import Texts
 from stsbench.data.text.rows import read_rows
 from stsbench.display.table import Column, Document, Table
 from stsbench.display.tabular import Tabular, arrow_table
@@ -24,11 +26,9 @@ from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.load import load_encoder, loaded_encoder
 from stsbench.encoders.options import CacheOptions
-from stsbench.errors import DataError, UsageError
-from stsbench.extensions.stores.neighbours import read_lines
+from stsbench.errors import DataError, StsbenchError, UsageError
 from stsbench.extensions.stores.options import MiningOptions
 from stsbench.extensions.stores.search import nearest, rescored
-from stsbench.files import atomic_write
 from stsbench.options import takes
 from stsbench.wording import counted
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from stsbench.extensions.arguments import EncoderArguments
 
 _BOUNDS = ("absolute_margin", "relative_margin", "max_score", "min_score")
+_COLUMNS = ({"anchor": "anchor", "positive": "positive"}, {"anchor": "sent0", "positive": "sent1"})
 _PER_NEGATIVE = 10  # candidates looked at for each negative, where some may be left out
 
 
@@ -75,12 +76,11 @@ class MinedNegatives(Tabular):
         """Return the rows."""
         return arrow_table(self.rows)
 
-    def write(self, path: Path) -> None:
+    def write(self, stream: IO[str]) -> None:
         """Write the triplets as JSON lines, which `stsbench train --data` reads."""
-        with atomic_write(path) as stream:
-            for row in self.rows:
-                texts = {role: row[role] for role in ("anchor", "positive", "negative")}
-                stream.write(json.dumps(texts, ensure_ascii=False) + "\n")
+        for row in self.rows:
+            texts = {role: row[role] for role in ("anchor", "positive", "negative")}
+            stream.write(json.dumps(texts, ensure_ascii=False) + "\n")
 
 
 @takes(MineOptions, without=["model"])
@@ -93,15 +93,17 @@ def mine_negatives(
 ) -> MinedNegatives:
     """Return hard negatives of pairs, as `stsbench mine` finds them: texts near an anchor that are no positives of it.
 
-    model: as `encode` takes it. pairs: a file as `train` takes it, or rows: tuples of an anchor and its positive. corpus: a
-    file of further texts, one a line; without it candidates are the positives. negatives: of each anchor. skip: the nearest
-    that are passed over; depth: candidates looked at, by default as many as sentence-transformers looks at. absolute_margin,
+    model: as `encode` takes it. pairs: a file with the columns anchor and positive, or sent0 and sent1; or rows: tuples of
+    an anchor and its positive. corpus: a file of further texts, one a line; without it candidates are the positives.
+    negatives: of each anchor. skip: the nearest that are passed over; depth: candidates looked at, by default `skip` and
+    `negatives`, ten times as many with a bound, and as many as an anchor has positives at most. absolute_margin,
     relative_margin: what a negative's cosine is below the positive's, the lowest where there are several, at least, by
     itself or as a share of its size; max_score, min_score: its bounds. guide: an encoder by whose cosines these four are
     asked, e.g. a better one; the order stays the model's. draw: the nearest of what is left ("top"), or drawn by `seed`
     ("random"). All others are options of `load_encoder`.
 
-    Equal texts are one. Nothing is printed. Raises StsbenchError, one line: not readable, no pairs, no such model.
+    Texts that differ by white space alone are one, and blank ones are left out. Nothing is printed. Raises StsbenchError,
+    one line: not readable, no pairs, no such model, no negative.
     Source: sentence-transformers, mine_hard_negatives; margins: Moreira et al. (2024), NV-Retriever.
 
     >>> from stsbench.extensions.stores.mine import mine_negatives
@@ -121,38 +123,48 @@ def mine_negatives(
 
 def read_pairs(path: Path) -> dict[str, list[str]]:
     """Return anchor -> its distinct positives. Raises DataError, one line, for a file without pairs."""
-    rows = read_rows(path)
-    if not {"anchor", "positive"} <= {*rows.roles}:
-        raise DataError(f"{path} holds no pairs of anchor and positive: its columns are {', '.join(rows.roles)}")
-    first, second = rows.roles.index("anchor"), rows.roles.index("positive")
-    pairs: dict[str, list[str]] = {}
-    for _, texts in rows:
-        if texts and texts[second] not in (positives := pairs.setdefault(texts[first], [])):
-            positives.append(texts[second])
-    return pairs
+    names = column_names(path) if is_table(path) else []
+    columns = next((columns for columns in _COLUMNS if {*columns.values()} <= {*names}), None)
+    if columns is None:
+        raise DataError(f"{path}: pairs need the columns anchor and positive, or sent0 and sent1, and there are "
+                        f"{', '.join(names) or 'none'}")
+    pairs: dict[str, dict[str, str]] = {}
+    spelling: dict[str, str] = {}
+    for _, texts in read_rows(path, columns=columns):
+        if all(map(_key, texts)) and texts:
+            anchor = spelling.setdefault(_key(texts[0]), texts[0])
+            pairs.setdefault(anchor, {}).setdefault(_key(texts[1]), texts[1])
+    if not pairs:
+        raise DataError(f"{path} holds no pair of texts")
+    return {anchor: [*positives.values()] for anchor, positives in pairs.items()}
 
 
 def mine_pairs(
-    encoder: Encoder, pairs: Mapping[str, Sequence[str]], options: MineOptions, progress: Progress | None = None
+    encoder: Encoder, pairs: Mapping[str, Sequence[str]], options: MineOptions,
+    progress: Callable[[int], Progress] | None = None,
 ) -> MinedNegatives:
-    """Return the negatives of `pairs`, anchor -> positives. Raises DataError: a vector that is not finite."""
-    further = [] if options.corpus is None else list(read_lines(options.corpus, None))
-    anchors, most = list(pairs), max(map(len, pairs.values()))
-    texts = list(dict.fromkeys([*further, *(text for positives in pairs.values() for text in positives)]))
-    depth, cache = _depth(options, most), EmbeddingCache.from_options(options)
-    rows = {text: row for row, text in enumerate(texts)}
-    positives = [[rows[text] for text in pairs[anchor]] for anchor in anchors]
-    vectors = _vectors(Embed(encoder, cache, progress), anchors, texts)
-    cosines, candidates = nearest(*vectors, min(depth + most, len(texts)), cosine=True)
+    """Return the negatives of `pairs`, anchor -> positives. Raises DataError: a vector that is not finite, no negative."""
+    most = max(map(len, pairs.values()))
+    depth, cache, guide = _depth(options, most), EmbeddingCache.from_options(options), _guide(options)
+    further = [] if options.corpus is None else [text for _, text in Texts(str(options.corpus), None).numbered()]
+    anchors, spelling = list(pairs), dict[str, str]()
+    for text in (*further, *(text for positives in pairs.values() for text in positives)):
+        spelling.setdefault(_key(text), text)
+    spelling.pop("", None)
+    texts, rows = list(spelling.values()), {key: row for row, key in enumerate(spelling)}
+    positives = [[rows[_key(text)] for text in pairs[anchor]] for anchor in anchors]
+    itself = [rows.get(_key(anchor), -1) for anchor in anchors]
+    embed = Embed(encoder, cache, None if progress is None else progress(len(anchors) + len(texts)))
+    vectors = _vectors(embed, anchors, texts)
+    cosines, candidates = nearest(*vectors, min(depth + most + (max(itself) >= 0), len(texts)), cosine=True)
     positive_cosines = _paired(vectors, positives)
     scores, positive_scores = list(cosines), positive_cosines
-    if options.guide is not None:
-        guide = load_encoder(options.guide, device=options.device, offline=options.offline)
+    if guide is not None:
         judged = _vectors(Embed(guide, cache), anchors, texts)
         scores, positive_scores = _paired(judged, candidates.tolist()), _paired(judged, positives)
     rng, triplets, counts = np.random.default_rng(options.seed), [], Counter[str]()
     for number, anchor in enumerate(anchors):
-        allowed = ~np.isin(candidates[number], [*positives[number], rows.get(anchor, -1)])
+        allowed = ~np.isin(candidates[number], [*positives[number], itself[number]])
         counts["candidates that are positives or the anchor itself"] += int((~allowed).sum())
         allowed &= _within(options, scores[number], float(positive_scores[number].min()), allowed, counts)
         ranks = np.flatnonzero(allowed)[:depth][options.skip :]
@@ -161,23 +173,41 @@ def mine_pairs(
         ranks = ranks[: options.negatives]
         counts["anchors with fewer negatives than asked for"] += len(ranks) < options.negatives
         triplets += [
-            {"anchor": anchor, "positive": texts[positive], "negative": texts[candidates[number, rank]],
+            {"anchor": anchor, "positive": positive, "negative": texts[candidates[number, rank]],
              "cosine": float(cosines[number, rank]), "positive_cosine": float(cosine)}
-            for positive, cosine in zip(positives[number], positive_cosines[number], strict=True) for rank in ranks
+            for positive, cosine in zip(pairs[anchor], positive_cosines[number], strict=True) for rank in ranks
         ]
+    if not triplets:
+        raise DataError(f"no text is a negative: of {counted(len(texts), 'text')} all are positives, the anchor itself or "
+                        "beyond a bound")
     sizes = {"anchors": len(anchors), "texts among which negatives were looked for": len(texts)}
     return MinedNegatives(triplets, {**sizes, **counts})
 
 
+def _key(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _guide(options: MineOptions) -> Encoder | None:
+    """Return the encoder that judges, if one is asked for. StsbenchError: there is none of that name."""
+    if options.guide is None:
+        return None
+    try:
+        return load_encoder(options.guide, device=options.device, offline=options.offline)
+    except StsbenchError as error:
+        raise StsbenchError(f"--guide: {str(error).removeprefix('--model ')}") from error
+
+
 def _depth(options: MineOptions, most: int) -> int:
     """Return how many candidates are looked at beside the positives. UsageError: too few for what is asked for."""
-    bounded = any(getattr(options, name) is not None for name in _BOUNDS)
-    if options.guide is not None and not bounded:
+    bounds = [name for name in _BOUNDS if getattr(options, name) is not None]
+    if options.guide is not None and not bounds:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in _BOUNDS)
         raise UsageError(f"--guide says what is too near, and by which bound has to be said: give one of {flags}")
     depth = options.depth
     if depth is None:
-        depth = options.skip + options.negatives * (_PER_NEGATIVE if bounded else 1) + most
+        several = options.guide is not None or {*bounds} - {"min_score"}  # what is too far is not replaced by what is nearer
+        depth = options.skip + options.negatives * (_PER_NEGATIVE if several else 1) + most
     if depth < options.skip + options.negatives:
         raise UsageError(f"--depth {depth} leaves no {counted(options.negatives, 'negative')} behind --skip {options.skip}")
     return depth

@@ -244,7 +244,7 @@ def regularise(
     rows; the term counts rows.
     """
     count = len(blocks[0])
-    rows = gather(torch.cat(list(blocks), dim=1), shares, mode).split(blocks[0].shape[1], dim=1)
+    rows = gather(torch.cat(list(blocks), dim=1), shares, mode).split([block.shape[1] for block in blocks], dim=1)
     value = gor(rows, mean=mean, second_moment=second_moment, kinds=kinds)
     return Term(value if count or mode == "simcse" else 0 * value, shares.total if mode == "simcse" else count)
 

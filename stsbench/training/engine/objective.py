@@ -264,8 +264,8 @@ def _check_head(method: Method) -> None:
 
 
 class FurtherTerms(Around):
-    """An objective, and terms over the vectors that its first contrastive term compares: "ranking" and "consistency" by the
-    section `ranking`, "gor" by that section.
+    """An objective, and terms over the vectors that it contrasts: "ranking" and "consistency", of its first contrastive
+    term, by the section `ranking`, "gor" by that section.
 
     These are the vectors of the same forward pass, under the same dropout masks, heads included: simcse with the section
     `ranking` is rankcse to the last bit. Nothing here has a weight.
@@ -303,13 +303,14 @@ class FurtherTerms(Around):
             why = "compares no two views by the shared contrastive term"
             raise StsbenchError(f"{self.section}: {self.method.name} {why}: set it to null")
         queries, keys, negatives = calls[0]
-        if len(queries) != len(batch):
+        blocks = {id(block): block for first, second, others in calls for block in (first, second, *others)}
+        if any(len(block) != len(batch) for block in blocks.values()):
             raise StsbenchError(f"{self.section}: {self.method.name} contrasts other texts than the rows: set it to null")
         mode, added = self.method.gather_mode, {}
         if self.ranking is not None:
             added = self.ranking.terms(queries, keys, negatives, batch, mode)
         if self.gor is not None:
-            added["gor"] = regularise((queries, keys, *negatives), batch.shares, mode, **self.gor.model_dump())
+            added["gor"] = regularise([*blocks.values()], batch.shares, mode, **self.gor.model_dump())
         if shared := sorted(added.keys() & terms):
             raise StsbenchError(f"{self.section}: {self.method.name} has a term called {shared[0]} itself: set it to null")
         return {**terms, **added}

@@ -12,7 +12,7 @@ from sentence_transformers.util import mine_hard_negatives
 from tiny_models import build, sentences
 
 import stsbench
-from stsbench.errors import UsageError
+from stsbench.errors import DataError, StsbenchError, UsageError
 from stsbench.extensions.stores.mine import mine_negatives as mine
 
 TEXTS = sentences(60, seed=4)
@@ -93,3 +93,22 @@ def test_a_guide_without_a_bound_has_no_effect(place):
         mine("lexical:token-set", PAIRS, guide="lexical:token-set")
     with pytest.raises(UsageError, match="--depth 3 leaves no 3 negatives behind --skip 1"):
         mine("lexical:token-set", PAIRS, depth=3, skip=1)
+
+
+def test_texts_that_differ_by_white_space_are_one_and_blank_ones_none(tmp_path):
+    (tmp_path / "pairs.csv").write_text("anchor,positive\na cat naps,the  cat sat\na dog barks, the dog barked \n ,x\ny,\n")
+    (tmp_path / "corpus.txt").write_text("the cat sat\n\n the dog barked\na cat naps\nthe bird sang\n")
+    mined = mine("lexical:token-set", tmp_path / "pairs.csv", corpus=tmp_path / "corpus.txt", negatives=9)
+    assert {row["positive"] for row in mined} == {"the  cat sat", " the dog barked "}
+    assert sorted((row["anchor"], " ".join(row["negative"].split())) for row in mined) == [
+        ("a cat naps", "the bird sang"), ("a cat naps", "the dog barked"),
+        ("a dog barks", "a cat naps"), ("a dog barks", "the bird sang"), ("a dog barks", "the cat sat"),
+    ]
+    (tmp_path / "blank.csv").write_text("anchor,positive\n\n\n")
+    for file, said in (("blank.csv", "holds no pair of texts"), ("corpus.txt", "need the columns anchor and positive")):
+        with pytest.raises(DataError, match=said):
+            mine("lexical:token-set", tmp_path / file)
+    with pytest.raises(DataError, match="no text is a negative"):
+        mine("lexical:token-set", [("a", "b")])
+    with pytest.raises(StsbenchError, match=r"^--guide: \./nope: "):
+        mine("lexical:token-set", PAIRS, guide="./nope", max_score=0.5)
