@@ -67,7 +67,8 @@ def test_records_of_a_run_folder_name_its_training(cli, plan):
     facts = ("seed", "recipe", "settings", "backbone", "data")
     assert {key: about("as-it-is")[key] for key in facts} == {key: about(run / "eval")[key] for key in facts}
     assert about("as-it-is")["search"] == about("other")["search"] == {"trials": 7} and about("as-it-is")["seed"] == 1
-    assert about("other")["seed"] == 1 and not {*facts[1:]} & set(about("other"))  # another encoder than was exported
+    assert about("other")["seed"] == 1 and not {*facts[2:]} & set(about("other"))  # another encoder than was exported
+    assert about("other")["recipe"] == about("as-it-is")["recipe"]  # a changed one, whatever is measured
     shutil.rmtree(run / "checkpoints")
     code, _, err = cli("run", plan, "--only", "a")  # done, by what is in the folder
     assert code == 0 and err.splitlines()[-1] == "1 job, all done: nothing to run"
