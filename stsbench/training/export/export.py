@@ -137,7 +137,7 @@ def _write_model(inference: Inference, folder: Path, hidden_states: bool) -> Non
     saved: Any = inference.model if inference.masked_lm is None else inference.masked_lm
     if inference.masked_lm is not None and saved.base_model is not inference.model:
         raise ValueError("masked_lm holds another encoder than model")
-    state = merged_state(saved)
+    state = merged_state(saved) if hasattr(inference.model, "peft_config") else saved.state_dict()
     if adapter := next((key for key in state if "lora_" in key or ".base_layer." in key), None):
         raise ValueError(f"the model holds an adapter ({adapter}): merge it into the weights, no plain reader would find it")
     if inference.dense is not None:

@@ -134,8 +134,9 @@ def _train_stage(
     method.gather_mode = stage.settings.gather
     set_chunk(method, stage.settings.chunk)
     calling(type(method), "start_stage", lambda: objective.start_stage(stage.name))
-    for backbone in method_backbones(method):
-        freeze_adapted(backbone.model)
+    if run.recipe.backbone.lora is not None:
+        for backbone in method_backbones(method):
+            freeze_adapted(backbone.model)
     draw_repeatedly(method)
     optimiser = make_optimiser(method, stage.settings, check_rates(method))
     wrapped, prepared = accelerator.prepare(objective, optimiser)
