@@ -339,7 +339,7 @@ def size_and_cost(entry: Provenance | None) -> dict[str, Any]:
         values = {run.get(name) for run in runs}
         return values.pop() if len(values) == 1 else None
 
-    sizes = {name: shared(name) for name in ("width", "parameters", "bytes_a_vector")}
+    sizes = {name: shared(name) for name in ("width", "parameters", "bytes_a_vector", "weights_mb")}
     if machine := shared("machine"):
         timed = {name: [run[name] for run in runs if run.get(name) is not None] for name in TIMED}
         sizes |= {name: float(f"{median(values):.3g}") for name, values in timed.items() if len(values) == len(runs)}

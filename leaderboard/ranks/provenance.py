@@ -56,7 +56,9 @@ def _costs(records: Sequence[Record]) -> dict[str, Any]:
         sizes = {bytes_a_vector(record) for record in records}
         return {"bytes_a_vector": sizes.pop() if len(sizes) == 1 else None}
     machine, run_on = machine_and_use(cost)
+    half = {record.encoder.spec.get("dtype") for record in records} <= {"bfloat16", "float16"}  # else four bytes a weight
     return {
+        **({"weights_mb": 2 * cost.parameters / 1e6} if half and cost.parameters else {}),
         "bytes_a_vector": cost.bytes_a_vector, "parameters": cost.parameters, "machine": machine, "run_on": run_on,
         "sentences_per_second": cost.sentences_per_second,
         "memory_mb": None if cost.memory_bytes is None else cost.memory_bytes / 1e6,

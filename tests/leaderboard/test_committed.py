@@ -15,6 +15,7 @@ from stsbench.evaluation.rescore import protocol_of_record, record_task
 from stsbench.evaluation.run_file import RUN, load_records, read_observations
 from stsbench.leaderboard.board_files import BEGIN, END
 from stsbench.leaderboard.page.findings import FACTS, QUESTIONS
+from stsbench.leaderboard.ranks.provenance import _costs
 from stsbench.protocols.sts import AVERAGED
 
 BOARD = Path(__file__).resolve().parents[2] / "leaderboard"
@@ -37,6 +38,10 @@ def run_files():
 
 def entry_of(path):
     return path.relative_to(BOARD / "measured").parts[0]
+
+
+def records_of(records, name):
+    return [record for path, record in records.items() if entry_of(path) == name]
 
 
 def sts_values(records, name):
@@ -90,6 +95,13 @@ def test_the_board_is_small_and_a_run_s_folder_holds_its_file_alone():
     assert max(sizes) < 400_000 and sum(sizes) < 160_000 * len(sizes)
     assert sum(path.stat().st_size for path in (BOARD / "observations").iterdir()) < 2_500_000  # once for all runs
     assert {path.name for run in (BOARD / "measured").glob("*/*/") for path in run.iterdir()} == {RUN}
+
+
+def test_weights_in_half_precision_take_half_the_room(records):
+    costs = {name: next(cost for record in records_of(records, name) if (cost := _costs([record])).get("parameters"))
+             for name in ("mpnet-bfloat16", "mpnet-mean")}
+    assert costs["mpnet-bfloat16"]["weights_mb"] == pytest.approx(2 * costs["mpnet-mean"]["parameters"] / 1e6)
+    assert "weights_mb" not in costs["mpnet-mean"]
 
 
 def test_each_question_of_the_table_of_encoders_has_answers():
