@@ -147,11 +147,11 @@ def test_a_recipe_has_the_scores_of_its_model_in_mteb_s_results():
         pytest.skip("MTEB's results are not beside the checkout")
     with gzip.open(MTEB, "rt", encoding="utf-8") as stream:
         rows = [line.split("\t") for line in stream]
-    found = {(row[0], row[2]): float(row[6]) for row in rows if row[3:6] == ["test", "default", "cosine_spearman"]}
+    scores = {(row[0], row[2]): float(row[6]) for row in rows if row[3:6] == ["test", "default", "cosine_spearman"]}
     for name in ("sheared-llama-1.3b", "llama-2-7b-chat", "llama-3-8b-instruct", "mistral-7b-instruct"):
         shipped = recipe(f"llm2vec-{name}", "simcse")
         (row,) = shipped.published
         assert len(row.scores) == 7
         for task, score in row.scores.items():
-            assert round(100 * found[f"{shipped.backbone.model}-unsup-simcse", task], 2) == score
+            assert round(100 * scores[f"{shipped.backbone.model}-unsup-simcse", task], 2) == score
         assert recipe(f"llm2vec-{name}", "mlm").backbone.lora == shipped.backbone.lora

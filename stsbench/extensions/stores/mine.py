@@ -18,7 +18,7 @@ from stsbench.config import checked_options
 from stsbench.data.own.in_memory import is_in_memory, rows_file
 from stsbench.data.own.table import column_names, is_table
 from stsbench.data.own.texts import Texts
-from stsbench.data.text.rows import read_rows
+from stsbench.data.text.rows import is_known_header, read_rows
 from stsbench.display.table import Column, Document, Table
 from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.encoders.base import Encoder, EncoderOptions, Progress
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from stsbench.extensions.arguments import EncoderArguments
 
 _BOUNDS = ("absolute_margin", "relative_margin", "max_score", "min_score")
-_COLUMNS = ({"anchor": "anchor", "positive": "positive"}, {"anchor": "sent0", "positive": "sent1"})
 _PER_NEGATIVE = 10  # candidates looked at for each negative, where some may be left out
 
 
@@ -108,8 +107,8 @@ def mine_negatives(
 
     >>> from stsbench.extensions.stores.mine import mine_negatives
     >>> pairs = [("a cat sleeps", "a cat is asleep"), ("a dog runs", "a dog is running"), ("a cat eats", "it has food")]
-    >>> found = mine_negatives("lexical:token-set", pairs, negatives=1)
-    >>> [row["negative"] for row in found]
+    >>> triplets = mine_negatives("lexical:token-set", pairs, negatives=1)
+    >>> [row["negative"] for row in triplets]
     ['a dog is running', 'a cat is asleep', 'a cat is asleep']
     """
     options = checked_options(
@@ -124,16 +123,17 @@ def mine_negatives(
 def read_pairs(path: Path) -> dict[str, list[str]]:
     """Return anchor -> its distinct positives. Raises DataError, one line, for a file without pairs."""
     names = column_names(path) if is_table(path) else []
-    columns = next((columns for columns in _COLUMNS if {*columns.values()} <= {*names}), None)
-    if columns is None:
+    rows = read_rows(path) if is_known_header(names) else None
+    if rows is None or not {"anchor", "positive"} <= {*rows.roles}:
         raise DataError(f"{path}: pairs need the columns anchor and positive, or sent0 and sent1, and there are "
                         f"{', '.join(names) or 'none'}")
+    first, second = rows.roles.index("anchor"), rows.roles.index("positive")
     pairs: dict[str, dict[str, str]] = {}
     spelling: dict[str, str] = {}
-    for _, texts in read_rows(path, columns=columns):
-        if all(map(_key, texts)) and texts:
-            anchor = spelling.setdefault(_key(texts[0]), texts[0])
-            pairs.setdefault(anchor, {}).setdefault(_key(texts[1]), texts[1])
+    for _, texts in rows:
+        if texts and _key(texts[first]) and _key(texts[second]):
+            anchor = spelling.setdefault(_key(texts[first]), texts[first])
+            pairs.setdefault(anchor, {}).setdefault(_key(texts[second]), texts[second])
     if not pairs:
         raise DataError(f"{path} holds no pair of texts")
     return {anchor: [*positives.values()] for anchor, positives in pairs.items()}

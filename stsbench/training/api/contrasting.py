@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from stsbench.errors import StsbenchError
-from stsbench.losses.choices import Similarity
+from stsbench.losses.choices import Reduction, Similarity
 from stsbench.losses.contrastive import gor, info_nce, nt_xent
 from stsbench.losses.guided import GuideCosines, GuideRule, guided_info_nce, guided_nt_xent, masked_share
 from stsbench.losses.labelled import cosent_of_similarities, labelled_in_batch
@@ -236,7 +235,7 @@ def _columns(wrapping: Wrapping, shares: Shares, mode: Gathering) -> Tensor:
 
 def regularise(
     blocks: Sequence[Tensor], shares: Shares, mode: Gathering = "exact", *, mean: float = 1.0, second_moment: float = 1.0,
-    kinds: Literal["mean", "sum"] = "mean",
+    kinds: Reduction = "mean",
 ) -> Term:
     """Return the term of `losses.gor` over the vectors of all processes (local: of this one's only).
 

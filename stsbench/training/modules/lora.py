@@ -154,9 +154,8 @@ def lora_weights(model: Any) -> list[nn.Parameter]:
 
 def _linear(model: Any) -> dict[str, str]:
     """Return the last parts of the names of its linear layers -> their class: GPT-2's are not torch's."""
-    kinds = {name.rpartition(".")[2]: type(module).__name__ for name, module in model.named_modules()
-             if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"}
-    return kinds
+    return {name.rpartition(".")[2]: type(module).__name__ for name, module in model.named_modules()
+            if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"}
 
 
 def _layers(model: Any) -> list[tuple[str, Any]]:

@@ -41,7 +41,7 @@ from stsbench.training.runs.report import LOG, read_log, read_summary
 from stsbench.training.runs.warm_start import earlier_run
 
 CARDS = "stsbench.training_cards"  # entry points: functions of recipe, encoder and facts that give the card beside a model
-_LATER: dict[str, Any] = {  # settings that were added after the first records, but not after plans -> what trained before
+_LATER: dict[str, Any] = {  # settings that came after the first records -> what trained before; LATER came after plans, too
     "training.adam": "torch", "training.optimizer": "adamw", "training.rho": None, "training.milestones": [],
     "training.rates": [], "training.weight_decay_on": "matrices", "data.lines_per_row": 1, "labelled.lines_per_row": 1,
     "backbone.mean_cnn": None, "training.warmup_of": None, "training.batch_tokens": None, **LATER,
