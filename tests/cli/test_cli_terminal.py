@@ -1,10 +1,17 @@
 """The commands on a terminal: whole numbers on a narrow one, messages above the bar and not in its line."""
 
+import io
 import re
+import sys
+from functools import partial
+from threading import Thread
 
+import pyte
 import pytest
 import tiny_models
 from clirun import MODULE
+from rich.console import Console
+from rich.live import Live
 from terminal import screen
 from text_tables import by_row, parts
 
@@ -67,6 +74,21 @@ def test_a_training_says_its_lines_above_the_bar(tmp_path):
     bar = [line for line in lines if "━" in line and "2/2" in line]
     assert len(bar) == 1 and bar[0].startswith("main")
     assert not any("━" in line and word in line for line in lines for word in ("warning", "dev ", "run:", "measur"))
+
+
+def test_a_message_leaves_no_bar_behind_while_another_thread_draws(monkeypatch, request):
+    request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
+    sys.setswitchinterval(1e-6)  # seconds: a thread stops amid its work, as on a busy machine
+    written, drawn = io.StringIO(), pyte.Screen(60, 1000)
+    with Live("bar", console=Console(file=written, force_terminal=True, width=60, height=400), auto_refresh=False) as live:
+        monkeypatch.setattr(messages, "_BAR", live)
+        drawing = Thread(target=lambda: [live.update("bar\nof two" if i % 2 else "bar", refresh=True) for i in range(900)])
+        drawing.start()
+        for i in range(900):
+            messages.tell(f"line {i}")
+        drawing.join()
+    pyte.Stream(drawn).feed(written.getvalue().replace("\n", "\r\n"))
+    assert [line.rstrip() for line in drawn.display[:902]] == [*(f"line {i}" for i in range(900)), "bar", "of two"]
 
 
 @pytest.mark.parametrize("columns", [40, 80])

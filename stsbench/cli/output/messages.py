@@ -22,7 +22,7 @@ from stsbench.files import atomic_write
 from stsbench.wording import break_lines, printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.live import Live
     from rich.progress import Progress, ProgressColumn, TaskID
 
     from stsbench.display.tabular import Reported, Tabular
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 _QUIET = False
-_BAR: Console | None = None
+_BAR: Live | None = None
 
 
 def escape_unencodable() -> None:
@@ -73,10 +73,10 @@ def is_quiet() -> bool:
     return _QUIET
 
 
-def print_above(console: Console | None) -> None:
-    """Messages go above the bar that is drawn on `console` from now on; None: there is no bar any more."""
+def print_above(display: Live | None) -> None:
+    """Messages go above the bar that `display` draws from now on; None: there is no bar any more."""
     global _BAR
-    _BAR = console
+    _BAR = display
 
 
 def log(line: str) -> None:
@@ -97,7 +97,8 @@ def tell(line: str) -> None:
         if _BAR is None:
             echo(line, err=True)
         else:  # written past the bar's console, it would stand in the bar's own line
-            _BAR.print(at_words(printable(line)), soft_wrap=True, markup=False, highlight=False)
+            with _BAR._lock:  # rich holds it while its thread draws, not while another prints: a bar would be left behind
+                _BAR.console.print(at_words(printable(line)), soft_wrap=True, markup=False, highlight=False)
 
 
 def warnings_as_lines() -> None:
@@ -295,10 +296,9 @@ def draw_progress(*columns: ProgressColumn, transient: bool = True) -> Iterator[
     from rich.console import Console
     from rich.progress import Progress
 
-    console = Console(stderr=True)
-    print_above(console)
     try:
-        with Progress(*columns, console=console, transient=transient) as bar:
+        with Progress(*columns, console=Console(stderr=True), transient=transient) as bar:
+            print_above(bar.live)
             yield bar
     finally:
         print_above(None)
@@ -386,7 +386,7 @@ class TrainingProgress:
         self._live = Live(
             console=Console(stderr=True, highlight=False), refresh_per_second=4, get_renderable=lambda: self._render()
         )
-        print_above(self._live.console)
+        print_above(self._live)
         self._live.start()
 
     def _render(self) -> Any:
