@@ -48,8 +48,8 @@ class Distil(Method):
 
     @classmethod
     def needs(cls, options: DistilOptions) -> Needs:
-        """Return sentences, which only similarities and ranks compare with others of the batch."""
-        return Needs(negatives=options.objective != "vectors")
+        """Return sentences, which only contrastive, similarities and ranks compare with others of the batch."""
+        return Needs(negatives=options.objective != "vectors" or options.loss == "contrastive")
 
     def prepare(self, rows: Any) -> None:
         """Draw the rows that PCA is of."""
@@ -90,7 +90,7 @@ class Distil(Method):
         vectors = self.vectors(batch.ids, batch.mask)
         with torch.autocast(vectors.device.type, enabled=False):
             if objective == "vectors":
-                return {objective: Term(self._vector_loss(vectors, batch.by_row[_VECTORS]), len(batch))}
+                return {objective: self._vector_term(vectors, batch)}
             return {objective: self._row_term(vectors, batch)}
 
     def inputs(self) -> dict[str, str]:
@@ -116,12 +116,19 @@ class Distil(Method):
             lines.append(f"student: {self.backbone.vector_width} numbers to {self.width} by a linear map, for the training")
         return lines
 
-    def _vector_loss(self, vectors: Tensor, teachers: Tensor) -> Tensor:
+    def _vector_term(self, vectors: Tensor, batch: Batch) -> Term:
+        """Return the distance to the teachers' vectors; contrastive compares with those of the batch, over all processes."""
+        teachers, loss, count, start = batch.by_row[_VECTORS], self.options.loss, len(batch), 0
         if self.linear is not None:
             vectors = self.linear(vectors)
         if self.pca is not None and len(self.pca.components):
             teachers = self.pca(teachers)
-        return vector_loss(vectors, teachers, self.options.loss)
+        if loss == "contrastive":
+            shares, mode = batch.shares, self.gather_mode
+            teachers, start = gather(teachers, shares, mode), shares.start if mode == "exact" else 0
+            if mode == "simcse":
+                vectors, count = gather(vectors, shares, mode), shares.total
+        return Term(vector_loss(vectors, teachers, loss, start, self.options.student_temperature), count)
 
     def _row_term(self, vectors: Tensor, batch: Batch) -> Term:
         """Return each row's cosines to all others of the batch, over all processes as training.gather says."""
@@ -139,7 +146,7 @@ class Distil(Method):
         """Load the teachers, and by the width of their vectors the kind of projection."""
         self.teachers.load(next(self.backbone.parameters()).device)
         if self.options.objective == "vectors" and self.kind is None:
-            self.width = self.teachers.vectors(["a"]).shape[1]
+            self.width = self.teachers.width()
             self.kind = choose_projection(self.options, self.backbone.vector_width, self.width)
 
 

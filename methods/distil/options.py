@@ -23,8 +23,9 @@ class DistilOptions(Options):
         "vectors", "what is learnt: the vectors, the cosines between the texts of a batch, or their order",
         "vectors: Reimers and Gurevych (2020); ranks: RankCSE (Liu et al. 2023)",
     )
-    loss: Literal["mse", "cosine", "kl", "listmle", "listnet"] = setting(
-        "mse", "vectors: mse, cosine; similarities: mse, kl; ranks: listmle, listnet", "mse: Reimers and Gurevych (2020)",
+    loss: Literal["mse", "cosine", "contrastive", "kl", "listmle", "listnet"] = setting(
+        "mse", "vectors: mse, cosine, contrastive (its teacher's vector among those of the batch); similarities: mse, kl; "
+        "ranks: listmle, listnet", "mse: Reimers and Gurevych (2020); contrastive: tokenlearn's code",
     )
     projection: Literal["auto", "pca", "linear", "none"] = setting(
         "auto", "pca: the teachers' to the student's width; linear: the student's to the teachers', trained, for the "
@@ -44,7 +45,7 @@ class DistilOptions(Options):
         goes_with={"loss": ("kl", "listnet")},
     )
     student_temperature: float = setting(
-        0.05, "divides the student's cosines", gt=0, goes_with={"loss": ("kl", "listnet", "listmle")},
+        0.05, "divides the student's cosines", gt=0, goes_with={"loss": ("contrastive", "kl", "listnet", "listmle")},
     )
 
     @model_validator(mode="after")

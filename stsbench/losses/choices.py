@@ -21,8 +21,10 @@ GuidedLoss = Literal["ce", "bce_of_softmax"]
 Ranks = Literal["sum", "mean"]
 Consistency = Literal["js", "entropy"]
 DistilObjective = Literal["vectors", "similarities", "ranks"]
-DistilLoss = Literal["mse", "cosine", "kl", "listmle", "listnet"]
-DISTIL_LOSSES = {"vectors": ("mse", "cosine"), "similarities": ("mse", "kl"), "ranks": ("listmle", "listnet")}
+DistilLoss = Literal["mse", "cosine", "contrastive", "kl", "listmle", "listnet"]
+DISTIL_LOSSES = {
+    "vectors": ("mse", "cosine", "contrastive"), "similarities": ("mse", "kl"), "ranks": ("listmle", "listnet"),
+}
 GroupPositive = Literal["bce_of_softmax", "bce"]
 Reduce = Literal["element", "row"]
 

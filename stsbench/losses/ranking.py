@@ -124,13 +124,16 @@ def distil(
     """Return how far a student's vectors are from what a teacher says of the same texts.
 
         mse: mean of (student - teacher)^2;   cosine: mean over rows of 1 - cos(student, teacher);
+        contrastive: mean over rows i of -log softmax_j(cos(student_i, teacher_j) / t)_i, t the student's temperature;
         kl: mean over rows of sum_j P_j (log P_j - log Q_j), P and Q the softmax of teacher's and student's cosines
 
-    student: (n, d). teacher: for vectors (n, d), by mse, the mean over all numbers, or cosine, the mean of 1 - cos; for
-    similarities and ranks (n, n), its cosines between the texts, of which each row's own is left out: by mse, kl (the
-    student's softmax from the teacher's), listmle or listnet. Raises ValueError for other shapes, or a loss of another
-    objective. Gives a scalar with a gradient, in float32 at least.
-    Sources: Reimers and Gurevych (2020) for the mse of vectors; Liu et al. (2023), RankCSE, for ranks.
+    student: (n, d). teacher: for vectors (n, d), by mse, the mean over all numbers, cosine, the mean of 1 - cos, or
+    contrastive, by which a text is to be nearest to its own of the teacher's vectors; for similarities and ranks (n, n), its
+    cosines between the texts, of which each row's own is left out: by mse, kl (the student's softmax from the teacher's),
+    listmle or listnet. Raises ValueError for other shapes, or a loss of another objective. Gives a scalar with a gradient, in
+    float32 at least.
+    Sources: Reimers and Gurevych (2020) for the mse of vectors; Liu et al. (2023), RankCSE, for ranks; tokenlearn (Tulkens
+    and van Dongen 2025) for contrastive.
 
     >>> import torch
     >>> from stsbench import losses
@@ -144,7 +147,7 @@ def distil(
     nan_unless_finite(teacher=teacher)
     if objective == "vectors":
         check_rows(student=student, teacher=teacher)
-        return vector_loss(student, teacher, loss)
+        return vector_loss(student, teacher, loss, temperature=student_temperature)
     check_rows(student=student)
     if tuple(teacher.shape) != (len(student), len(student)):
         raise ValueError(f"teacher must be (n, n) cosines, n = {len(student)}: it is {tuple(teacher.shape)}")
@@ -152,10 +155,20 @@ def distil(
     return row_loss(*rows, loss, teacher_temperature, student_temperature)
 
 
-def vector_loss(student: Tensor, teacher: Tensor, kind: DistilLoss) -> Tensor:
-    """Return by mse the mean over all numbers of (n, d) vectors, by cosine the mean over rows of 1 - cos. No row gives 0."""
+def vector_loss(
+    student: Tensor, teacher: Tensor, kind: DistilLoss, first: int = 0, temperature: float = 0.05
+) -> Tensor:
+    """Return by mse the mean over all numbers of (n, d) vectors, by cosine the mean over rows of 1 - cos. No row gives 0.
+
+    By contrastive the cross-entropy of each row's cosines with all N of the teacher's, (N, d), over `temperature`; those of
+    row i are row `first` + i of them.
+    """
     student = wide(student)
     teacher = teacher.to(student.dtype)
+    if kind == "contrastive":
+        targets = torch.arange(first, first + len(student), device=student.device)
+        logits = cosines(student, teacher) / temperature
+        return functional.cross_entropy(logits, targets, reduction="sum") / max(len(student), 1)
     if kind == "mse":
         return (student - teacher).square().sum() / max(student.numel(), 1)
     return (1 - functional.cosine_similarity(student, teacher, dim=1)).sum() / max(len(student), 1)

@@ -108,6 +108,8 @@ def test_a_student_is_distilled_by_each_loss_of_each_objective():
     for value, expected in (
         (losses.distil(student, vectors), ((student - vectors) ** 2).mean()),
         (losses.distil(student, vectors, loss="cosine"), 1 - torch.cosine_similarity(student, vectors).mean()),
+        (losses.distil(student, vectors, loss="contrastive", **t), sum(
+            (row / 0.3).exp().sum().log() - row[i] / 0.3 for i, row in enumerate(cosines(student, vectors))) / N),
         (losses.distil(student, teacher, loss="mse", **similarities), ((rows - theirs) ** 2).mean()),
         (losses.distil(student, teacher, loss="kl", **similarities), entropy + naive_listnet(rows / 0.3, theirs / 0.7)),
         (losses.distil(student, teacher, loss="listmle", **ranks), naive_listmle(rows / 0.3, theirs)),

@@ -39,12 +39,13 @@ def teacher_vectors(folder, texts, pooler="cls"):
     return load_encoder(str(folder), pooler=pooler).encode(texts)  # float32, as a teacher has them
 
 
-@pytest.mark.parametrize("kind", ["mse", "cosine"])
+@pytest.mark.parametrize("kind", ["mse", "cosine", "contrastive"])
 def test_vectors_of_equal_width(folder, kind):
-    method = ready(folder, teachers=[teacher(folder)], loss=kind)
+    t = {"student_temperature": 0.07} if kind == "contrastive" else {}
+    method = ready(folder, teachers=[teacher(folder)], loss=kind, **t)
     terms = method(batch_of(method, MemoryRows(folder, PLAIN), more_padding=3))
     taught = torch.tensor(teacher_vectors(folder, TEXTS), dtype=torch.float64)
-    same(terms["vectors"].value, losses.distil(means(folder, TEXTS), taught, loss=kind))
+    same(terms["vectors"].value, losses.distil(means(folder, TEXTS), taught, loss=kind, **t))
     assert terms["vectors"].count == len(TEXTS) and terms.keys() == {"vectors"}
 
 

@@ -37,7 +37,7 @@ RUNS = {
     "distil": ("distil", {"options.teachers": TEACHERS[:1], "options.projection": "pca", "options.pca_texts": 50,
                           "backbone.layers": [1], "data.held_out": 5, "selection.by": "held-out"}),
     "distil-linear": ("distil", {"options.teachers": TEACHERS[:1], "options.projection": "linear", "backbone.layers": [0],
-                                 "options.loss": "cosine", "data.held_out": 0}),
+                                 "options.loss": "contrastive", "data.held_out": 0}),
     "distil-rows": ("distil", {"options.teachers": TEACHERS, "options.objective": "similarities", "options.loss": "kl",
                                "backbone.layers": None, "data.held_out": 0, "training.accumulate": 2}),
     "distil-ranks": ("distil", {"options.teachers": TEACHERS, "options.objective": "ranks", "options.loss": "listnet",

@@ -64,6 +64,13 @@ def _wide(folder):
     return tiny_models.build(folder / "wide", width=64)
 
 
+def _static(folder):
+    from model_folder_kinds import declare, static
+
+    declare(folder / "static", static(6), first=None)
+    return folder / "static"
+
+
 def _copy(build, name):
     return lambda place: shutil.copytree(_made(build), place / name)
 
@@ -78,6 +85,7 @@ PLACES = {
     "wide": _copy(_wide, "wide"),  # a masked BERT of another width
     "roberta": _copy(_roberta, "roberta"),  # a masked RoBERTa, so of another vocabulary
     "headless": _copy(_headless, "headless"),  # a BERT without a pooler and without a masked-LM head
+    "static": _copy(_static, "static"),  # a table of tokens' vectors
     "decoder": _copy(_decoder, "decoder"),  # a causal model of four layers
 }
 

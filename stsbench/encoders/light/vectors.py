@@ -31,6 +31,7 @@ class StoredVectors(Encoder):
         state = stamp(path)
         texts, self._vectors = _read(path)
         self._rows = _rows(path, texts, self._vectors)
+        self.dimension = self._vectors.shape[1]
         self.spec = EncoderSpec(name=f"vectors:{path}", kind="vectors", weights=sha256_file(path))
         if stamp(path) != state:
             raise EncoderError(f"{path} changed while it was being read: start again")

@@ -57,6 +57,7 @@ _OTHER_MODULES = {
     "TokenPooling": "a late-interaction model",
 }
 _TOKENS = "token_embeddings"
+TABLE = "model2vec"  # the model_type of a table of tokens' vectors
 _TOKENS_AT_MOST = 1_000_000  # beyond it a model_max_length means that there is none
 
 
@@ -126,12 +127,19 @@ def read_declared(folder: Path) -> Declared:
 
 
 def is_static(folder: Path) -> bool:
-    """Return whether a folder without modules.json is one of model2vec: a table of tokens' vectors, and no transformer."""
+    """Return whether a folder holds a table of tokens' vectors, of model2vec or a StaticEmbedding, and no transformer."""
     config = read_settings(folder / "config.json")
     architectures = config.get("architectures")
-    if config.get("model_type") == "model2vec" or (isinstance(architectures, list) and "StaticModel" in architectures):
+    if config.get("model_type") == TABLE or (isinstance(architectures, list) and "StaticModel" in architectures):
         return True
-    return "model_type" not in config and "embeddings" in _tensors(folder / "model.safetensors")
+    stored = _tensors(folder / "model.safetensors")
+    return "model_type" not in config and ("embeddings" in stored or stored == ["embedding.weight"])
+
+
+def first_table(folder: Path) -> Path | None:
+    """Return the folder of the table that modules.json has first; None for another module."""
+    kind, path = _modules(folder)[0]
+    return path if kind.rpartition(".")[2] == "StaticEmbedding" else None
 
 
 def _tensors(file: Path) -> list[str]:

@@ -223,9 +223,10 @@ def _candidates() -> Iterator[Path]:
 
 
 def backbone_folder(name: str, offline: bool = False, option: str = "--backbone") -> Path:
-    """Return the transformers folder that a recipe's backbone.model stands for: also `minilm`, a training run, and a
-    sentence-transformers folder, whose transformer is meant. option: what an EncoderError calls the setting."""
-    from stsbench.encoders.transformer.declared import read_declared
+    """Return the folder of a transformer, or of a static model's table, that a recipe's backbone.model stands for: also
+    `minilm`, a training run, and a sentence-transformers folder, whose first module is meant. option: what an EncoderError
+    calls the setting."""
+    from stsbench.encoders.transformer.declared import first_table, read_declared
 
     if name == "minilm":
         return find_minilm()
@@ -236,8 +237,10 @@ def backbone_folder(name: str, offline: bool = False, option: str = "--backbone"
         raise type(error)(str(error).replace("--model", option) + hint) from error
     if (folder / "modules.json").is_file():
         declared = read_declared(folder)
+        if (table := first_table(folder)) is not None:
+            return table
         if declared.transformer is None:
-            raise EncoderError(f"{name} has no transformers model that could be trained")
+            raise EncoderError(f"{name} has neither a transformers model nor a table that could be trained")
         if declared.library_only:
             stray = ", ".join(declared.library_only)
             raise EncoderError(f"{option} {name} declares {stray} for its transformer, which a training does not honour")

@@ -265,19 +265,20 @@ def _loaded(config: EncoderConfig, device: str | None) -> Any:
     how: dict[str, Any] = {"model_name_or_path": str(folder), "model_kwargs": {"dtype": getattr(torch, config.dtype)}}
     with loading(folder, f"{name} as a table of model2vec" if static else name), quiet(), seeded():
         if static:  # as model2vec's own modules.json would have it
-            table = StaticEmbedding(Tokenizer.from_file(str(folder / "tokenizer.json")), _rows(folder))
+            table = StaticEmbedding(Tokenizer.from_file(str(folder / "tokenizer.json")), table_rows(folder))
             how = {"modules": [table, *([Normalize()] if config.normalize else [])]}
         return SentenceTransformer(
             **how, device=device, local_files_only=True, trust_remote_code=config.trust_remote_code,
         ).to(getattr(torch, config.dtype) if static else None).eval()
 
 
-def _rows(folder: Path) -> torch.Tensor:
-    """Return float32 (V, d): the row of each token in a table of model2vec, of whatever type. KeyError: it has none."""
+def table_rows(folder: Path) -> torch.Tensor:
+    """Return float32 (V, d): the row of each token in a table of model2vec or of sentence-transformers, of whatever type.
+    KeyError: it has none."""
     from safetensors.torch import load_file
 
     stored = load_file(folder / "model.safetensors")
-    rows: torch.Tensor = stored["embeddings"].float()
+    rows: torch.Tensor = stored["embedding.weight" if "embedding.weight" in stored else "embeddings"].float()
     if "mapping" in stored:
         rows = rows[stored["mapping"].long()]
     if "weights" in stored:

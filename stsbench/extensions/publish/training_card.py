@@ -13,6 +13,7 @@ from stsbench.display.markup import card_text
 from stsbench.encoders.forward.pooling import KINDS, padded_length
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import FullStop, parse_template
+from stsbench.encoders.transformer.declared import TABLE
 from stsbench.training.api.method import Inference
 from stsbench.training.recipes.methods import short_name
 from stsbench.training.recipes.recipe import Recipe, changes
@@ -30,7 +31,8 @@ def describe(inference: Inference, max_length: int | None = None) -> dict[str, A
     """Return what the card says of an encoder: pooler, max_length (None: the model's limit), and how AutoModel pools it.
 
     auto_pooler: "" (AutoModel makes no pooler layer), "same" (it makes the one that a kept head is stored as), or "other".
-    prompt: that of the pooler mask (`prompt_summary`), only with one. Random states are not touched.
+    prompt: that of the pooler mask (`prompt_summary`), only with one; static: only of a table of tokens' vectors. Random
+    states are not touched.
     """
     import torch
 
@@ -44,6 +46,8 @@ def describe(inference: Inference, max_length: int | None = None) -> dict[str, A
         dense, same = getattr(pooler, "dense", None), isinstance(getattr(pooler, "activation", None), torch.nn.Tanh)
         auto_pooler = "same" if isinstance(dense, torch.nn.Linear) and same else "other"
     facts: dict[str, Any] = {"pooler": inference.pooler, "max_length": max_length, "auto_pooler": auto_pooler}
+    if inference.model.config.model_type == TABLE:
+        facts["static"] = True
     if inference.prompt is not None:
         facts["prompt"] = prompt_summary(inference.prompt, inference.tokenizer.mask_token)
     return facts
@@ -76,7 +80,7 @@ def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
         ("attention", None if recipe.backbone.attention == "own" else recipe.backbone.attention),
         ("trained in the place of weights", None if (lora := recipe.backbone.lora) is None else f"LoRA of rank {lora.rank}"),
         ("pooler", summary["pooler"]), *prompt_rows(summary.get("prompt")),
-        ("longest text, in tokens", summary["max_length"] or "the model's positions"),
+        ("longest text, in tokens", summary["max_length"] or ("any" if summary.get("static") else "the model's positions")),
         ("trained on texts of, in tokens", recipe.backbone.max_length), ("precision", recipe.precision),
         *((f"data {item.get('stage', '')}".strip(), _data(item)) for item in summary.get("data", [])),
         ("seed", summary.get("seed", recipe.seed)), *_stage_rows(summary),
@@ -113,6 +117,10 @@ _LIBRARY = """from sentence_transformers import SentenceTransformer
 
 vectors = SentenceTransformer("PATH").encode(texts)
 """
+_TABLE = """from model2vec import StaticModel
+
+vectors = StaticModel.from_pretrained("PATH").encode(texts)
+"""
 
 
 def _loading(summary: dict[str, Any]) -> list[str]:
@@ -128,12 +136,16 @@ def _loading(summary: dict[str, Any]) -> list[str]:
     elif learned is not None:
         needed, lacking = f"the {learned.title}", f"none of its models has the {learned.title} that makes them"
     texts = "" if padded is None else f", of texts padded to {padded} tokens"
+    if summary.get("static"):
+        texts = " (but that model2vec leaves unknown tokens out and cuts texts at 512)"
     lines = [f"PATH is this folder. {'Both' if lacking else 'All three'} give the same vectors{texts}.\n", _python(_OURS)]
     if needed:
         lines.append(
             f"sentence-transformers{version} needs stsbench installed for {needed}, and trust_remote_code=True to import a "
             f"module that is not its own; the folder holds no code.{more}\n"
         )
+    if summary.get("static"):
+        return [*lines, _python(_LIBRARY), _python(_TABLE)]
     lines.append(_python(_LIBRARY.replace('"PATH"', '"PATH", trust_remote_code=True') if needed else _LIBRARY))
     if lacking:
         return [*lines, f"With transformers alone there are no sentence vectors: {lacking}.\n"]

@@ -95,10 +95,15 @@ class Teachers:
             parts.append(vectors)
         return np.concatenate(parts, axis=1).astype(np.float32)
 
+    def width(self) -> int:
+        """Return D, the width of `vectors`."""
+        return sum(encoder.dimension or self._read(encoder, ["a"]).shape[1] for encoder in self.encoders)
+
     def _loaded(self, model: str, settings: Mapping[str, Any], device: str) -> Encoder:
         try:
             encoder = load_encoder(model, **{"device": device, "offline": self.offline, **settings}).identified()
-            encoder.encode(["a"])
+            if encoder.computes_in != "nothing":  # vectors that are stored are of the training text alone
+                encoder.encode(["a"])
         except TypeError as error:
             raise StsbenchError(f"{self.option}: {model}: {error}") from error
         except EncoderError as error:

@@ -10,6 +10,7 @@ import copy
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from stsbench.encoders.post.chain import TYPE as POST
 from stsbench.encoders.post.chain import Chain, write_post
 from stsbench.encoders.prompt.prompt import write_prompt
 from stsbench.encoders.prompt.tokenizer import READ_ALIKE
+from stsbench.encoders.transformer.declared import TABLE
 from stsbench.encoders.transformer.exported import HEAD, PROMPT, Exported, write_exported
 from stsbench.errors import StsbenchError
 from stsbench.files import new_folder
@@ -116,12 +118,18 @@ def _fill(
     building: Path, inference: Inference, limit: int | None, described: Exported, card: str, post: tuple[Chain, str] | None
 ) -> None:
     """Write all files of an export."""
-    config, pooler = inference.model.config, inference.pooler
-    _write_model(inference, building, hidden_states=len(STATES.get(pooler, ())) > 1)
-    write_tokenizer(inference.tokenizer, building, limit)
+    config, pooler, static = inference.model.config, inference.pooler, inference.model.config.model_type == TABLE
+    if static:
+        from stsbench.training.modules.static_table import write_table
+
+        write_table(inference.model, inference.tokenizer, building, described.normalize)
+        described = replace(described, pooler=None)  # its modules say how it pools, and no transformer is read there
+    else:
+        _write_model(inference, building, hidden_states=len(STATES.get(pooler, ())) > 1)
+        write_tokenizer(inference.tokenizer, building, limit)
     write_layout(
         building, pooler, config.hidden_size, limit, inference.dense, config.num_hidden_layers, inference.token_pooler,
-        described.normalize, post,
+        described.normalize, post, static,
     )
     if post is not None:
         write_post(building, *post)
@@ -236,18 +244,19 @@ def layer_weights(pooler: str, layers: int) -> Tensor | None:
 def write_layout(
     folder: Path, pooler: str, width: int, limit: int | None, dense: nn.Linear | None, layers: int,
     token_pooler: TokenPooler | None = None, normalize: bool = False, post: tuple[Chain, str] | None = None,
+    static: bool = False,
 ) -> None:
     """Write modules.json and what it names into `folder`, beside the model of that width and number of layers.
 
     limit: tokens, special ones included, None for no limit. Poolers over several layers need output_hidden_states in the
     model's config.json: without it sentence-transformers would take the last layer, and say nothing. normalize: the module
     Normalize after them. post: a fitted chain and what it was fitted on, as the last module: a Dense without activation
-    where all its steps are affine (computed in float32), else one of ours.
+    where all its steps are affine (computed in float32), else one of ours; static: the model is a table of tokens' vectors.
     """
     padded = padded_length(pooler)
     learned = "Pooling" if token_pooler is None else token_pooler.kind.title
     pooling = "MeanPadded" if padded is not None else learned
-    kinds = ["Prompt"] if pooler == "mask" else ["Transformer", pooling]
+    kinds = ["Prompt"] if pooler == "mask" else ["StaticEmbedding"] if static else ["Transformer", pooling]
     weights = layer_weights(pooler, layers)
     if weights is not None:
         kinds.insert(1, "WeightedLayerPooling")
@@ -271,7 +280,7 @@ def write_layout(
         {"idx": number, "name": str(number), "path": path, "type": kind}
         for number, (kind, path) in enumerate(zip(types, paths, strict=True))
     ])
-    if pooler != "mask":  # whose one module reads stsbench.json
+    if pooler != "mask" and not static:  # whose one module reads stsbench.json, or has no settings
         config: dict[str, Any] = {"max_seq_length": limit, "do_lower_case": False}
         if padded is not None:
             config["processing_kwargs"] = {"text": {"padding": "max_length", "max_length": padded}}

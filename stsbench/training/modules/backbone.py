@@ -18,6 +18,7 @@ from stsbench.encoders.forward.passes import pad_right
 from stsbench.encoders.forward.pooling import KINDS, STATES, padded_length, token_pooler_folder
 from stsbench.encoders.forward.token_pooler import CLASSES, TokenPooler
 from stsbench.encoders.prompt.tokenizer import load_tokenizer
+from stsbench.encoders.transformer.declared import is_static
 from stsbench.encoders.transformer.find import resolve_base
 from stsbench.encoders.transformer.parts import check_ends
 from stsbench.errors import EncoderError
@@ -254,8 +255,8 @@ def load_backbone(
     token_poolers: Mapping[str, dict[str, Any]] | None = None, offline: bool = False, layers: Sequence[int] | None = None,
     bidirectional: bool = False, lora: Mapping[str, Any] | None = None,
 ) -> Backbone:
-    """Return the folder's encoder in float32, an adapter merged, all trainable, in train mode. dropout: of states and
-    attention.
+    """Return the folder's encoder in float32, an adapter merged, all trainable, in train mode; a static model's table, too.
+    dropout: of states and attention.
 
     bidirectional: the tokens of a causal model attend to what follows, too; lora: arguments of `adapt`, for changes that are
     trained in the place of weights. offline: no base of an adapter is fetched; it is read in the revision that the adapter
@@ -265,6 +266,16 @@ def load_backbone(
     cannot be loaded, for a max_length beyond the model's positions, and for settings that are not those of the folder's own
     or of another pooler.
     """
+    if is_static(folder):
+        from stsbench.training.modules.static_table import load_table
+
+        unread = {"dropout": dropout, "layers": layers, "attention": bidirectional, "lora": lora, **(token_poolers or {})}
+        table = f"{name} is a table of tokens' vectors"
+        if stray := next((key for key, value in unread.items() if value), None):
+            raise EncoderError(f"backbone.{stray} has no effect: {table}: leave it at its default")
+        if pooler != "mean":
+            raise EncoderError(f"backbone.pooler {pooler}: {table}: set it to mean")
+        return Backbone(*load_table(folder, name), pooler, max_length)
     asked = token_poolers or {}
     if idle := next((other for other in asked if other != pooler), None):
         raise EncoderError(f"backbone.{idle} has no effect with backbone.pooler {pooler}: set it to null")
