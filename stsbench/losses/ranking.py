@@ -130,8 +130,8 @@ def distil(
     student: (n, d). teacher: for vectors (n, d), by mse, the mean over all numbers, cosine, the mean of 1 - cos, or
     contrastive, by which a text is to be nearest to its own of the teacher's vectors; for similarities and ranks (n, n), its
     cosines between the texts, of which each row's own is left out: by mse, kl (the student's softmax from the teacher's),
-    listmle or listnet. Raises ValueError for other shapes, or a loss of another objective. Gives a scalar with a gradient, in
-    float32 at least.
+    listmle or listnet. Raises ValueError for other shapes, or a loss of another objective. Gives a scalar with a gradient,
+    in float32 at least.
     Sources: Reimers and Gurevych (2020) for the mse of vectors; Liu et al. (2023), RankCSE, for ranks; tokenlearn (Tulkens
     and van Dongen 2025) for contrastive.
 

@@ -1,0 +1,1 @@
+"""Models of one architecture as one model: the mean of their weights."""
