@@ -14,6 +14,7 @@ from stsbench.registry import lazy_names
 
 if TYPE_CHECKING:  # what an editor and mypy see
     from stsbench.losses.contrastive import *  # noqa: F403
+    from stsbench.losses.directions import *  # noqa: F403
     from stsbench.losses.group import *  # noqa: F403
     from stsbench.losses.guided import *  # noqa: F403
     from stsbench.losses.labelled import *  # noqa: F403
@@ -27,6 +28,7 @@ NAMES = {  # module -> its public names
         "info_nce", "nt_xent", "simcse", "promptbert", "diffaug", "diffcse", "sarcse", "infocse", "esimcse", "whitenedcse",
         "consert", "mirrorbert", "declutr", "ct_in_batch", "gor",
     ),
+    "directions": ("multiple_negatives",),
     "group": ("group_scores", "group_cross_entropy", "agreement", "pcl"),
     "guided": ("GuideCosines", "GuideRule", "guided_info_nce", "guided_nt_xent"),
     "labelled": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator
@@ -13,6 +14,11 @@ RegressedSimilarity = Literal["cosine", "rescaled_cosine"]
 Feature = Literal["u", "v", "difference", "product", "max_square"]
 SBERT_FEATURES: tuple[Feature, ...] = ("u", "v", "difference")
 Reduction = Literal["mean", "sum"]
+# InfoNCE in several directions
+Direction = Literal["query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc"]
+DIRECTIONS = get_args(Direction)
+Partition = Literal["joint", "per_direction"]
+Hardness = Literal["none", "in_batch_negatives", "hard_negatives", "all_negatives"]
 # guided losses
 Threshold = Literal["absolute", "relative", "fixed"]
 Masked = Literal["remove", "zero"]
@@ -38,3 +44,13 @@ def _some_and_different(features: tuple[Feature, ...]) -> tuple[Feature, ...]:
 
 
 Features = Annotated[tuple[Feature, ...], AfterValidator(_some_and_different)]  # a method's options have this type
+
+
+def check_directions(directions: Sequence[str], partition: str, hardness: str, strength: float) -> None:
+    """Raise ValueError for choices that do not go together."""
+    if "query_to_doc" not in directions or len(set(directions)) < len(directions) or not set(directions) <= set(DIRECTIONS):
+        raise ValueError(f"directions are query_to_doc and others of {', '.join(DIRECTIONS)}, each once")
+    if partition == "per_direction" and {"query_to_query", "doc_to_doc"} & set(directions):
+        raise ValueError("partition per_direction takes no query_to_query and doc_to_doc, which hold no positive: set joint")
+    if (hardness == "none") != (strength == 0) or strength < 0:
+        raise ValueError(f"hardness {hardness} and strength {strength:g} do not go together: both, or none and 0")

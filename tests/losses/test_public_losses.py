@@ -191,6 +191,7 @@ GENERAL = [
     lambda x: listnet(x, x.detach()), lambda x: listmle(x, x.detach()), lambda x: listmle(x, x.detach(), ranks="mean"),
     lambda x: listnet(x[:, :0] + x.sum(), x.detach()[:, :0]), lambda x: consistency(x, x),
     lambda x: consistency(x, x, "entropy"), lambda x: losses.gor([x, x]),
+    lambda x: losses.multiple_negatives(x, torch.ones(3, D), anchors=torch.ones(3, D), start=3),
     lambda x: masked_lm(x, NO_IDS), lambda x: sum(corrective_lm(x, x[:, 0], NO_IDS, NO_IDS)),
     lambda x: replaced_tokens(x[:, None, :2], NO_TOKENS.long(), NO_TOKENS.bool()),
     lambda x: reconstruction(token_errors(x[:, None], x[:, None]), NO_TOKENS, NO_TOKENS.bool()),

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from stsbench.errors import StsbenchError
 from stsbench.losses.choices import Reduction, Similarity
 from stsbench.losses.contrastive import gor, info_nce, nt_xent
+from stsbench.losses.directions import multiple_negatives
 from stsbench.losses.guided import GuideCosines, GuideRule, guided_info_nce, guided_nt_xent, masked_share
 from stsbench.losses.labelled import cosent_of_similarities, labelled_in_batch
 from stsbench.training.api.batch import Gathering, Shares, Term, gather, gather_columns
@@ -28,20 +30,23 @@ PairSimilarity = Callable[[Tensor, Tensor], Tensor]  # (n, d) and (n, d) -> (n,)
 
 @dataclass
 class Wrapping:
-    """What a recipe's sections `matryoshka` and `guide` make of the calls of `contrast` and `contrast_views`, and
-    `matryoshka` of those of `rank_pairs` and `contrast_labelled`, whose labels say what is a negative.
+    """What a recipe's sections `matryoshka`, `guide` and `contrast` make of the calls of `contrast` and `contrast_views`,
+    and `matryoshka` of those of `rank_pairs` and `contrast_labelled`, whose labels say what is a negative.
 
     dims: (d, weight) pairs; the term is the sum of weight * the term of the first d numbers of every vector; (): of all
     numbers. rule: which negatives a guide masks, by `cosines`, the guide's, row by row this process's share: (n, N) of plain
     sentences, else (n, (3 + k) N), of anchors with positives, with each of k hard negatives, with anchors, and of positives
-    with positives. The masks are the same for all d. calls: how many there were; masked: of each that a guide has a part
-    in, how much of the negatives it masked.
+    with positives. The masks are the same for all d. directed: arguments of `losses.multiple_negatives`; None: InfoNCE.
+    calls: how many there were; masked: of each that a guide has a part in, how much of the negatives it masked; directions:
+    how many `directed` has a part in.
     """
 
     dims: tuple[tuple[int, float], ...] = ()
     rule: GuideRule | None = None
     cosines: Tensor | None = None
+    directed: dict[str, Any] | None = None
     calls: int = 0
+    directions: int = 0
     masked: list[Term] = field(default_factory=list)
 
 
@@ -91,7 +96,9 @@ def contrast(
     """
     wrapping = _called(queries, keys, *negatives)
     rule = wrapping.rule if wrapping is not None else None
-    every = mode == "simcse" or (rule is not None and rule.contrast_anchors)  # the queries of all processes are needed
+    directed = wrapping.directed if wrapping is not None else None
+    # whether the queries of all processes are needed
+    every = mode == "simcse" or directed is not None or (rule is not None and rule.contrast_anchors)
     parts = [queries, keys, *negatives] if every else [keys, *negatives]
     # One collective for all of them, forward and backward: side by side, then split again.
     rows = gather(torch.cat(parts, dim=1), shares, mode).split(queries.shape[1], dim=1)
@@ -110,6 +117,17 @@ def contrast(
     guide = None if rule is None else _guide_cosines(wrapping, len(rows) - 1, shares, mode)
     if rule is not None and guide is not None:
         wrapping.masked.append(Term(masked_share(guide, rule, start), count))
+
+    if directed is not None:
+        assert anchors is not None
+        _check_directed(wrapping, directed, stored, alpha, len(rows) > 1)
+        how = {**directed, "temperature": temperature, "similarity": similarity, "start": start}
+
+        def in_directions(cut: Callable[[Tensor], Tensor]) -> Tensor:
+            short = [cut(block) for block in rows]
+            return multiple_negatives(cut(queries), short[0], short[1:], anchors=cut(anchors), **how)
+
+        return Term(_summed(wrapping, queries.shape[1], in_directions), count)
 
     def shortened(cut: Callable[[Tensor], Tensor]) -> Tensor:
         short = [cut(block) for block in rows]
@@ -140,6 +158,8 @@ def contrast_views(
     start, count = (shares.start if mode == "exact" else 0), len(first)
     if mode == "simcse":
         (first, second), count = every, shares.total
+    if wrapping is not None and wrapping.directed is not None:
+        raise StsbenchError("contrast: NT-Xent has both views of all other texts as negatives: set it to null")
     if wrapping is None:
         value = nt_xent(first, second, temperature=temperature, all_first=every[0], all_second=every[1], start=start)
         return Term(value, count)
@@ -158,6 +178,19 @@ def contrast_views(
         )
 
     return Term(_summed(wrapping, first.shape[1], shortened), count)
+
+
+def _check_directed(
+    wrapping: Wrapping, directed: dict[str, Any], stored: Tensor | None, alpha: float, negatives: bool
+) -> None:
+    """Note a call that `directed` has a part in. StsbenchError for what it has no place for."""
+    wrapping.directions += 1
+    if stored is not None:
+        raise StsbenchError("contrast: a queue's vectors are compared in one direction alone: set one of both to null")
+    if alpha != 1:
+        raise StsbenchError(f"contrast: options.alpha {alpha:g} weighs hard negatives, too: set it to 1")
+    if directed["hardness"] == "hard_negatives" and not negatives:
+        raise StsbenchError("contrast.hardness hard_negatives: the rows have none: set it to in_batch_negatives")
 
 
 def _called(*contrasted: Tensor, labels: bool = False) -> Wrapping | None:

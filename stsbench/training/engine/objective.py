@@ -1,9 +1,9 @@
 """What gives the loop its terms: a method, and what a recipe's sections put around it.
 
 `semi`: labelled rows, too, NLI's cross-entropy beside the method's own loss, or in a stage before it (Wang and Lu 2022,
-DiffAug, Appendix C); which stages there are, and their rows: training/recipes/method_plan.py. `matryoshka`, `guide`: a
-contrastive term of shortened vectors, or without what a guide masks. `ranking`, `gor`: RankCSE's terms, or a regulariser,
-beside the method's own.
+DiffAug, Appendix C); which stages there are, and their rows: training/recipes/method_plan.py. `matryoshka`, `guide`,
+`contrast`: a contrastive term of shortened vectors, without what a guide masks, or in further directions. `ranking`,
+`gor`: RankCSE's terms, or a regulariser, beside the method's own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from stsbench.training.api.options import RankingOptions
 from stsbench.training.api.teachers import Ranking, Teachers
 from stsbench.training.modules.masked_lm import LMHead
 from stsbench.training.recipes.method_plan import SUP, MethodPlan
-from stsbench.training.recipes.sections import GORSettings, GuideSettings, MatryoshkaSettings, SemiSettings
+from stsbench.training.recipes.sections import ContrastSettings, GORSettings, GuideSettings, MatryoshkaSettings, SemiSettings
 from stsbench.training.rows.batches import to_batch
 
 _TERM = "nli"
@@ -152,11 +152,13 @@ class Wrapped(Around):
 
     def __init__(
         self, method: Method, objective: Method | SemiSupervised, matryoshka: MatryoshkaSettings | None,
-        guide: GuideSettings | None,
+        guide: GuideSettings | None, contrast: ContrastSettings | None = None,
     ) -> None:
         """Raise StsbenchError, one line, where shortened vectors would not be those that are tested."""
         super().__init__(method, objective)
-        self.matryoshka, self.guide = matryoshka, guide
+        self.matryoshka, self.guide, self.contrast = matryoshka, guide, contrast
+        if guide is not None and contrast is not None:
+            raise StsbenchError("contrast: a guide says what is a negative, in directions of its own: set one to null")
         self.own_labels = method.needs(method.options).labelled == "only"  # else such a batch is of recipe.semi
         self.rule: GuideRule | None = None
         self.reader: Teachers | None = None
@@ -224,11 +226,13 @@ class Wrapped(Around):
     def forward(self, batch: Batch) -> dict[str, Term]:
         """Return the objective's terms."""
         dims = self.matryoshka.pairs if self.matryoshka is not None else ()
-        wrapping = Wrapping(dims, self.rule, batch.by_row.get(_BY_ROW))
+        directed = None if self.contrast is None else self.contrast.model_dump()
+        wrapping = Wrapping(dims, self.rule, batch.by_row.get(_BY_ROW), directed)
         with wrapped(wrapping):
             terms: dict[str, Term] = self.objective(batch)
         if not batch.labelled_only or self.own_labels:
-            idle = {"matryoshka": self.matryoshka and not wrapping.calls, "guide": self.rule and not wrapping.masked}
+            idle = {"matryoshka": self.matryoshka and not wrapping.calls, "guide": self.rule and not wrapping.masked,
+                    "contrast": directed and not wrapping.directions}
             for section in (name for name, without in idle.items() if without):
                 why = "compares no two views by the shared contrastive term"
                 raise StsbenchError(f"{section}: {self.method.name} {why}: set it to null")
@@ -320,12 +324,12 @@ Objective = Method | SemiSupervised | Wrapped | FurtherTerms  # what gives the l
 
 
 def make_objective(plan: MethodPlan, method: Method) -> Objective:
-    """Return the method itself; with recipe.semi and its classifier, with recipe.matryoshka and recipe.guide around its
-    contrastive terms, with recipe.ranking and its teachers, and recipe.gor. In this order: a ranking and the regulariser
-    are of whole vectors and of all texts."""
+    """Return the method itself; with recipe.semi and its classifier, with recipe.matryoshka, recipe.guide and
+    recipe.contrast around its contrastive terms, with recipe.ranking and its teachers, and recipe.gor. In this order: a
+    ranking and the regulariser are of whole vectors and of all texts."""
     inner = method if plan.semi is None else SemiSupervised(method, plan.semi)
-    wraps = plan.matryoshka is not None or plan.guide is not None
-    objective = Wrapped(method, inner, plan.matryoshka, plan.guide) if wraps else inner
+    around = plan.matryoshka, plan.guide, plan.contrast
+    objective = Wrapped(method, inner, *around) if any(section is not None for section in around) else inner
     if plan.ranking is None and plan.gor is None:
         return objective
     return FurtherTerms(method, objective, plan.ranking, plan.gor)

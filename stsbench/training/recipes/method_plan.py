@@ -13,7 +13,7 @@ from stsbench.training.api.method import LabelledUse, Method, Needs
 from stsbench.training.api.options import Options, RankingOptions
 from stsbench.training.recipes.methods import load_method
 from stsbench.training.recipes.recipe import Recipe
-from stsbench.training.recipes.sections import GORSettings, GuideSettings, MatryoshkaSettings, SemiSettings
+from stsbench.training.recipes.sections import ContrastSettings, GORSettings, GuideSettings, MatryoshkaSettings, SemiSettings
 
 SUP = "sup"  # the stage of labelled rows that recipe.semi puts before the method's own
 
@@ -21,8 +21,8 @@ SUP = "sup"  # the stage of labelled rows that recipe.semi puts before the metho
 @dataclass(frozen=True)
 class MethodPlan:
     """A method's class with its options, and what recipe.semi adds to it: a cross-entropy on labelled rows; and
-    recipe.ranking and recipe.gor: terms on the views that it contrasts; and recipe.matryoshka and recipe.guide: around its
-    contrastive terms.
+    recipe.ranking and recipe.gor: terms on the views that it contrasts; and recipe.matryoshka, recipe.guide and
+    recipe.contrast: around its contrastive terms.
 
     joint, sup-joint: a batch of labelled rows goes with each batch of the method's own stages. sup-joint, sup-unsup: before
     them comes the stage "sup" with labelled rows only. All else is the method's.
@@ -35,6 +35,7 @@ class MethodPlan:
     matryoshka: MatryoshkaSettings | None = None
     guide: GuideSettings | None = None
     gor: GORSettings | None = None
+    contrast: ContrastSettings | None = None
 
     @property
     def name(self) -> str:
@@ -94,11 +95,11 @@ def load_plan(recipe: Recipe) -> MethodPlan:
     kind = load_method(recipe.method)
     plan = MethodPlan(
         kind, kind.Options(**recipe.options), ranking=recipe.ranking, matryoshka=recipe.matryoshka, guide=recipe.guide,
-        gor=recipe.gor,
+        gor=recipe.gor, contrast=recipe.contrast,
     )
     if recipe.ranking is not None and isinstance(plan.options, RankingOptions):
         raise StsbenchError(f"ranking: the method {kind.name} ranks by its own options: set ranking to null")
-    sections = {"ranking": recipe.ranking, "guide": recipe.guide, "gor": recipe.gor}
+    sections = {"ranking": recipe.ranking, "guide": recipe.guide, "contrast": recipe.contrast, "gor": recipe.gor}
     for name in (name for name, section in sections.items() if section is not None):
         if all(plan.labelled(stage) == "only" for stage in plan.method_stages):
             raise StsbenchError(

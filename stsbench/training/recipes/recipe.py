@@ -19,6 +19,7 @@ from stsbench.training.api.options import RankingOptions
 from stsbench.training.recipes.methods import options_class, short_name
 from stsbench.training.recipes.sections import (
     BackboneSettings,
+    ContrastSettings,
     DataSettings,
     GORSettings,
     GuideSettings,
@@ -38,7 +39,7 @@ LATER: dict[str, Any] = {
     "ranking": None, "data.min_characters": 0, "labelled.min_characters": 0, "options.guide": "frozen",
     "options.repeat": None, "options.queue": None, "backbone.layers": None, "matryoshka": None, "guide": None,
     "training.chunk": None, "backbone.attention": "own", "backbone.lora": None, "options.predict": "own",
-    "options.mask_token": None, "gor": None,
+    "options.mask_token": None, "gor": None, "contrast": None,
 }
 CHANGED = ("-changed", "-swept")  # how the name of a recipe ends that was changed before it trained
 OPERATIONAL = {"checkpoint_minutes"}  # changes nothing in what is trained, and is in no digest
@@ -67,6 +68,9 @@ class Recipe(Settings):
     )
     guide: GuideSettings | None = setting(
         None, "the contrastive term of any method without the negatives that a frozen encoder finds too near",
+    )
+    contrast: ContrastSettings | None = setting(
+        None, "the contrastive term of any method in further directions, or with hard negatives that weigh more",
     )
     gor: GORSettings | None = setting(None, "a regulariser beside the contrastive term of any method")
     semi: SemiSettings | None = setting(None, "makes any method that needs no labels a semi-supervised one")

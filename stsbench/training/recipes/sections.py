@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from stsbench.encoders.forward.pooling import MEAN_PADDED, padded_length
+from stsbench.losses.choices import Direction, Hardness, Partition, check_directions
 from stsbench.options import POSITIVE, Where, recipe_value
 from stsbench.settings import Settings, setting
 
@@ -199,6 +200,32 @@ class GORSettings(Settings):
     def _a_weight_has_an_effect(self) -> Self:
         if not self.mean and not self.second_moment:
             raise ValueError("mean and second_moment are both 0: set gor to null")
+        return self
+
+
+class ContrastSettings(Settings):
+    """What a text is compared with in the contrastive term, and how much hard negatives weigh: losses.multiple_negatives,
+    sentence-transformers' MultipleNegativesRankingLoss."""
+
+    directions: tuple[Direction, ...] = setting(
+        ("query_to_doc",), "query_to_doc, and others beside it: query_to_query, doc_to_query, doc_to_doc",
+        "all four: GTE (Li et al. 2023)", min_length=1,
+    )
+    partition: Partition = setting(
+        "joint", "one softmax over all directions; per_direction: the mean over one for each",
+        "per_direction: Günther et al. 2024, of query_to_doc and doc_to_query",
+    )
+    hardness: Hardness = setting(
+        "none", "whose exponents get strength x their cosine more: in_batch_negatives (other rows'), hard_negatives (the "
+        "row's own), all_negatives", "hard_negatives: EmbeddingGemma; in_batch_negatives: Lan et al. 2025",
+    )
+    strength: float = setting(0.0, "without a gradient; EmbeddingGemma has 5, Lan et al. 9", ge=0)
+
+    @model_validator(mode="after")
+    def _choices_go_together(self) -> Self:
+        check_directions(self.directions, self.partition, self.hardness, self.strength)
+        if len(self.directions) == 1 and self.hardness == "none":
+            raise ValueError("query_to_doc alone, without hardness, is the term as it is: set contrast to null")
         return self
 
 

@@ -54,7 +54,7 @@ def spearman(folder):
 GOLD = np.random.default_rng(27).permutation(12) / 2.4
 
 
-def test_greedy_keeps_whom_a_loop_keeps_and_seeds_stand_for_themselves(tables, tmp_path, cli):  # noqa: F811
+def test_greedy_keeps_whom_a_loop_keeps_and_seeds_stand_for_themselves(tables, tmp_path, cli):
     lines = [f"{a}\t{b}\t{score}" for a, b, score in zip(TEXTS[:12], TEXTS[12:], GOLD, strict=True)]
     (tmp_path / "dev.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *lines]) + "\n", "utf-8")
     for number, folder in enumerate(tables):

@@ -33,6 +33,8 @@ TAKEN = {
     "ct-in-batch": ({}, ("ranking",)), **dict.fromkeys(("promptbert-words", "declutr"), ({}, ("matryoshka",))),
     **dict.fromkeys(("cosent", "angle-triplets"), ({}, ("matryoshka",))),
 }
+ADAPTED = ("diffaug-adapter", "diffaug-lora")  # they act around a pass
+FIRSTS = {method: name for name, (method, _) in reversed(RUNS.items()) if name not in ADAPTED}.values()
 # section -> names in RUNS that refuse it
 REFUSED = {
     "matryoshka": "mlm sbert cmlm is-bert ct tsdae distil simcse pcl whitenedcse sncse diffcse infocse sg-opt diffaug "
@@ -122,6 +124,21 @@ def test_a_section_that_cannot_act_is_refused_in_a_line(started, which):
         assert isinstance(error, StsbenchError) and which in str(error) and "\n" not in str(error), name
 
 
+BOTH_WAYS = {"contrast.directions": ["query_to_doc", "doc_to_query"], "contrast.partition": "per_direction"}
+DIRECTED = {"simcse", "infocse", "diffcse", "rankcse", "whitenedcse", "pcl", "sarcse", "promptbert", "diffaug", "sncse",
+            "ct"}
+
+
+@pytest.mark.parametrize("name", [name for name in FIRSTS if name != "ct"] + ["ct-in-batch"])
+def test_further_directions_change_the_contrastive_term_or_are_refused(started, name):
+    plain, directed = started(name), started(name, BOTH_WAYS)
+    assert isinstance(directed, str) == (RUNS[name][0] in DIRECTED), directed
+    if isinstance(directed, str):
+        compare(*map(terms_of, (plain, directed)), {key for key in terms_of(plain) if key[1].startswith("contrastive")})
+    else:
+        assert isinstance(directed, StsbenchError) and "contrast" in str(directed) and "\n" not in str(directed)
+
+
 @pytest.mark.parametrize("view", ["next", "next3"])
 def test_a_view_of_another_row_is_neither_guided_nor_ranked(started, view):
     for sections in (GUIDE, RANKING):
@@ -194,8 +211,6 @@ def test_the_sections_make_another_training_and_a_models_folder_does_not():
     assert model[0] == model[1] != model[2]
 
 
-ADAPTED = ("diffaug-adapter", "diffaug-lora")  # they act around a pass
-FIRSTS = {method: name for name, (method, _) in reversed(RUNS.items()) if name not in ADAPTED}.values()
 OTHER_VIEWS = ("diffcse-rtd", "angle-triplets", "simcse-given")
 
 

@@ -64,7 +64,7 @@ def test_a_run_is_read_alike_by_all_and_has_learnt(folder, trained):
     rows = load_file(trained / "best/model.safetensors")["embeddings"]
     before = load_file(folder / "0_StaticEmbedding/model.safetensors")["embedding.weight"]
     assert rows.shape == before.shape == (len(before), WIDTH) and (rows - before).abs().max() > 0.01
-    StaticModel = pytest.importorskip("model2vec").StaticModel  # noqa: N806
+    StaticModel = pytest.importorskip("model2vec").StaticModel
     np.testing.assert_allclose(StaticModel.from_pretrained(trained / "best").encode(TEXTS), vectors, atol=1e-6)
 
 
