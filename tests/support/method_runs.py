@@ -23,7 +23,8 @@ RUNS = {
     "simcse-given": ("simcse", {"data.file": "triplets", "options.view": "given", "options.alpha": 2.0,
                                 "options.head": "mlp"}),
     "simcse-semi": ("simcse", {"semi.procedure": "sup-joint", "labelled.file": "pairs", "labelled.batch_size": 6}),
-    "simcse-lora": ("simcse", {"backbone.lora": {"rank": 2, "dropout": 0.1}, "options.mlm_weight": 0.1}),
+    "simcse-lora": ("simcse", {"backbone.lora": {"rank": 2, "dropout": 0.1}, "options.mlm_weight": 0.1,
+                               "adaptive_layers.per_step": 2}),
     "simcse-chunked": ("simcse", {"training.chunk": 5, "contrast.directions": [
         "query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc"]}),
     "mlm": ("mlm", {"data.held_out": 5, "selection.by": "held-out"}),

@@ -3,11 +3,12 @@
 `semi`: labelled rows, too, NLI's cross-entropy beside the method's own loss, or in a stage before it (Wang and Lu 2022,
 DiffAug, Appendix C); which stages there are, and their rows: training/recipes/method_plan.py. `matryoshka`, `guide`,
 `contrast`: a contrastive term of shortened vectors, without what a guide masks, or in further directions. `ranking`,
-`gor`: RankCSE's terms, or a regulariser, beside the method's own.
+`gor`: RankCSE's terms, or a regulariser, beside the method's own. `adaptive_layers`: all of it at earlier layers, too.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, cast, get_args
 
@@ -16,23 +17,34 @@ import torch
 from torch import nn
 
 from stsbench.encoders.forward.model import borrowed
+from stsbench.encoders.forward.pooling import STATES
 from stsbench.errors import StsbenchError
+from stsbench.losses.arguments import wide
 from stsbench.losses.guided import GuideRule
 from stsbench.torch_random import forked
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
-from stsbench.training.api.contrasting import Wrapping, regularise, watched, wrapped
+from stsbench.training.api.contrasting import NegativeQueue, Wrapping, regularise, watched, wrapped
 from stsbench.training.api.labelled import NLIClassifier, count_classes, nli_views
 from stsbench.training.api.method import Method
 from stsbench.training.api.options import RankingOptions
 from stsbench.training.api.teachers import Ranking, Teachers
+from stsbench.training.modules.layer_states import LayerStates
 from stsbench.training.modules.masked_lm import LMHead
 from stsbench.training.recipes.method_plan import SUP, MethodPlan
-from stsbench.training.recipes.sections import ContrastSettings, GORSettings, GuideSettings, MatryoshkaSettings, SemiSettings
+from stsbench.training.recipes.sections import (
+    AdaptiveLayersSettings,
+    ContrastSettings,
+    GORSettings,
+    GuideSettings,
+    MatryoshkaSettings,
+    SemiSettings,
+)
 from stsbench.training.rows.batches import to_batch
 
 _TERM = "nli"
 MASKED = "masked"  # the share of the negatives, in the log
 _BY_ROW = "guide cosines"
+_LAYERS, _DRAWN = "adaptive_layers", "adaptive layers"
 _HEADS = ("head", "projector")  # what stands behind the pooled vector, in every method here
 
 
@@ -320,16 +332,94 @@ class FurtherTerms(Around):
         return {**terms, **added}
 
 
-Objective = Method | SemiSupervised | Wrapped | FurtherTerms  # what gives the loop its terms
+class AdaptiveLayers(Around):
+    """An objective whose terms are computed from the states of the last layer and of some before it, by one pass.
+
+    Each is the sum over layers of weight * value; the term "adaptive_layers" is the divergence of earlier vectors from the
+    last one's. Source: Li et al. (2024), 2D Matryoshka Sentence Embeddings; sentence-transformers' AdaptiveLayerLoss.
+    """
+
+    def __init__(self, method: Method, objective: Any, settings: AdaptiveLayersSettings) -> None:
+        """Raise StsbenchError, one line, where a layer cannot stand for the last."""
+        super().__init__(method, objective)
+        self.settings, pooler = settings, method.backbone.pooler
+        self.layers = int(method.backbone.model.config.num_hidden_layers)
+        if STATES.get(pooler, (-1,)) != (-1,) or pooler.startswith("mean_padded"):
+            raise StsbenchError(f"adaptive_layers: the pooler {pooler} reads other states than the last: choose another")
+        if any(isinstance(part, NegativeQueue) for part in method.modules()):
+            raise StsbenchError("adaptive_layers: a queue would hold the vectors of every layer: set options.queue to null")
+        if (settings.per_step or 1) > self.layers:
+            raise StsbenchError(f"adaptive_layers.per_step {settings.per_step}: {self.layers} layers are before the last")
+
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """Return the objective's, and the layers of this step, the same in every process."""
+        return self._drawn(self.objective.views(rows, rng), rng)
+
+    def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """Return the same of labelled rows."""
+        return self._drawn(self.objective.labelled_views(rows, rng), rng)
+
+    def _drawn(self, views: Views, rng: np.random.Generator) -> Views:
+        drawn = np.arange(self.layers)
+        if self.settings.per_step is not None:
+            drawn = rng.choice(self.layers, self.settings.per_step, replace=False)
+        views.by_row[_DRAWN] = [np.tile(drawn.astype(np.float32), (len(views.tokens[0]), 1))]
+        return views
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """Return the terms of the loss."""
+        backbone, settings, drawn = self.method.backbone, self.settings, batch.by_row[_DRAWN]
+        layers = [int(layer) for layer in drawn[0].tolist()] if len(drawn) else [0] * drawn.shape[1]
+        states = LayerStates(self.layers)
+        backbone.layer_states = states
+        try:
+            last = self.objective(batch)
+            target = self._softmax(states)
+            values = {name: settings.last_weight * term.value for name, term in last.items()}
+            divergence = target.new_zeros(())
+            for layer in layers:
+                states.replay(layer)
+                weight = settings.prior_weight * _layer_weight(layer, settings.weighting) / len(layers)
+                for name, term in self.objective(batch).items():
+                    values[name] = values[name] + weight * term.value
+                divergence = divergence + self._divergence(states, target)
+        finally:
+            backbone.layer_states = None
+        terms = {name: term if not term.weight else replace(term, value=values[name]) for name, term in last.items()}
+        if settings.kl_weight:
+            terms[_LAYERS] = Term(divergence, len(batch), settings.kl_weight)
+        return terms
+
+    def _softmax(self, states: LayerStates) -> torch.Tensor:
+        if not states.vectors:
+            why = "makes no vector of a text by its backbone's pooler"
+            raise StsbenchError(f"adaptive_layers: {self.method.name} {why}: set it to null")
+        return (wide(torch.cat(states.vectors)) / self.settings.kl_temperature).softmax(1).detach()
+
+    def _divergence(self, states: LayerStates, target: torch.Tensor) -> torch.Tensor:
+        """Return temperature * KL of the last layer's vectors from this one's, the mean over vectors."""
+        vectors = wide(torch.cat(states.vectors)) / self.settings.kl_temperature
+        total = nn.functional.kl_div(vectors.log_softmax(1), target, reduction="sum")
+        return self.settings.kl_temperature * total / max(len(target), 1)
+
+
+def _layer_weight(layer: int, weighting: str) -> float:
+    """Return what a layer's loss counts beside others, from 0, the embeddings."""
+    return {"uniform": 1.0, "log": 1 / (1 + math.log(1 + layer)), "linear": 1 / (1 + layer)}[weighting]
+
+
+Objective = Method | SemiSupervised | Wrapped | FurtherTerms | AdaptiveLayers  # what gives the loop its terms
 
 
 def make_objective(plan: MethodPlan, method: Method) -> Objective:
     """Return the method itself; with recipe.semi and its classifier, with recipe.matryoshka, recipe.guide and
-    recipe.contrast around its contrastive terms, with recipe.ranking and its teachers, and recipe.gor. In this order: a
-    ranking and the regulariser are of whole vectors and of all texts."""
+    recipe.contrast around its contrastive terms, with recipe.ranking and its teachers, and recipe.gor, all of it at the
+    layers of recipe.adaptive_layers. In this order: a ranking and the regulariser are of whole vectors and of all texts."""
     inner = method if plan.semi is None else SemiSupervised(method, plan.semi)
     around = plan.matryoshka, plan.guide, plan.contrast
-    objective = Wrapped(method, inner, *around) if any(section is not None for section in around) else inner
-    if plan.ranking is None and plan.gor is None:
+    contrasts = Wrapped(method, inner, *around) if any(section is not None for section in around) else inner
+    terms = plan.ranking is not None or plan.gor is not None
+    objective = FurtherTerms(method, contrasts, plan.ranking, plan.gor) if terms else contrasts
+    if plan.adaptive_layers is None:
         return objective
-    return FurtherTerms(method, objective, plan.ranking, plan.gor)
+    return AdaptiveLayers(method, objective, plan.adaptive_layers)

@@ -21,8 +21,9 @@ from stsbench.encoders.prompt.tokenizer import load_tokenizer
 from stsbench.encoders.transformer.declared import is_static
 from stsbench.encoders.transformer.find import resolve_base
 from stsbench.encoders.transformer.parts import check_ends
-from stsbench.errors import EncoderError
+from stsbench.errors import EncoderError, StsbenchError
 from stsbench.torch_random import checkpointed
+from stsbench.training.modules.layer_states import LayerStates
 from stsbench.training.modules.lora import adapt, merge_adapter
 from stsbench.training.modules.packed_training import PackedTraining, packable
 from stsbench.training.modules.soft_prompt import SoftPrompt, changed_embeddings, check_factors, padded_inputs, scaled_heads
@@ -37,6 +38,7 @@ class Backbone(nn.Module):
     engine: "packed" computes real tokens only (packed_training.py; on a CPU), "padded" is the model's pass over padded
     rows, "auto" the first where it is possible. Their results are the same up to rounding, their dropout masks are other
     draws from the same distribution. Padding holds no state worth reading in either.
+    layer_states: where all layers' states of each pass are kept, and read again, as long as it is set.
     chunk: how many texts are read at a time where a gradient is wanted (`_in_chunks`), None: all; chunked: whether a pass
     had more, since `set_chunk`.
     folder, name, offline: where it was read, what messages call it, and whether nothing was to be downloaded, set by
@@ -62,6 +64,7 @@ class Backbone(nn.Module):
         self.head = head
         self.chunk: int | None = None
         self.chunked = False
+        self.layer_states: LayerStates | None = None
 
     @property
     def width(self) -> int:
@@ -90,8 +93,19 @@ class Backbone(nn.Module):
         model takes none from outside (neither BERT nor RoBERTa), or has no such positions; ValueError: `soft` or `heads` is
         not of this batch's shapes.
         """
+        if (states := self.layer_states) is not None:
+            change = None if soft is None else soft.change
+            if change is not None and change.added is not None and change.added.requires_grad:
+                raise StsbenchError("adaptive_layers: an adversarial view needs a pass of its own for each layer: take another")
+            return states.read(lambda every: self._states(ids, mask, every, soft, heads), layers)
         if parts := self._in_chunks(lambda ids, mask, *more: self(ids, mask, layers, *more), ids, mask, soft, heads):
             return [torch.cat(states) for states in zip(*parts, strict=True)]
+        return self._states(ids, mask, layers, soft, heads)
+
+    def _states(
+        self, ids: Tensor, mask: Tensor, layers: tuple[int, ...], soft: SoftPrompt | None, heads: Tensor | None
+    ) -> list[Tensor]:
+        """Return `forward` of all rows at once."""
         if packed := self._packed(ids, mask, soft, heads):
             return packed.states(layers)
         return self._padded(ids, mask, layers, soft, heads)
@@ -118,10 +132,10 @@ class Backbone(nn.Module):
             raise ValueError("the state of a padding place is asked for")
         if parts := self._in_chunks(lambda ids, mask, soft, at: self.at(ids, mask, at, soft), ids, mask, soft, indices):
             return torch.cat(parts)
-        if packed := self._packed(ids, mask, soft):
+        if self.layer_states is None and (packed := self._packed(ids, mask, soft)):
             return packed.at(indices)
         states: Tensor = self(ids, mask, soft=soft)[0]
-        chosen = states[torch.arange(len(ids), device=ids.device), indices]
+        chosen = self._noted(states[torch.arange(len(ids), device=ids.device), indices])
         # a GPU is not waited for: a padding place gives NaN, which the loop reports
         return chosen if real.device.type == "cpu" else chosen.masked_fill(~real, torch.nan)
 
@@ -137,7 +151,7 @@ class Backbone(nn.Module):
             raise EncoderError("the pooler mask needs a method with a template (promptbert, diffaug): choose another pooler")
         if parts := self._in_chunks(self.pooled, ids, mask, soft, heads):
             return torch.cat(parts)
-        if self.pooler == "cls" and (packed := self._packed(ids, mask, soft, heads)):
+        if self.layer_states is None and self.pooler == "cls" and (packed := self._packed(ids, mask, soft, heads)):
             return packed.at(mask.new_zeros(len(mask)))
         if (length := padded_length(self.pooler)) is not None:
             if soft is not None:
@@ -146,7 +160,13 @@ class Backbone(nn.Module):
             if self.engine == "packed":
                 raise EncoderError(f"no packed training pass has the states of padding that {self.pooler} reads: use padded")
             return self._padded(*pad_right(ids, mask, length, pad), (-1,), None, heads)[0].mean(1)
-        return self.pool(self(ids, mask, STATES[self.pooler], soft, heads), mask)
+        return self._noted(self.pool(self(ids, mask, STATES[self.pooler], soft, heads), mask))
+
+    def _noted(self, vectors: Tensor) -> Tensor:
+        """Note vectors of texts, (n, d), for who reads layers again."""
+        if self.layer_states is not None:
+            self.layer_states.vectors.append(vectors)
+        return vectors
 
     def pool(self, states: list[Tensor], mask: Tensor) -> Tensor:
         """Return (n, vector_width) sentence vectors by the pooler, of its hidden states STATES[pooler], each (n, L, d)."""
@@ -167,6 +187,8 @@ class Backbone(nn.Module):
         """
         if self.chunk is None or len(ids) <= self.chunk or not torch.is_grad_enabled():
             return []
+        if self.layer_states is not None:
+            raise StsbenchError("adaptive_layers: all states are held, and training.chunk holds few: set one to null")
         self.chunked = True
         parts = []
         for start in range(0, len(ids), self.chunk):

@@ -13,7 +13,14 @@ from stsbench.training.api.method import LabelledUse, Method, Needs
 from stsbench.training.api.options import Options, RankingOptions
 from stsbench.training.recipes.methods import load_method
 from stsbench.training.recipes.recipe import Recipe
-from stsbench.training.recipes.sections import ContrastSettings, GORSettings, GuideSettings, MatryoshkaSettings, SemiSettings
+from stsbench.training.recipes.sections import (
+    AdaptiveLayersSettings,
+    ContrastSettings,
+    GORSettings,
+    GuideSettings,
+    MatryoshkaSettings,
+    SemiSettings,
+)
 
 SUP = "sup"  # the stage of labelled rows that recipe.semi puts before the method's own
 
@@ -36,6 +43,7 @@ class MethodPlan:
     guide: GuideSettings | None = None
     gor: GORSettings | None = None
     contrast: ContrastSettings | None = None
+    adaptive_layers: AdaptiveLayersSettings | None = None
 
     @property
     def name(self) -> str:
@@ -95,7 +103,7 @@ def load_plan(recipe: Recipe) -> MethodPlan:
     kind = load_method(recipe.method)
     plan = MethodPlan(
         kind, kind.Options(**recipe.options), ranking=recipe.ranking, matryoshka=recipe.matryoshka, guide=recipe.guide,
-        gor=recipe.gor, contrast=recipe.contrast,
+        gor=recipe.gor, contrast=recipe.contrast, adaptive_layers=recipe.adaptive_layers,
     )
     if recipe.ranking is not None and isinstance(plan.options, RankingOptions):
         raise StsbenchError(f"ranking: the method {kind.name} ranks by its own options: set ranking to null")

@@ -18,6 +18,7 @@ from stsbench.settings import Described, Settings, described, sections, setting,
 from stsbench.training.api.options import RankingOptions
 from stsbench.training.recipes.methods import options_class, short_name
 from stsbench.training.recipes.sections import (
+    AdaptiveLayersSettings,
     BackboneSettings,
     ContrastSettings,
     DataSettings,
@@ -39,7 +40,7 @@ LATER: dict[str, Any] = {
     "ranking": None, "data.min_characters": 0, "labelled.min_characters": 0, "options.guide": "frozen",
     "options.repeat": None, "options.queue": None, "backbone.layers": None, "matryoshka": None, "guide": None,
     "training.chunk": None, "backbone.attention": "own", "backbone.lora": None, "options.predict": "own",
-    "options.mask_token": None, "gor": None, "contrast": None,
+    "options.mask_token": None, "gor": None, "contrast": None, "adaptive_layers": None,
 }
 CHANGED = ("-changed", "-swept")  # how the name of a recipe ends that was changed before it trained
 OPERATIONAL = {"checkpoint_minutes"}  # changes nothing in what is trained, and is in no digest
@@ -73,6 +74,7 @@ class Recipe(Settings):
         None, "the contrastive term of any method in further directions, or with hard negatives that weigh more",
     )
     gor: GORSettings | None = setting(None, "a regulariser beside the contrastive term of any method")
+    adaptive_layers: AdaptiveLayersSettings | None = setting(None, "the loss of any method at layers before the last, too")
     semi: SemiSettings | None = setting(None, "makes any method that needs no labels a semi-supervised one")
     training: TrainingSettings = setting(TrainingSettings(), "the optimisation")
     stages: dict[str, dict[str, Any]] = setting({}, "stage -> {data: {...}, training: {...}}, over those of the recipe")

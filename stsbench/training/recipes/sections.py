@@ -185,6 +185,28 @@ class MatryoshkaSettings(Settings):
         return tuple(zip(self.dims, self.weights or (1.0,) * len(self.dims), strict=True))
 
 
+class AdaptiveLayersSettings(Settings):
+    """The whole loss at layers before the last, too, and their vectors like the last one's (Li et al. 2024, 2D Matryoshka
+    Sentence Embeddings): sentence-transformers' AdaptiveLayerLoss, with matryoshka its Matryoshka2dLoss."""
+
+    per_step: int | None = setting(1, "layers drawn each step, the embeddings among them; null: all", ge=1)
+    last_weight: float = setting(1.0, "of the loss at the last layer", gt=0)
+    prior_weight: float = setting(1.0, "of the mean loss at those drawn", ge=0)
+    weighting: Literal["uniform", "log", "linear"] = setting(
+        "uniform", "of layer i among them; log: 1 / (1 + ln(1 + i)), linear: 1 / (1 + i)", "log: ESE",
+        goes_with={"prior_weight": POSITIVE},
+    )
+    kl_weight: float = setting(1.0, "of the divergence of their vectors' softmax from the last one's", ge=0)
+    kl_temperature: float = setting(0.3, "divides the vectors, and multiplies the divergence", gt=0,
+                                    goes_with={"kl_weight": POSITIVE})
+
+    @model_validator(mode="after")
+    def _a_layer_has_an_effect(self) -> Self:
+        if not self.prior_weight and not self.kl_weight:
+            raise ValueError("prior_weight and kl_weight are both 0: set adaptive_layers to null")
+        return self
+
+
 class GORSettings(Settings):
     """Global orthogonal regularisation: other texts' cosines are as those of random directions (Zhang et al. 2017).
 

@@ -90,8 +90,8 @@ class WarmStart:
 def find_warm_start(run: Path, plan: MethodPlan, stage: str, recipe: Recipe) -> WarmStart:
     """Return what `stage` goes on from in the folder `run`. Raises StsbenchError, one line, unless it fits this recipe.
 
-    Method, its options, the backbone's settings and the sections `semi`, `ranking`, `matryoshka`, `guide`, `contrast` and
-    `gor` have to be equal; the backbone itself is compared by `check_inputs`.
+    Method, its options, the backbone's settings and the sections `semi`, `ranking`, `matryoshka`, `guide`, `contrast`,
+    `gor` and `adaptive_layers` have to be equal; the backbone itself is compared by `check_inputs`.
     """
     number = plan.stages.index(stage)
     before = plan.stages[number - 1]
@@ -203,7 +203,7 @@ def _check_settings(
 
 
 def _comparable(recipe: Recipe, later: tuple[str, ...]) -> dict[str, Any]:
-    sections = {"options", "backbone", "semi", "ranking", "matryoshka", "guide", "contrast", "gor"}
+    sections = {"options", "backbone", "semi", "ranking", "matryoshka", "guide", "contrast", "gor", "adaptive_layers"}
     settings = recipe.model_dump(mode="json", include=sections)
     settings["backbone"].pop("model")
     for name in later:  # without effect in the stages that the run has been through

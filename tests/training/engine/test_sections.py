@@ -139,6 +139,18 @@ def test_further_directions_change_the_contrastive_term_or_are_refused(started, 
         assert isinstance(directed, StsbenchError) and "contrast" in str(directed) and "\n" not in str(directed)
 
 
+@pytest.mark.parametrize("name", FIRSTS)
+def test_every_method_s_loss_is_that_of_earlier_layers_too_or_refuses_it(started, name):
+    plain, layered = started(name), started(name, {"adaptive_layers.per_step": 1})
+    if isinstance(layered, StsbenchError):
+        assert "adaptive_layers" in str(layered) and "\n" not in str(layered)
+        return
+    before, after = terms_of(plain), terms_of(layered)
+    assert {term for _, term in after.keys() - before.keys()} == {"adaptive_layers"}
+    for key, (weight, value, count) in before.items():
+        assert after[key][::2] == (weight, count) and (after[key][1] != value or not weight or value < 1e-4), key
+
+
 @pytest.mark.parametrize("view", ["next", "next3"])
 def test_a_view_of_another_row_is_neither_guided_nor_ranked(started, view):
     for sections in (GUIDE, RANKING):
