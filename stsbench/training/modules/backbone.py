@@ -96,7 +96,7 @@ class Backbone(nn.Module):
         if (states := self.layer_states) is not None:
             change = None if soft is None else soft.change
             if change is not None and change.added is not None and change.added.requires_grad:
-                raise StsbenchError("adaptive_layers: an adversarial view needs a pass of its own for each layer: take another")
+                raise StsbenchError("adaptive_layers: an adversarial view needs a pass of its own: take another view")
             return states.read(lambda every: self._states(ids, mask, every, soft, heads), layers)
         if parts := self._in_chunks(lambda ids, mask, *more: self(ids, mask, layers, *more), ids, mask, soft, heads):
             return [torch.cat(states) for states in zip(*parts, strict=True)]
