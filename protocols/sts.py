@@ -7,8 +7,7 @@ Gurevych 2019) and SimCSE (Gao et al. 2021, appendix B) correlate over the conca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -41,7 +40,6 @@ from stsbench.evaluation.protocol import (
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import (
     CORRELATION,
-    ITEM,
     REPEATED,
     SHARED,
     AnyOf,
@@ -58,22 +56,29 @@ from stsbench.evaluation.schema import (
 from stsbench.metrics.aggregation import AGGREGATIONS, OF_PARTS, average_of_printed, combine
 from stsbench.metrics.bootstrap import (
     BootstrapCorrelation,
-    block_rows,
     count_blocks,
     distinct,
     fisher_interval,
     interval,
-    resample_blocks,
 )
 from stsbench.metrics.shared_sentences import (
-    INFLUENCE,
     TOO_FEW_SENTENCES,
-    Influence,
-    SharedSentences,
     joined,
     stretched,
 )
 from stsbench.metrics.similarity import METRICS, correlation
+
+from .sts_pairs import (
+    as_slice,
+    draw_rows,
+    equal_pairs,
+    pair_counts,
+    pair_graph,
+    pair_influence,
+    pair_items,
+    stratum_numbers,
+    subset_rows,
+)
 
 # The seven tasks of the literature's average, then MTEB's SICK-R: other data under the same everyday name.
 TASKS = {
@@ -189,7 +194,7 @@ class StsProtocol(Protocol):
         says = f"a correlation over fewer than {FEW} says next to nothing, look at its interval"
         notes = [f"{', '.join(few[:5])}{more}: {says}"] if few else []
         observations = Observations(arrays, {"subsets": order})
-        if SENTENCES[0] in arrays and _graph(observations, self._sentences(observations)).hopeless:
+        if SENTENCES[0] in arrays and pair_graph(observations, self._sentences(observations)).hopeless:
             notes.append(f"no interval: {TOO_FEW_SENTENCES}")
         return Observations(arrays, {"subsets": order, **({"notes": notes} if notes else {})})
 
@@ -217,7 +222,7 @@ class StsProtocol(Protocol):
         as dependent."""
         resamples, seed = self.settings["resamples"], self.settings["seed"]
         item = item_numbers(observations, len(observations.arrays["gold"]))
-        blocks = _redrawn(observations, resamples, (seed, data_id), item)
+        blocks = draw_rows(observations, resamples, (seed, data_id), item)
         draws = self._weighted([observations], blocks)[0] if resamples else {}
         rows, groups = self._scored(observations, data_id, task), len(observations.names["subsets"])
         return [self._within(row, draws, {}, groups) for row in rows]
@@ -225,7 +230,7 @@ class StsProtocol(Protocol):
     def _scored(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         """Return the scores without intervals."""
         similarity, gold = observations.arrays["similarity"], observations.arrays["gold"]
-        groups, item = _groups(observations), item_numbers(observations, len(gold))
+        groups, item = subset_rows(observations), item_numbers(observations, len(gold))
         rows = []
         for metric in self.settings["metrics"]:
             points: list[float] = []
@@ -272,7 +277,7 @@ class StsProtocol(Protocol):
         return row.model_copy(update={"low": low, "high": high})
 
     def influences(self, observations: Observations) -> Influences:
-        return self._influences(observations) if _graph(observations, self._sentences(observations)).dependent else {}
+        return self._influences(observations) if pair_graph(observations, self._sentences(observations)).dependent else {}
 
     def average_influences(self, observed: Mapping[str, tuple[Observations, str]]) -> Influences:
         """Join the pairs of all tasks: a sentence links them in whatever task they stand."""
@@ -280,7 +285,7 @@ class StsProtocol(Protocol):
             return {}
         tasks = [observed[task][0] for task in self.averaged]
         first, second = (np.concatenate(side) for side in zip(*map(self._sentences, tasks), strict=True))
-        strata, ends = [_stratum_numbers(task) for task in tasks], np.cumsum([len(task.arrays["gold"]) for task in tasks])
+        strata, ends = [stratum_numbers(task) for task in tasks], np.cumsum([len(task.arrays["gold"]) for task in tasks])
         before = np.cumsum([0, *(int(stratum.max()) + 1 for stratum in strata)])
         graph = shared_graph((first, second), np.concatenate([
             stratum + start for stratum, start in zip(strata, before.tolist(), strict=False)]))
@@ -300,14 +305,14 @@ class StsProtocol(Protocol):
         return computed
 
     def _computed_influences(self, observations: Observations) -> Influences:
-        sentences, groups = self._sentences(observations), _groups(observations)
-        graph, several = _graph(observations, sentences), len(groups) > 1
+        sentences, groups = self._sentences(observations), subset_rows(observations)
+        graph, several = pair_graph(observations, sentences), len(groups) > 1
         similarity, gold = observations.arrays["similarity"], observations.arrays["gold"]
         sizes = np.array([len(members) for members in groups.values()])
         computed: Influences = {}
         for metric in self.settings["metrics"]:
-            whole = _influence(similarity, gold, metric, graph)
-            parts = {name: (_influence(similarity[at], gold[at], metric, _graph(observations, sentences, at)), at)
+            whole = pair_influence(similarity, gold, metric, graph)
+            parts = {name: (pair_influence(similarity[at], gold[at], metric, pair_graph(observations, sentences, at)), at)
                      for name, at in groups.items()} if several else {}
             computed |= {(name, None, metric): part for name, (part, _) in parts.items()}
             for how in self.settings["aggregations"]:
@@ -321,7 +326,7 @@ class StsProtocol(Protocol):
         first, second = (observations.arrays.get(name) for name in SENTENCES[:2])
         if first is not None and second is not None:
             return first, second
-        pair = _pairs(observations)
+        pair = equal_pairs(observations)
         return (pair, ~pair) if self.user_path else known_sentences(pair)
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
@@ -333,7 +338,7 @@ class StsProtocol(Protocol):
         drawn: list[Drawn] = [{} for _ in observed]
         for indices in grouped(observed, ("gold", "subset", "pair"), ("subsets",)) if resamples else ():
             members = [observed[at] for at in indices]
-            blocks = _redrawn(members[0], resamples, (seed, data_id), _pair_items(members[0]))
+            blocks = draw_rows(members[0], resamples, (seed, data_id), pair_items(members[0]))
             for at, draws in zip(indices, self._weighted(members, blocks), strict=True):
                 drawn[at] = draws
         return drawn
@@ -344,7 +349,7 @@ class StsProtocol(Protocol):
         observed: of encoders that met the same gold scores and subsets.
         """
         similarity, gold = np.stack([item.arrays["similarity"] for item in observed]), observed[0].arrays["gold"]
-        groups = {name: _as_slice(members) for name, members in _groups(observed[0]).items()}
+        groups = {name: as_slice(members) for name, members in subset_rows(observed[0]).items()}
         slices: dict[str | None, Any] = dict.fromkeys([None, *groups], slice(None))
         if len(groups) > 1:  # else one is all there is
             slices.update(groups)
@@ -392,7 +397,7 @@ class StsProtocol(Protocol):
                 keys = (tasks[task][0].arrays["pair"] for task in self.averaged)
                 by_pairs.setdefault(tuple(key.astype("<u8").tobytes() for key in keys), []).append(at)
         for pairs, indices in by_pairs.items():
-            counts = _pair_counts(pairs, resamples, seed)
+            counts = pair_counts(pairs, resamples, seed)
             members = [observed[at] for at in indices]
             for at, draws in zip(indices, self._averaged(members, counts), strict=True):
                 drawn[at] = draws
@@ -433,96 +438,3 @@ class StsProtocol(Protocol):
                 rows.append(ScoreRow(task="Avg", value=average_of_printed(values), **common))
                 rows.append(ScoreRow(task="Avg-full", value=float(np.mean(values)), **common))
         return rows
-
-
-def _groups(observations: Observations) -> dict[str, NDArray[np.int64]]:
-    subset = observations.arrays["subset"]
-    return {name: np.flatnonzero(subset == i) for i, name in enumerate(observations.names["subsets"])}
-
-
-def _strata(observations: Observations) -> list[NDArray[np.int64]]:
-    """Return the rows that are redrawn together: those of a subset, or of all subsets that one item links."""
-    if ITEM not in observations.arrays:
-        return [*_groups(observations).values()]
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    subset, item = observations.arrays["subset"], np.unique(observations.arrays[ITEM], return_inverse=True)[1]
-    count = len(observations.names["subsets"])
-    nodes = count + int(item.max()) + 1
-    links = coo_array((np.ones(len(item)), (subset, count + item)), shape=(nodes, nodes))
-    part = connected_components(links, directed=False)[1]
-    return [np.flatnonzero(part[subset] == number) for number in dict.fromkeys(part[:count].tolist())]
-
-
-def _as_slice(indices: NDArray[np.int64]) -> NDArray[np.int64] | slice:
-    """Return ascending indices, as a slice where they follow one another: what it takes from an array is not copied."""
-    if len(indices) and indices[-1] - indices[0] == len(indices) - 1:
-        return slice(int(indices[0]), int(indices[-1]) + 1)
-    return indices
-
-
-def _pair_items(observations: Observations) -> NDArray[np.int64]:
-    """Return int64 (n,), the number of each row's item: of the catalog's sets, too, equal pairs are one."""
-    if ITEM in observations.arrays:
-        return observations.arrays[ITEM]
-    return np.unique(_pairs(observations), return_inverse=True)[1].astype(np.int64)
-
-
-def _pairs(observations: Observations) -> Keys:
-    """Return uint64 (n,), equal for equal pairs; each row is one where nothing is known of the texts."""
-    return observations.arrays.get("pair", np.arange(len(observations.arrays["gold"]), dtype=np.uint64))
-
-
-def _stratum_numbers(observations: Observations) -> NDArray[np.int64]:
-    """Return int64 (n,), which of `_strata` each row is redrawn in."""
-    number = np.empty(len(observations.arrays["gold"]), dtype=np.int64)
-    for at, rows in enumerate(_strata(observations)):
-        number[rows] = at
-    return number
-
-
-def _graph(
-    observations: Observations, sentences: tuple[Keys, Keys], rows: NDArray[np.int64] | None = None
-) -> SharedSentences:
-    """Return the graph of all pairs, or of the `rows` of a subset, computed once for all encoders."""
-    stratum = _stratum_numbers(observations) if rows is None else np.zeros(len(rows), dtype=np.int64)
-    return shared_graph(sentences if rows is None else [side[rows] for side in sentences], stratum)
-
-
-def _influence(
-    similarity: NDArray[np.float64], gold: NDArray[np.float64], metric: str, graph: SharedSentences
-) -> Influence:
-    r, values = INFLUENCE[metric](similarity, gold)
-    return Influence(100 * r, 100 * values, graph)
-
-
-def _redrawn(
-    observations: Observations, resamples: int, seed: tuple[int, str], item: NDArray[np.int64]
-) -> Iterator[NDArray[np.float64]]:
-    """Yield blocks of rows of (resamples, n) counts, items redrawn within their subset. item: (n,), equal for rows of one.
-
-    Seeded by the data (their id), not by the encoder: two encoders meet the same resamples.
-    """
-    members = _strata(observations)
-    number, data_id = seed
-    n = len(observations.arrays["gold"])
-    drawn = [
-        resample_blocks(len(group), resamples, (number, at, *data_id.encode()), block_rows(n), item[group])
-        for at, group in enumerate(members)
-    ]
-    for blocks in zip(*drawn, strict=True):
-        counts = np.empty((len(blocks[0]), n))
-        for indices, block in zip(members, blocks, strict=True):
-            counts[:, indices] = block
-        yield counts
-
-
-@lru_cache(maxsize=1)  # a leaderboard asks for the same pairs with every run
-def _pair_counts(pairs: tuple[bytes, ...], resamples: int, seed: int) -> tuple[NDArray[np.uint8], ...]:
-    """Return (resamples, n) of each task: how often each pair was drawn, equal keys (little-endian uint64) alike."""
-    keys = [np.frombuffer(packed, dtype="<u8") for packed in pairs]
-    distinct, where = np.unique(np.concatenate(keys), return_inverse=True)
-    # A Poisson(1) number above 255 does not occur; seeded alike for every encoder.
-    counts = np.random.default_rng([seed, *b"average"]).poisson(1, (resamples, len(distinct))).astype(np.uint8)
-    return tuple(counts[:, at] for at in np.split(where, np.cumsum([len(key) for key in keys])[:-1]))

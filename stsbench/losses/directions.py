@@ -50,19 +50,19 @@ def multiple_negatives(
     if hardness == "hard_negatives" and not negatives:
         raise ValueError("hardness hard_negatives needs hard negatives, and the rows have none")
     with torch.autocast(queries.device.type, enabled=False):
-        mine, every, docs = (scaled(part, similarity) for part in (queries, anchors, torch.cat([keys, *negatives])))
+        rows, every, docs = (scaled(part, similarity) for part in (queries, anchors, torch.cat([keys, *negatives])))
         positives = docs[start : start + n]
-        own = torch.eye(total, dtype=torch.bool, device=docs.device)[start : start + n]
-        own_docs = own.repeat(1, 1 + len(negatives))
+        same = torch.eye(total, dtype=torch.bool, device=docs.device)[start : start + n]
+        same_row = same.repeat(1, 1 + len(negatives))
         t = temperature if similarity == "cosine" else 1.0
-        cosines = mine @ docs.T
-        blocks = {"query_to_doc": cosines / t + strength * cosines.detach() * _penalised(own_docs, total, hardness)}
+        cosines = rows @ docs.T
+        blocks = {"query_to_doc": cosines / t + strength * cosines.detach() * _penalised(same_row, total, hardness)}
         if "query_to_query" in directions:
-            blocks["query_to_query"] = (mine @ every.T / t).masked_fill(own, -torch.inf)
+            blocks["query_to_query"] = (rows @ every.T / t).masked_fill(same, -torch.inf)
         if "doc_to_query" in directions:
             blocks["doc_to_query"] = positives @ every.T / t
         if "doc_to_doc" in directions:
-            blocks["doc_to_doc"] = (positives @ docs.T / t).masked_fill(own_docs, -torch.inf)
+            blocks["doc_to_doc"] = (positives @ docs.T / t).masked_fill(same_row, -torch.inf)
         matched = blocks["query_to_doc"][:, start : start + n].diagonal()
         if partition == "joint":
             normaliser = torch.cat([*blocks.values()], dim=1).logsumexp(1)
@@ -71,10 +71,10 @@ def multiple_negatives(
         return (normaliser - matched).sum() / max(n, 1)
 
 
-def _penalised(own: Tensor, total: int, hardness: Hardness) -> Tensor:
-    """Return (n, (1 + k) N), whether an exponent is of a negative that `hardness` means. own: those of a row's own texts."""
-    positive = own.clone()
+def _penalised(same_row: Tensor, total: int, hardness: Hardness) -> Tensor:
+    """Return (n, (1 + k) N), whether an exponent is of a negative that `hardness` means. same_row: those of its texts."""
+    positive = same_row.clone()
     positive[:, total:] = False
-    chosen = {"none": torch.zeros_like(own), "in_batch_negatives": ~own, "all_negatives": ~positive,
-              "hard_negatives": own & ~positive}
+    chosen = {"none": torch.zeros_like(same_row), "in_batch_negatives": ~same_row, "all_negatives": ~positive,
+              "hard_negatives": same_row & ~positive}
     return chosen[hardness]

@@ -19,7 +19,7 @@ from stsbench.evaluation.schema import ITEM
 from stsbench.metrics.bootstrap import effective_rows, resample_blocks, share_interval, stratified_folds, wilson
 from stsbench.probes.lockstep import _stacks
 from stsbench.probes.schemes import cross_validated, nested
-from stsbench.protocols.sts import _strata
+from stsbench.protocols.sts_pairs import strata
 
 N, TIMES = 60, 6
 ENCODERS = ("lexical:token-set", "lexical:tfidf")
@@ -230,4 +230,4 @@ def test_one_item_has_no_test_however_often_it_stands_there(tmp_path, monkeypatc
 def test_subsets_that_an_item_links_are_drawn_together():
     arrays = {"gold": np.zeros(8), "subset": np.array([0, 0, 1, 1, 2, 2, 3, 3]), ITEM: np.array([0, 1, 2, 3, 4, 0, 5, 6])}
     observations = Observations(arrays, {"subsets": ["a", "b", "c", "d"]})
-    assert [rows.tolist() for rows in _strata(observations)] == [[0, 1, 4, 5], [2, 3], [6, 7]]
+    assert [rows.tolist() for rows in strata(observations)] == [[0, 1, 4, 5], [2, 3], [6, 7]]
