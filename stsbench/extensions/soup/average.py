@@ -41,6 +41,9 @@ def average_models(
     folders = {str(path): resolve(str(path), offline) for name in models for path in _seeds(Path(name))}
     if len(folders) < 2:
         raise StsbenchError("a mean needs two models at least: name several runs, or one of several seeds")
+    for name, folder in folders.items():
+        if (folder / FILE).is_file() and read_with_layout(folder)[0].post:
+            raise StsbenchError(f"{name} has a post-processing fitted on its vectors: average the models without it")
     first, *others = folders.values()
     for other in others:
         _check_alike(first, other)

@@ -87,17 +87,24 @@ class Teachers:
         for encoder, share in zip(self.encoders, self._shares(), strict=True):
             alone = len(self.encoders) == 1
             vectors = self._read(encoder, list(texts)) if alone else self._unit(encoder, list(texts)) * share**0.5
-            if hasattr(vectors, "toarray"):
-                raise StsbenchError(
-                    f"{self.option}: {encoder.spec.name} gives sparse vectors, which no student can have: it can teach "
-                    "similarities and ranks"
-                )
-            parts.append(vectors)
+            parts.append(self._checked_dense(encoder, vectors))
         return np.concatenate(parts, axis=1).astype(np.float32)
 
     def width(self) -> int:
         """Return D, the width of `vectors`."""
-        return sum(encoder.dimension or self._read(encoder, ["a"]).shape[1] for encoder in self.encoders)
+        stored = [encoder.dimension if encoder.computes_in == "nothing" else None for encoder in self.encoders]
+        return sum(
+            width or self._checked_dense(encoder, self._read(encoder, ["a"])).shape[1]
+            for encoder, width in zip(self.encoders, stored, strict=True)
+        )
+
+    def _checked_dense(self, encoder: Encoder, vectors: Any) -> Any:
+        if hasattr(vectors, "toarray"):
+            raise StsbenchError(
+                f"{self.option}: {encoder.spec.name} gives sparse vectors, which no student can have: it can teach "
+                "similarities and ranks"
+            )
+        return vectors
 
     def _loaded(self, model: str, settings: Mapping[str, Any], device: str) -> Encoder:
         try:

@@ -12,6 +12,7 @@ from tiny_models import build, sentences
 
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer.exported import Exported, read_with_layout, write_exported
+from stsbench.errors import StsbenchError
 from stsbench.extensions.soup.average import average_models
 
 WEIGHTS = "0_StaticEmbedding/model.safetensors"
@@ -92,3 +93,10 @@ def test_half_precision_and_counted_numbers_stay_as_they_are(tmp_path):
     average_models([tmp_path / "one", tmp_path / "two"], tmp_path / "mean")
     mean = load_file(tmp_path / "mean/model.safetensors")
     assert mean[key].dtype == np.float16 and abs(mean[key].astype(float) - 0.6).max() < 1e-3 and mean["steps"] == [7]
+
+
+def test_a_post_processing_has_no_mean(tables, tmp_path):
+    write_exported(tables[1], Exported(None, post=True))
+    with pytest.raises(StsbenchError, match="post-processing"):
+        average_models(tables, tmp_path / "mean")
+    assert not (tmp_path / "mean").exists()
