@@ -416,10 +416,9 @@ def make_objective(plan: MethodPlan, method: Method) -> Objective:
     recipe.contrast around its contrastive terms, with recipe.ranking and its teachers, and recipe.gor, all of it at the
     layers of recipe.adaptive_layers. In this order: a ranking and the regulariser are of whole vectors and of all texts."""
     inner = method if plan.semi is None else SemiSupervised(method, plan.semi)
-    around = plan.matryoshka, plan.guide, plan.contrast
-    contrasts = Wrapped(method, inner, *around) if any(section is not None for section in around) else inner
-    terms = plan.ranking is not None or plan.gor is not None
-    objective = FurtherTerms(method, contrasts, plan.ranking, plan.gor) if terms else contrasts
-    if plan.adaptive_layers is None:
-        return objective
-    return AdaptiveLayers(method, objective, plan.adaptive_layers)
+    wraps = {name: plan.around.get(name) for name in ("matryoshka", "guide", "contrast")}
+    terms = {name: plan.around.get(name) for name in ("ranking", "gor")}
+    contrasts = Wrapped(method, inner, **wraps) if any(wraps.values()) else inner
+    objective = FurtherTerms(method, contrasts, **terms) if any(terms.values()) else contrasts
+    layers = plan.around.get("adaptive_layers")
+    return objective if layers is None else AdaptiveLayers(method, objective, layers)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from stsbench.errors import StsbenchError
 from stsbench.registry import calling
@@ -12,24 +14,16 @@ from stsbench.training.api.labelled import nli_roles
 from stsbench.training.api.method import LabelledUse, Method, Needs
 from stsbench.training.api.options import Options, RankingOptions
 from stsbench.training.recipes.methods import load_method
-from stsbench.training.recipes.recipe import Recipe
-from stsbench.training.recipes.sections import (
-    AdaptiveLayersSettings,
-    ContrastSettings,
-    GORSettings,
-    GuideSettings,
-    MatryoshkaSettings,
-    SemiSettings,
-)
+from stsbench.training.recipes.recipe import AROUND, Recipe
+from stsbench.training.recipes.sections import SemiSettings
 
 SUP = "sup"  # the stage of labelled rows that recipe.semi puts before the method's own
 
 
 @dataclass(frozen=True)
 class MethodPlan:
-    """A method's class with its options, and what recipe.semi adds to it: a cross-entropy on labelled rows; and
-    recipe.ranking and recipe.gor: terms on the views that it contrasts; and recipe.matryoshka, recipe.guide and
-    recipe.contrast: around its contrastive terms.
+    """A method's class with its options, and what recipe.semi adds to it: a cross-entropy on labelled rows. around: the
+    recipe's sections that AROUND names, without those that are null.
 
     joint, sup-joint: a batch of labelled rows goes with each batch of the method's own stages. sup-joint, sup-unsup: before
     them comes the stage "sup" with labelled rows only. All else is the method's.
@@ -38,12 +32,7 @@ class MethodPlan:
     kind: type[Method]
     options: Options
     semi: SemiSettings | None = None
-    ranking: RankingOptions | None = None
-    matryoshka: MatryoshkaSettings | None = None
-    guide: GuideSettings | None = None
-    gor: GORSettings | None = None
-    contrast: ContrastSettings | None = None
-    adaptive_layers: AdaptiveLayersSettings | None = None
+    around: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -101,14 +90,11 @@ def load_plan(recipe: Recipe) -> MethodPlan:
     itself.
     """
     kind = load_method(recipe.method)
-    plan = MethodPlan(
-        kind, kind.Options(**recipe.options), ranking=recipe.ranking, matryoshka=recipe.matryoshka, guide=recipe.guide,
-        gor=recipe.gor, contrast=recipe.contrast, adaptive_layers=recipe.adaptive_layers,
-    )
+    around = {name: section for name in AROUND if (section := getattr(recipe, name)) is not None}
+    plan = MethodPlan(kind, kind.Options(**recipe.options), around=around)
     if recipe.ranking is not None and isinstance(plan.options, RankingOptions):
         raise StsbenchError(f"ranking: the method {kind.name} ranks by its own options: set ranking to null")
-    sections = {"ranking": recipe.ranking, "guide": recipe.guide, "contrast": recipe.contrast, "gor": recipe.gor}
-    for name in (name for name, section in sections.items() if section is not None):
+    for name in (name for name in around if name not in ("matryoshka", "adaptive_layers")):
         if all(plan.labelled(stage) == "only" for stage in plan.method_stages):
             raise StsbenchError(
                 f"{name}: {kind.name} compares no two views by the shared contrastive term, for it trains on labelled rows "

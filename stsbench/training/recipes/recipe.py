@@ -42,6 +42,8 @@ LATER: dict[str, Any] = {
     "training.chunk": None, "backbone.attention": "own", "backbone.lora": None, "options.predict": "own",
     "options.mask_token": None, "gor": None, "contrast": None, "adaptive_layers": None,
 }
+# What stands around a method's loss: dotted keys of sections that make_objective (engine/objective.py) reads.
+AROUND = ("ranking", "matryoshka", "guide", "contrast", "gor", "adaptive_layers")
 CHANGED = ("-changed", "-swept")  # how the name of a recipe ends that was changed before it trained
 OPERATIONAL = {"checkpoint_minutes"}  # changes nothing in what is trained, and is in no digest
 # changing one leaves a recipe what it was; so does another folder of data.file

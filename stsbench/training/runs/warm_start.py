@@ -12,7 +12,7 @@ from stsbench.config import flatten, read_yaml
 from stsbench.errors import StsbenchError
 from stsbench.training.engine.checkpoint import Position, end_of_stage
 from stsbench.training.recipes.method_plan import MethodPlan
-from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.recipes.recipe import AROUND, Recipe
 from stsbench.training.recipes.recipes import check_whole, load_recipe
 from stsbench.training.rows.files import LABELLED
 from stsbench.training.rows.stage_rows import LABELS
@@ -90,8 +90,8 @@ class WarmStart:
 def find_warm_start(run: Path, plan: MethodPlan, stage: str, recipe: Recipe) -> WarmStart:
     """Return what `stage` goes on from in the folder `run`. Raises StsbenchError, one line, unless it fits this recipe.
 
-    Method, its options, the backbone's settings and the sections `semi`, `ranking`, `matryoshka`, `guide`, `contrast`,
-    `gor` and `adaptive_layers` have to be equal; the backbone itself is compared by `check_inputs`.
+    Method, its options, the backbone's settings, `semi` and the sections of AROUND have to be equal; the backbone itself is
+    compared by `check_inputs`.
     """
     number = plan.stages.index(stage)
     before = plan.stages[number - 1]
@@ -203,8 +203,7 @@ def _check_settings(
 
 
 def _comparable(recipe: Recipe, later: tuple[str, ...]) -> dict[str, Any]:
-    sections = {"options", "backbone", "semi", "ranking", "matryoshka", "guide", "contrast", "gor", "adaptive_layers"}
-    settings = recipe.model_dump(mode="json", include=sections)
+    settings = recipe.model_dump(mode="json", include={"options", "backbone", "semi", *AROUND})
     settings["backbone"].pop("model")
     for name in later:  # without effect in the stages that the run has been through
         settings["options"].pop(name, None)
