@@ -56,7 +56,7 @@ def multiple_negatives(
         same_row = same.repeat(1, 1 + len(negatives))
         t = temperature if similarity == "cosine" else 1.0
         cosines = rows @ docs.T
-        blocks = {"query_to_doc": cosines / t + strength * cosines.detach() * _penalised(same_row, total, hardness)}
+        blocks = {"query_to_doc": cosines / t + strength * cosines.detach() * _penalty_mask(same_row, total, hardness)}
         if "query_to_query" in directions:
             blocks["query_to_query"] = (rows @ every.T / t).masked_fill(same, -torch.inf)
         if "doc_to_query" in directions:
@@ -71,7 +71,7 @@ def multiple_negatives(
         return (normaliser - matched).sum() / max(n, 1)
 
 
-def _penalised(same_row: Tensor, total: int, hardness: Hardness) -> Tensor:
+def _penalty_mask(same_row: Tensor, total: int, hardness: Hardness) -> Tensor:
     """Return (n, (1 + k) N), whether an exponent is of a negative that `hardness` means. same_row: those of its texts."""
     positive = same_row.clone()
     positive[:, total:] = False

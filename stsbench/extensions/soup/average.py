@@ -68,10 +68,10 @@ def _weights(folder: Path) -> list[Path]:
     return [path.relative_to(folder) for path in model_files(folder) if path.suffix == ".safetensors"]
 
 
-def _check_alike(first: Path, other: Path) -> None:
+def _check_alike(first: Path, second: Path) -> None:
     """Raise StsbenchError where two folders differ in more than the values of their weights and what trained them."""
-    unlike = f"{other} and {first} are no models of one kind"
-    files = [{path.relative_to(folder) for path in model_files(folder)} - {Path(FILE)} for folder in (first, other)]
+    unlike = f"{second} and {first} are no models of one kind"
+    files = [{path.relative_to(folder) for path in model_files(folder)} - {Path(FILE)} for folder in (first, second)]
     if stray := sorted(files[0] ^ files[1]):
         raise StsbenchError(f"{unlike}: one of them lacks {stray[0]}")
     weights = _weights(first)
@@ -79,10 +79,10 @@ def _check_alike(first: Path, other: Path) -> None:
         raise StsbenchError(f"{first} holds no .safetensors file, and no others are averaged: save it as one")
     for path in sorted(files[0]):
         if path not in weights:
-            if sha256_file(first / path) != sha256_file(other / path):
+            if sha256_file(first / path) != sha256_file(second / path):
                 raise StsbenchError(f"{unlike}: their {path} differs")
             continue
-        one, two = _shapes(first / path), _shapes(other / path)
+        one, two = _shapes(first / path), _shapes(second / path)
         if key := next((key for key in sorted(one.keys() | two.keys()) if one.get(key) != two.get(key)), None):
             raise StsbenchError(f"{unlike}: their weight {key} differs in its shape or type")
 

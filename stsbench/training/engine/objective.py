@@ -353,13 +353,13 @@ class AdaptiveLayers(Around):
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """Return the objective's, and the layers of this step, the same in every process."""
-        return self._drawn(self.objective.views(rows, rng), rng)
+        return self._add_layers(self.objective.views(rows, rng), rng)
 
     def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """Return the same of labelled rows."""
-        return self._drawn(self.objective.labelled_views(rows, rng), rng)
+        return self._add_layers(self.objective.labelled_views(rows, rng), rng)
 
-    def _drawn(self, views: Views, rng: np.random.Generator) -> Views:
+    def _add_layers(self, views: Views, rng: np.random.Generator) -> Views:
         drawn = np.arange(self.layers)
         if self.settings.per_step is not None:
             drawn = rng.choice(self.layers, self.settings.per_step, replace=False)

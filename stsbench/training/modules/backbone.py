@@ -135,7 +135,7 @@ class Backbone(nn.Module):
         if self.layer_states is None and (packed := self._packed(ids, mask, soft)):
             return packed.at(indices)
         states: Tensor = self(ids, mask, soft=soft)[0]
-        chosen = self._noted(states[torch.arange(len(ids), device=ids.device), indices])
+        chosen = self._note_vectors(states[torch.arange(len(ids), device=ids.device), indices])
         # a GPU is not waited for: a padding place gives NaN, which the loop reports
         return chosen if real.device.type == "cpu" else chosen.masked_fill(~real, torch.nan)
 
@@ -160,9 +160,9 @@ class Backbone(nn.Module):
             if self.engine == "packed":
                 raise EncoderError(f"no packed training pass has the states of padding that {self.pooler} reads: use padded")
             return self._padded(*pad_right(ids, mask, length, pad), (-1,), None, heads)[0].mean(1)
-        return self._noted(self.pool(self(ids, mask, STATES[self.pooler], soft, heads), mask))
+        return self._note_vectors(self.pool(self(ids, mask, STATES[self.pooler], soft, heads), mask))
 
-    def _noted(self, vectors: Tensor) -> Tensor:
+    def _note_vectors(self, vectors: Tensor) -> Tensor:
         """Note vectors of texts, (n, d), for who reads layers again."""
         if self.layer_states is not None:
             self.layer_states.vectors.append(vectors)

@@ -25,12 +25,12 @@ class LayerStates:
         """Let the passes that follow be those that ran, in their order, with state `layer` as the last."""
         self._layer, self._next, self.vectors = layer, 0, []
 
-    def read(self, run: Callable[[tuple[int, ...]], list[Tensor]], wanted: tuple[int, ...]) -> list[Tensor]:
-        """Return the states `wanted`, each (n, L, d), of a pass that `run` makes for a tuple of their numbers."""
+    def read(self, run: Callable[[tuple[int, ...]], list[Tensor]], numbers: tuple[int, ...]) -> list[Tensor]:
+        """Return the states of these numbers, each (n, L, d), of a pass that `run` makes for some numbers."""
         if self._layer is None:
             self._passes.append(run((*range(self.layers), -1)))
             states, last = self._passes[-1], self.layers
         else:
             states, last = self._passes[self._next], self._layer
             self._next += 1
-        return [states[last if number in (-1, self.layers) else number] for number in wanted]
+        return [states[last if number in (-1, self.layers) else number] for number in numbers]
