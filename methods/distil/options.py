@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from stsbench.losses.choices import DISTIL_LOSSES
+from stsbench.losses.choices import DISTIL_LOSSES, DistilLoss, DistilObjective
 from stsbench.settings import setting
 from stsbench.training.api.options import Options, Teacher
 
@@ -19,11 +19,11 @@ class DistilOptions(Options):
     default_recipe = "layers-4"
 
     teachers: tuple[Teacher, ...] = setting((), "the encoders that teach, each with the weight of its cosines; one at least")
-    objective: Literal["vectors", "similarities", "ranks"] = setting(
+    objective: DistilObjective = setting(
         "vectors", "what is learnt: the vectors, the cosines between the texts of a batch, or their order",
         "vectors: Reimers and Gurevych (2020); ranks: RankCSE (Liu et al. 2023)",
     )
-    loss: Literal["mse", "cosine", "contrastive", "kl", "listmle", "listnet"] = setting(
+    loss: DistilLoss = setting(
         "mse", "vectors: mse, cosine, contrastive (its teacher's vector among those of the batch); similarities: mse, kl; "
         "ranks: listmle, listnet", "mse: Reimers and Gurevych (2020); contrastive: tokenlearn's code",
     )

@@ -130,6 +130,20 @@ def shared_texts(
     return shared
 
 
+def refuse_tests(pairs: PairSet, tests: Sequence[DataSet], use: str) -> list[str]:
+    """Return a warning for each of `tests` some of whose pairs are among `pairs`, on which weights are chosen. Raises
+    DataError where all pairs of one are. use: what the warnings call the pairs."""
+    lines = []
+    for test in tests:
+        shared, tested = same_pairs(pairs, test)
+        if shared and shared == tested:
+            raise DataError(f"{pairs.origin} holds the pairs of {test.shown}, a test set: choose the weights on other pairs")
+        if shared:
+            holds = f"it holds {shared:,} of the {tested:,} pairs of {test.shown}, a test set"
+            lines.append(f"{use}: {holds}: a score there is of pairs that chose the weights")
+    return lines
+
+
 def same_pairs(pairs: PairSet, test: DataSet) -> tuple[int, int]:
     """Return how many of a test set's distinct pairs of texts are among `pairs`, either way round, and how many it has; 0
     and 0 for a set that does not hold pairs. Scores and labels may differ.

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from stsbench.data.fetch.sources import load_data
+from stsbench.data.own.overlap import PAIRED_TESTS, available_tests, refuse_tests
 from stsbench.data.own.sets import read_scored_pairs
 from stsbench.data.sets.sets import PairSet
 from stsbench.display.markup import card_text
@@ -42,6 +43,8 @@ def average_models(
     if len(folders) < 2:
         raise StsbenchError("a mean needs two models at least: name several runs, or one of several seeds")
     for name, folder in folders.items():
+        if (folder / "adapter_config.json").is_file():  # the mean of A and of B is not that of B A
+            raise StsbenchError(f"{name} is a PEFT adapter, whose factors have no mean: merge it into its model")
         if (folder / FILE).is_file() and read_with_layout(folder)[0].post:
             raise StsbenchError(f"{name} has a post-processing fitted on its vectors: average the models without it")
     first, *others = folders.values()
@@ -50,11 +53,11 @@ def average_models(
     with new_folder(Path(output)) as building:
         rows: list[tuple[str, float | None, bool]] = [(name, None, True) for name in folders]
         if greedy is not None:
-            rows = _choose(folders, _pairs(greedy, data_dir, offline), log)
+            rows = _choose(folders, _pairs(greedy, data_dir, offline, log), log)
         kept = [name for name, _, inside in rows if inside]
         _write(building, [folders[name] for name in kept])
         digests = {name: folder_digest(folders[name]) for name in kept}
-        (building / "README.md").write_text(_card(digests), "utf-8")
+        (building / "README.md").write_text(_card(digests, greedy), "utf-8")
     return rows
 
 
@@ -141,9 +144,13 @@ def _choose(
     return [(name, scores[name], name in kept) for name in ranked]
 
 
-def _pairs(greedy: str | Path, data_dir: Path | None, offline: bool) -> PairSet:
+def _pairs(greedy: str | Path, data_dir: Path | None, offline: bool, log: Callable[[str], None]) -> PairSet:
+    """Return what the models are chosen on. Raises DataError for the pairs of a test set that is at hand."""
     data = load_data(DEV, data_dir=data_dir, offline=offline) if str(greedy) == DEV else read_scored_pairs(Path(greedy))
     assert isinstance(data, PairSet)
+    if str(greedy) != DEV:
+        for line in refuse_tests(data, available_tests(PAIRED_TESTS, data_dir=data_dir)[0], f"--greedy {data.task}"):
+            log(f"warning: {line}")
     return data
 
 
@@ -155,10 +162,12 @@ def _score(folder: Path, pairs: PairSet) -> float:
     return 100 * float(value)
 
 
-def _card(digests: dict[str, str]) -> str:
+def _card(digests: dict[str, str], greedy: str | Path | None) -> str:
+    pairs = DEV if str(greedy) == DEV else Path(greedy or "").name
+    chosen = "." if greedy is None else f", chosen one after another by Spearman on {card_text(pairs)}."
     return "\n".join([
         "---\nlibrary_name: sentence-transformers\n---\n", f"# The mean of the weights of {len(digests)} models\n",
-        "Averaged by `stsbench soup`.\n", "| model | fingerprint of its files |", "| --- | --- |",
+        f"Averaged by `stsbench soup`{chosen}\n", "| model | fingerprint of its files |", "| --- | --- |",
         *(f"| {card_text(Path(name).name)} | {digest[:16]} |" for name, digest in digests.items()), "",
         "To measure:\n", "```sh\nstsbench eval --model PATH\n```\n",
     ])

@@ -28,7 +28,7 @@ from stsbench.training.api.labelled import NLIClassifier, count_classes, nli_vie
 from stsbench.training.api.method import Method
 from stsbench.training.api.options import RankingOptions
 from stsbench.training.api.teachers import Ranking, Teachers
-from stsbench.training.modules.layer_states import LayerStates
+from stsbench.training.modules.backbone import LayerStates
 from stsbench.training.modules.masked_lm import LMHead
 from stsbench.training.recipes.method_plan import SUP, MethodPlan
 from stsbench.training.recipes.sections import (

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from stsbench.data.fetch import sources
 from stsbench.data.fetch.download import WAYS
-from stsbench.data.own.overlap import PAIRED_TESTS, available_tests, same_pairs
+from stsbench.data.own.overlap import PAIRED_TESTS, available_tests, refuse_tests
 from stsbench.data.own.sets import read_labelled_pairs, read_scored_pairs
 from stsbench.data.sets.sets import DataSet, LabelledSet, PairSet
 from stsbench.encoders.cache.embed import Embed
@@ -85,7 +85,9 @@ class Selection:
             read: Callable[[Path], PairSet] = read_scored_pairs if scored else read_labelled_pairs
             data = read(Path(name.removeprefix(prefix)).expanduser())
             self.name = f"{prefix}{data.task}"  # a log does not say in which folder
-            self._refuse_test(data, data_dir, sample)
+            known = available_tests(PAIRED_TESTS, data_dir=data_dir, sample=sample)[0]
+            users = [test for test in self._tests if isinstance(test, PairSet)]
+            self.warnings += refuse_tests(data, [*known, *users], f"selection.by {self.name}")
             self._score = self._correlated(data) if scored else self._separated(data)
         elif held_out is None:
             raise StsbenchError("selection.by held-out needs rows that are held out: set data.held_out")
@@ -142,19 +144,6 @@ class Selection:
             return 100 * matching_scores(similarity, data.gold).ap
 
         return score
-
-    def _refuse_test(self, data: PairSet, data_dir: Path | None, sample: bool) -> None:
-        """Raise DataError where the user's pairs are those of a test set that is at hand, on which nothing may be chosen; a
-        warning where they hold some of them."""
-        users = [test for test in self._tests if isinstance(test, PairSet)]
-        for test in [*available_tests(PAIRED_TESTS, data_dir=data_dir, sample=sample)[0], *users]:
-            shared, tested = same_pairs(data, test)
-            if shared and shared == tested:
-                what = f"{data.origin} holds the pairs of {test.shown}, a test set"
-                raise DataError(f"{what}: choose the weights on other pairs")
-            if shared:
-                self.warnings.append(f"selection.by {self.name}: it holds {shared:,} of the {tested:,} pairs of "
-                                     f"{test.shown}, a test set: a score there is of pairs that chose the weights")
 
     def _probed(self, protocol: Any, sets: dict[str, Any]) -> Score:
         for data in sets.values():

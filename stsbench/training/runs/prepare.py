@@ -253,6 +253,8 @@ def _dropped_parts(recipe: Recipe, folder: Path) -> list[str]:
     if stored is not None and stored[0].pooler != start.pooler:
         title = stored[0].title
         return [f"{start.model} is tested with a {title}; as a backbone of pooler {start.pooler} it is used without"]
+    if not (folder / "modules.json").is_file() and (folder.parent / "modules.json").is_file():
+        folder = folder.parent  # of a first module in a folder of its own
     exported = read_exported(folder)
     lines: list[str] = []
     part = {"cls+dense": "dense layer", "mask": "prompt"}.get(exported.pooler or "") if exported is not None else None

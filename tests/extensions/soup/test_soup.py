@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from clirun import cli, place  # noqa: F401
 from model_folder_kinds import declare, static
+from refusal_places import SAMPLE
 from safetensors.numpy import load_file, save_file
 from scipy.stats import spearmanr
 from tiny_models import build, sentences
 
+from stsbench.data.fetch.sources import load_data
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer.exported import Exported, read_with_layout, write_exported
 from stsbench.errors import StsbenchError
@@ -95,8 +97,20 @@ def test_half_precision_and_counted_numbers_stay_as_they_are(tmp_path):
     assert mean[key].dtype == np.float16 and abs(mean[key].astype(float) - 0.6).max() < 1e-3 and mean["steps"] == [7]
 
 
-def test_a_post_processing_has_no_mean(tables, tmp_path):
+def test_nothing_is_chosen_on_test_pairs(tables, tmp_path):
+    pairs = load_data("stsb/test", sample=True)
+    rows = zip(pairs.first, pairs.second, pairs.gold, strict=True)
+    text = "".join(f"{first}\t{second}\t{gold}\n" for first, second, gold in rows)
+    (tmp_path / "test.tsv").write_text(f"sentence1\tsentence2\tscore\n{text}", "utf-8")
+    with pytest.raises(StsbenchError, match="a test set"):
+        average_models(tables, tmp_path / "mean", greedy=tmp_path / "test.tsv", data_dir=SAMPLE)
+    assert not (tmp_path / "mean").exists()
+
+
+def test_what_has_no_mean_is_refused(tables, tmp_path):
     write_exported(tables[1], Exported(None, post=True))
-    with pytest.raises(StsbenchError, match="post-processing"):
-        average_models(tables, tmp_path / "mean")
+    (tables[3] / "adapter_config.json").write_text("{}", "utf-8")
+    for models, why in ((tables[:2], "post-processing"), (tables[2:], "adapter")):
+        with pytest.raises(StsbenchError, match=why):
+            average_models(models, tmp_path / "mean")
     assert not (tmp_path / "mean").exists()

@@ -15,6 +15,8 @@ from stsbench import losses
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer.find import backbone_folder
 from stsbench.training.modules.backbone import load_backbone
+from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.runs.prepare import _dropped_parts
 
 TEXTS = sentences(20, longest=9)
 PAIRS = [("a cat sits", "the cat sat"), ("two dogs run fast", "dogs run"), ("music in the park", "a guitar played")]
@@ -45,9 +47,15 @@ def test_the_loss_and_its_gradient_are_sentence_transformers(folder):
     torch.testing.assert_close(backbone.model.embeddings.weight.grad, model[0].embedding.weight.grad, atol=1e-6, rtol=1e-5)
 
 
+def test_what_stands_behind_the_table_is_told(folder):
+    recipe = load_recipe("distil", "static", [f"backbone.model={folder}"])
+    assert _dropped_parts(recipe, backbone_folder(str(folder))) == [
+        f"{folder} is tested with a module Normalize; as a backbone it is used without"]
+
+
 @pytest.fixture(scope="module")
 def trained(folder, tmp_path_factory):
-    """By distillation from MiniLM's place-holder, the words of a text, to the width of the table."""
+    """Five large steps: a text is to be nearer to its vector in the table at first than to those of other texts."""
     place = tmp_path_factory.mktemp("trained")
     (place / "text.txt").write_text("".join(f"{text}\n" for text in TEXTS * 4), "utf-8")
     stsbench.train("distil", recipe="static", output=place / "run", device="cpu", settings={
