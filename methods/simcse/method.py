@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stsbench.data.text.examples import followed, following
+from stsbench.encoders.prompt.prompt import Prompt
+from stsbench.encoders.prompt.template import FullStop
 from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
 from stsbench.losses.tokens import masked_lm
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.contrasting import NegativeQueue, contrast
-from stsbench.training.api.method import HeadMethod, Needs
-from stsbench.training.api.views import Repeater, pairs_or_sentence
+from stsbench.training.api.method import HeadMethod, Inference, Needs
+from stsbench.training.api.views import InTemplate, Repeater, pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.edits import (
     crop,
@@ -35,6 +38,7 @@ from stsbench.training.modules.masked_lm import Generator, LMHead, made_up
 from .options import NEXT, SimCSEOptions
 
 Change = Callable[..., list[str]]  # (words, rng=...) -> words
+_STOPS: dict[str, FullStop] = {"prompteol": "prompteol", "added": True, "none": False}  # options.full_stop -> Prompt's
 
 
 class SimCSE(HeadMethod):
@@ -55,7 +59,8 @@ class SimCSE(HeadMethod):
         self.queue: NegativeQueue | None = None
         if options.queue is not None:
             self.queue = NegativeQueue(backbone, backbone.vector_width, options.queue)
-        self.make_views = ViewMaker(backbone, options)
+        self.around = None if options.template is None else InTemplate(backbone, options.template)
+        self.make_views = ViewMaker(backbone, options, self.read)
 
     @classmethod
     def needs(cls, options: SimCSEOptions) -> Needs:
@@ -76,6 +81,17 @@ class SimCSE(HeadMethod):
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """Return one view (one dropout mask for both), two, or as many as the data have roles, in their order."""
         return self.make_views(rows, rng)
+
+    def read(self, rows: Examples, role: str) -> Ragged:
+        """Return the token ids of a role's texts, inside the template if there is one."""
+        return rows.ids(role) if self.around is None else self.around(rows.texts(role))
+
+    def inference(self) -> Inference:
+        """Return the encoder, and with a template what stands around a text of a test."""
+        inference = super().inference()
+        if self.options.template is None:
+            return inference
+        return replace(inference, prompt=Prompt(self.options.template, full_stop=_STOPS[self.options.full_stop]))
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """contrastive: the mean over anchors of -log(e^(sim(z1, z2) / t) / sum over the batch); mlm: the auxiliary loss."""
@@ -165,11 +181,12 @@ def _second(backbone: Backbone, head: nn.Module | None) -> nn.ModuleList:
 class ViewMaker:
     """Rows to views. Sentences that are changed word by word are split at white space, changed and tokenised anew."""
 
-    def __init__(self, backbone: Backbone, options: SimCSEOptions) -> None:
-        self.options, self.max_length = options, backbone.max_length
+    def __init__(self, backbone: Backbone, options: SimCSEOptions, read: Callable[[Examples, str], Ragged]) -> None:
+        """read: rows and a role -> token ids."""
+        self.options, self.max_length, self.read = options, backbone.max_length, read
         self.tokenizer = copy.deepcopy(backbone.tokenizer)  # the truncation set on it below must not reach its other users
         self.change = _change(options)
-        self.later = Repeater(backbone, options.repeat) if options.repeat is not None else _plain
+        self.later = Repeater(backbone, options.repeat) if options.repeat is not None else self._plain
         if options.mlm_weight > 0 and self.tokenizer.mask_token_id is None:
             raise StsbenchError(f"options.mlm_weight needs a mask token, and the tokenizer of {backbone.name} has none")
 
@@ -186,9 +203,9 @@ class ViewMaker:
     def _views(self, rows: Examples, rng: np.random.Generator) -> Views:
         if "sentence" not in rows.roles:
             anchor, *later = rows.roles
-            return Views([rows.ids(anchor), *(self.later(rows, role, rng) for role in later)])
+            return Views([self.read(rows, anchor), *(self.later(rows, role, rng) for role in later)])
         view, both = self.options.view, self.options.augment_both
-        plain: Ragged = rows.ids("sentence")
+        plain: Ragged = self.read(rows, "sentence")
         if self.options.fixed_dropout_mask:
             return Views([plain])
         if view == "dropout":
@@ -204,6 +221,9 @@ class ViewMaker:
         unchanged = plain, [np.full(len(ids), IGNORED) for ids in plain]
         pairs = [words_to_replace(encoded, rate, rng) if both else unchanged, words_to_replace(encoded, rate, rng)]
         return Views([ids for ids, _ in pairs], {"replaced_labels": [labels for _, labels in pairs]})
+
+    def _plain(self, rows: Examples, role: str, rng: np.random.Generator) -> Ragged:
+        return self.read(rows, role)
 
     def _changed(self, texts: list[str], rng: np.random.Generator) -> Ragged:
         assert self.change is not None
@@ -252,10 +272,6 @@ def words_to_replace(
         ids.append(tokens)
         labels.append(np.where([word in drawn for word in words], tokens, IGNORED))
     return ids, labels
-
-
-def _plain(rows: Examples, role: str, rng: np.random.Generator) -> Ragged:
-    return rows.ids(role)
 
 
 def _change(options: SimCSEOptions) -> Change | None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PROMPT_FILE = "prompt.safetensors"
 _KINDS: dict[str, Any] = {  # types, or the allowed words, of Prompt.settings()
-    "template": (str,), "full_stop": {True, False, "punctuation32"}, "text": {"inside", "pieces"},
+    "template": (str,), "full_stop": {True, False, "punctuation32", "prompteol"}, "text": {"inside", "pieces"},
     "pieces": (int, type(None)), "denoise": (bool,),
     "positions": {"matched", "empty"}, "start": {"own", "zero"}, "head": {None, "dense", "transform"}, "each": (bool,),
     "words": (int, type(None)), "prefixes": (list,), "shift": (int,), "bottlenecks": (dict, type(None)),
@@ -86,16 +86,19 @@ class PromptSettings:
 
 
 PLAIN = PromptSettings()
-_STOPS: dict[FullStop, str] = {True: "full stop added", "punctuation32": "full stop added behind a text without punctuation"}
+_STOPS: dict[FullStop, str] = {True: "full stop added", "punctuation32": "full stop added behind a text without punctuation",
+                                 "prompteol": "PromptEOL's clean-up"}
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """Everything of the pooler `mask` that the transformers model and its tokenizer do not hold, as a method trains it.
+    """Everything of the pooler `mask` that the transformers model and its tokenizer do not hold, as a method trains it; of
+    the pooler `last` a template and a rule for full stops alone.
 
-    template: with {} or [X] for the sentence and [MASK] or {mask}; full_stop: whether one is put behind a text, and behind
-    which (template.with_full_stop); text: "inside": the filled template is tokenised, "pieces": the sentence is
-    tokenised alone and cut at `pieces` tokens (None: not at all), as in training.
+    template: with {} or [X] for the sentence and [MASK] or {mask}, which of the pooler `last` it need not hold;
+    full_stop: whether one is put behind a text, and behind which (template.with_full_stop); text: "inside": the filled
+    template is tokenised, "pieces": the sentence is tokenised alone and cut at `pieces` tokens (None: not at all), as in
+    training.
 
     denoise: subtract the vector of the template alone, at the positions that it has around a text of as many tokens
     (positions "matched") or around none ("empty"), from the model's first position on (start "own") or from 0 ("zero").
@@ -212,6 +215,12 @@ def checked_settings(settings: Any) -> dict[str, Any]:
     if not all(isinstance(length, int) for length in settings["prefixes"]):
         raise ValueError(f"prompt.prefixes {settings['prefixes']!r}")
     return settings
+
+
+def fits_pooler(settings: Mapping[str, Any], pooler: str) -> bool:
+    """Return whether a prompt of these settings is one of this pooler: of `last` there is only text around a text."""
+    plain = settings["text"] == "inside" and not settings["denoise"] and not promised_tensors(settings)
+    return pooler == "mask" or (pooler == "last" and plain)
 
 
 def promised_tensors(settings: Mapping[str, Any]) -> bool:

@@ -62,8 +62,11 @@ class PromptedVectors:
     The vectors of the template alone (denoising) are computed once for each number of tokens that occurs.
     """
 
-    def __init__(self, prompt: Prompt, template: TokenTemplate, forward: Callable[..., list[Tensor]], model: Any) -> None:
-        """forward: a PackedForward or PaddedForward of `model`, which is in eval mode."""
+    def __init__(
+        self, prompt: Prompt, template: TokenTemplate | None, forward: Callable[..., list[Tensor]], model: Any
+    ) -> None:
+        """forward: a PackedForward or PaddedForward of `model`, which is in eval mode. template: None where nothing is
+        learned and nothing subtracted."""
         self.prompt, self.template, self.forward = prompt, template, forward
         self.device = next(model.parameters()).device
         self.base = prompt.shift + (first_position(model) if prompt.start == "own" else 0)
@@ -91,6 +94,7 @@ class PromptedVectors:
 
     def _alone(self, groups: Groups, prefix: KeyValues | None, table: dict[int, Tensor]) -> Tensor:
         """Return (n, d) vector of the template alone for each text of the batch, from its number of tokens."""
+        assert self.template is not None
         length = self.template.length
         # a tokenizer may join the sentence's first token with the template's last
         counts = [max(0, tokens - length) for _, tokens in groups]
@@ -110,7 +114,7 @@ class PromptedVectors:
 
     def _rows(self, ids: Tensor, groups: Groups) -> Tensor | None:
         """Return (tokens,) row of the learned words, -1 for none, of a packed batch; None without learned words."""
-        if self.prompt.words is None:
+        if self.prompt.words is None or self.template is None:
             return None
         runs = ids.split([texts * tokens for texts, tokens in groups])
         rows = (run.view(size) for run, size in zip(runs, groups, strict=True))
@@ -140,13 +144,16 @@ def placed(prompt: Prompt, model: Any, name: str) -> Prompt:
 
 
 def tokeniser(
-    tokenizer: Any, template: TokenTemplate, prompt: Prompt, limit: int | None, limit_name: str = "--max-length"
+    tokenizer: Any, template: TokenTemplate | None, prompt: Prompt, limit: int | None, limit_name: str = "--max-length"
 ) -> Tokeniser | SplicedTokeniser:
     """Return how texts become tokens: the filled template is tokenised, or the sentence is and stands between the
     template's.
 
-    EncoderError: as many learned words as the template has no tokens for, or a limit that leaves none for the sentence.
+    template: None where the last token is read, not a mask. EncoderError: as many learned words as the template has no
+    tokens for, or a limit that leaves none for the sentence.
     """
+    if template is None:
+        return Tokeniser(tokenizer, limit, parse_template(prompt.template, None, False), prompt.full_stop, limit_name)
     if prompt.words is not None and len(prompt.words) != len(template.word_ids):
         raise EncoderError(
             f"{template.name}: {len(prompt.words)} learned words for the {len(template.word_ids)} of {prompt.template!r}"

@@ -22,7 +22,7 @@ from stsbench.errors import EncoderError
 Positions = Literal["matched", "empty"]
 WordPlaces = Literal["own", "rightmost"]
 Start = Literal["own", "zero"]
-FullStop = bool | Literal["punctuation32"]
+FullStop = bool | Literal["punctuation32", "prompteol"]
 _SENTENCE = ("{}", "[X]")
 _MASK = ("[MASK]", "{mask}")
 
@@ -72,8 +72,12 @@ def with_full_stop(text: str, rule: FullStop = True) -> str:
     """Return `text` with a full stop behind it.
 
     True: unless it is empty or ends in . ? " or ' (PromptBERT's evaluation.py). "punctuation32": a blank and a full stop,
-    unless it is blank or its last character but blanks is one of string.punctuation (SNCSE's code). False: as it is.
+    unless it is blank or its last character but blanks is one of string.punctuation (SNCSE's code). "prompteol": as True,
+    then every " becomes ', and a final ? a full stop (evaluation.py of kongds/scaling_sentemb). False: as it is.
     """
+    if rule == "prompteol":
+        text = with_full_stop(text).replace('"', "'")
+        return f"{text[:-1]}." if text.endswith("?") else text
     if rule == "punctuation32":
         return text if text.rstrip()[-1:] in ("", *string.punctuation) else f"{text} ."
     return text if not rule or not text or text[-1] in ".?\"'" else text + "."

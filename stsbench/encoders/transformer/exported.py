@@ -14,7 +14,7 @@ from stsbench.encoders.forward.pooling import check_pooler, is_class
 from stsbench.encoders.options import spelled
 from stsbench.encoders.post.chain import SETTINGS as POST_SETTINGS
 from stsbench.encoders.post.chain import TENSORS as POST_TENSORS
-from stsbench.encoders.prompt.prompt import PROMPT_FILE, checked_settings
+from stsbench.encoders.prompt.prompt import PROMPT_FILE, checked_settings, fits_pooler
 from stsbench.encoders.prompt.reading import READINGS
 from stsbench.errors import EncoderError
 from stsbench.parsing import read_json_object
@@ -30,6 +30,7 @@ PROMPT = "stsbench.encoders.transformer.prompt_module.PromptEncoding"  # a promp
 _TYPES = {"pooler": (str, type(None)), "max_length": (int, type(None)), "method": (str, type(None)),
           "recipe": (str, type(None)), "normalize": (bool,)}
 _COUNTS = {"texts", "exact", "normalised", "rows"}  # fields of stsbench.encoders.fitted.SharedTexts
+_END_OF = {"last": "last token"}  # pooler -> where in its template a text is read
 _SETTINGS = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 
 
@@ -41,7 +42,7 @@ class Exported:
     max_length: int | None = None  # tokens, special ones included; None: the model's position limit
     method: str | None = None
     recipe: str | None = None
-    prompt: dict[str, Any] | None = None  # Prompt.settings() of the pooler `mask`; its tensors are in prompt.safetensors
+    prompt: dict[str, Any] | None = None  # Prompt.settings(); its tensors are in prompt.safetensors
     normalize: bool = False  # vectors of length 1, before a post-processing
     post: bool = False  # the vectors go through post.json and post.safetensors (stsbench/encoders/post/chain.py)
     trained_on: tuple[str, ...] = ()  # the test data whose sentences were among the training text: "sts12", ...
@@ -135,7 +136,7 @@ def read_with_layout(folder: Path) -> tuple[Exported, str]:
             raise ValueError(f"trained_on {stored['trained_on']!r}")
         if exported.max_length is not None and exported.max_length < 1:
             raise ValueError(f"max_length {exported.max_length!r}")
-        if prompt is not None and exported.pooler != "mask":
+        if prompt is not None and not fits_pooler(prompt, str(exported.pooler)):
             raise ValueError(f"a prompt for the pooler {exported.pooler}")
         layout = stored["layout"]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -174,8 +175,8 @@ def template_notes(folder: Path, name: str, options: EncoderOptions, prompt: Pro
 
     name, options: what the user asked for; prompt: what the encoder is read with. EncoderError for a broken stsbench.json.
     """
-    stored = read_with_layout(folder)[0].prompt if (folder / FILE).is_file() else None
-    if stored is None:
+    exported = read_with_layout(folder)[0] if (folder / FILE).is_file() else None
+    if exported is None or (stored := exported.prompt) is None:
         return ()
     if prompt.trained:
         if prompt.full_stop == stored["full_stop"]:
@@ -184,10 +185,11 @@ def template_notes(folder: Path, name: str, options: EncoderOptions, prompt: Pro
         return (f"warning: {flag} changes the rule by which {name} puts a full stop behind a text: this is not the model "
                 "that was trained",)
     asked = ((name, getattr(options, name)) for name in (*names(READINGS), "pooler", "template"))
+    where = _END_OF.get(exported.pooler or "", "mask")
     how = next((f"{spelled(name)} {value!r}" for name, value in asked if value is not None), f"the files beside {FILE}")
     return (
-        f"warning: {how}: {name} was trained to be read at the mask of {stored['template']!r}. Read otherwise it is another "
-        f"model than was trained: these are not the scores of {name}; leave the option out for those",
+        f"warning: {how}: {name} was trained to be read at the {where} of {stored['template']!r}. Read otherwise it is "
+        f"another model than was trained: these are not the scores of {name}; leave the option out for those",
     )
 
 

@@ -52,7 +52,8 @@ class LiveEncoder(TransformerEncoder):
             prompt=PLAIN if parts.prompt is None else PromptSettings.from_stored(parts.prompt.settings()),
         )
         tanh = None if linear is None else lambda first: linear(first).tanh()
-        super().__init__(config, replace(parts, tokenizer=tokenizer, dense=tanh))
+        prompt = parts.prompt if pooler == "mask" else None  # else it is text around a text, which the config has
+        super().__init__(config, replace(parts, tokenizer=tokenizer, dense=tanh, prompt=prompt))
         heads = [part for part in (linear, parts.token_pooler) if part is not None]
         self._guard = partial(borrowed, parts.model, *heads, *(parts.prompt.modules() if parts.prompt else ()))
 

@@ -42,6 +42,7 @@ def load_parts(config: EncoderConfig, device: str | None = None, attention: str 
     assert config.folder is not None
     torch_device = choose_device(device)
     trust = config.trust_remote_code
+    trained = config.prompt.trained and config.pooler == "mask"  # else it is text around a text
     check_bases(config)
     spread = DEVICE_MAP if device == SPREAD else None
     with seeded():
@@ -57,7 +58,7 @@ def load_parts(config: EncoderConfig, device: str | None = None, attention: str 
             model, tokenizer,
             dense=choose_dense(model, missing, config.folder, config.name) if config.pooler == "cls+dense" else None,
             token_pooler=choose_token_pooler(model, tokenizer, config) if config.pooler in KINDS else None,
-            prompt=read_prompt(config.folder, config.prompt.stored()) if config.prompt.trained else None,
+            prompt=read_prompt(config.folder, config.prompt.stored()) if trained else None,
         )
 
 

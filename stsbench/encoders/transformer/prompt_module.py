@@ -35,11 +35,15 @@ class PromptEncoding(InputModule):
     save_in_root = True
     config_file_name = FILE
 
-    def __init__(self, model: Any, tokenizer: Any, prompt: Prompt, max_length: int | None = None) -> None:
-        """max_length: tokens that texts are cut at, template and special ones included; None: the positions that it has."""
+    def __init__(
+        self, model: Any, tokenizer: Any, prompt: Prompt, max_length: int | None = None, pooler: str = "mask"
+    ) -> None:
+        """max_length: tokens that texts are cut at, template and special ones included; None: the positions that it has.
+        pooler: mask, or last, the last token of text and template."""
         super().__init__()
-        self.model, self.tokenizer, self.prompt = model, tokenizer, prompt
-        self.template = TokenTemplate(tokenizer, prompt.template, "template", prompt.word_places)
+        self.model, self.tokenizer, self.prompt, self.pooler = model, tokenizer, prompt, pooler
+        self.template = None if pooler == "last" else TokenTemplate(
+            tokenizer, prompt.template, "template", prompt.word_places)
         self.max_seq_length = max_length
         self._trained_on: tuple[str, ...] = ()  # test data, kept for `save`
         self._training_overlap: tuple[Mapping[str, Any], ...] = ()
@@ -94,7 +98,9 @@ class PromptEncoding(InputModule):
         return features
 
     def _mark(self, row: list[int]) -> int:
-        """Return where the template's mask stands. EncoderError: not in this template."""
+        """Return the place that is read, the template's mask or the last. EncoderError: no mask of this template."""
+        if self.template is None:
+            return len(row) - 1
         before, after = self.template.before, self.template.after
         spliced = isinstance(self._tokeniser, SplicedTokeniser)
         # tokenised inside, a text's end and the template may share a token; the mask is never shared
@@ -128,7 +134,7 @@ class PromptEncoding(InputModule):
         self.tokenizer.save_pretrained(folder)
         write_prompt(folder, self.prompt)
         exported = Exported(
-            "mask", self._max_length, prompt=self.prompt.settings(), trained_on=self._trained_on,
+            self.pooler, self._max_length, prompt=self.prompt.settings(), trained_on=self._trained_on,
             training_overlap=self._training_overlap,
         )
         write_exported(folder, exported)
@@ -147,7 +153,8 @@ class PromptEncoding(InputModule):
         model, _ = load_model(folder, model_name_or_path, "float32")
         if (dtype := (kwargs.get("model_kwargs") or {}).get("dtype")) not in (None, "auto"):
             model = model.to(getattr(torch, dtype) if isinstance(dtype, str) else dtype)
-        loaded = cls(model, load_tokenizer(folder, model_name_or_path), prompt, exported.max_length)
+        loaded = cls(model, load_tokenizer(folder, model_name_or_path), prompt, exported.max_length,
+                     exported.pooler or "mask")
         loaded._trained_on, loaded._training_overlap = exported.trained_on, exported.training_overlap
         loaded.eval()
         return loaded

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,18 +21,11 @@ _OPENING = ' "{}"'  # directly before it the placeholder stands
 _Placed = tuple[list[int], list[int], list[int]]  # ids, and where in them the two copies stand
 
 
-def _prompteol(text: str) -> str:
-    """Return a full stop behind a text that ends in none of . ? " ', then every " becomes ', then a final ? becomes a
-    full stop."""
-    text = with_full_stop(text).replace('"', "'")
-    return f"{text[:-1]}." if text.endswith("?") else text
-
-
 # Rules by which released code changes a text before it stands in a template.
 CLEAN_UPS: dict[str, Callable[[str], str]] = {
     "none": lambda text: text,
     "full_stop": with_full_stop,  # PromptBERT's evaluation.py
-    "prompteol": _prompteol,  # evaluation.py of kongds/scaling_sentemb, and of all that follow it
+    "prompteol": partial(with_full_stop, rule="prompteol"),  # as all that follow PromptEOL's code
 }
 
 

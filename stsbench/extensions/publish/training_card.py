@@ -24,6 +24,7 @@ _MEANS = {"mean": (-1,), "first_last:embeddings": (0, -1), "first_last:layer1": 
 _STOPS: dict[FullStop, str] = {
     False: "none is added", True: "put behind a text that ends in none of . ? \" '",
     "punctuation32": "put behind a text, after a blank, unless it ends in punctuation (ASCII)",
+    "prompteol": "put behind a text that ends in none of . ? \" ', then each \" becomes ', and a ? at its end a full stop",
 }
 
 
@@ -31,7 +32,7 @@ def describe(inference: Inference, max_length: int | None = None) -> dict[str, A
     """Return what the card says of an encoder: pooler, max_length (None: the model's limit), and how AutoModel pools it.
 
     auto_pooler: "" (AutoModel makes no pooler layer), "same" (it makes the one that a kept head is stored as), or "other".
-    prompt: that of the pooler mask (`prompt_summary`), only with one; static: only of a table of tokens' vectors. Random
+    prompt: what stands around a text (`prompt_summary`), only with one; static: only of a table of tokens' vectors. Random
     states are not touched.
     """
     import torch
@@ -49,7 +50,7 @@ def describe(inference: Inference, max_length: int | None = None) -> dict[str, A
     if inference.model.config.model_type == TABLE:
         facts["static"] = True
     if inference.prompt is not None:
-        facts["prompt"] = prompt_summary(inference.prompt, inference.tokenizer.mask_token)
+        facts["prompt"] = prompt_summary(inference.prompt, inference.tokenizer.mask_token, inference.pooler)
     return facts
 
 
@@ -264,11 +265,12 @@ def _fenced(text: str) -> str:
     return f"{fence}yaml\n{text}{fence}\n"
 
 
-def prompt_summary(prompt: Prompt, mask_token: str) -> dict[str, Any]:
-    """Return `prompt.settings()` with "filled" (what stands before and behind a text), "mask_last" and, with the head
-    transform, its "activation" and "eps"."""
-    filled = parse_template(prompt.template, mask_token, True)
-    summary = {**prompt.settings(), "filled": (filled.before, filled.after), "mask_last": filled.mask_last}
+def prompt_summary(prompt: Prompt, mask_token: str | None, pooler: str = "mask") -> dict[str, Any]:
+    """Return `prompt.settings()` with "filled" (what stands before and behind a text), "mask_last" (None: the last token is
+    read) and, with the head transform, its "activation" and "eps"."""
+    filled = parse_template(prompt.template, mask_token, pooler == "mask")
+    last = filled.mask_last if pooler == "mask" else None
+    summary = {**prompt.settings(), "filled": (filled.before, filled.after), "mask_last": last}
     if summary["head"] == "transform":
         summary |= {key: getattr(prompt.head, key) for key in ("activation", "eps")}
     return summary
@@ -341,13 +343,19 @@ def prompt_snippet(summary: dict[str, Any], pooling_layer: bool) -> str:
     elif summary["full_stop"]:
         lines.append("""stopped = [text if text[-1:] in ("", ".", "?", '"', "'") else text + "." for text in texts]""")
         source = "stopped"
+    if summary["full_stop"] == "prompteol":
+        lines += ["""stopped = [text.replace('"', "'") for text in stopped]""",
+                  """stopped = [text[:-1] + "." if text.endswith("?") else text for text in stopped]"""]
     lines += [
         f"filled = [{before!r} + text + {after!r} for text in {source}]",
         'batch = tokenizer(filled, padding=True, return_tensors="pt")  # not truncated: that would cut the template',
         "with torch.no_grad():", "    states = model(**batch).last_hidden_state",
-        'masks = (batch["input_ids"] == tokenizer.mask_token_id).long()',
     ]
-    if summary["mask_last"]:
+    if summary["mask_last"] is not None:
+        lines.append('masks = (batch["input_ids"] == tokenizer.mask_token_id).long()')
+    if summary["mask_last"] is None:
+        lines.append('places = batch["attention_mask"].cumsum(1).argmax(1)  # the last token')
+    elif summary["mask_last"]:
         lines.append("places = masks.shape[1] - 1 - masks.flip(1).argmax(1)  # the template's mask: the last one")
     else:
         lines.append("places = masks.argmax(1)  # the template's mask: the first one")

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +24,14 @@ from stsbench.encoders.forward.pooling import KINDS, STATES, check_pooler, padde
 from stsbench.encoders.forward.token_pooler import TokenPooler
 from stsbench.encoders.post.chain import TYPE as POST
 from stsbench.encoders.post.chain import Chain, write_post
-from stsbench.encoders.prompt.prompt import write_prompt
+from stsbench.encoders.prompt.prompt import fits_pooler, write_prompt
 from stsbench.encoders.prompt.tokenizer import READ_ALIKE
 from stsbench.encoders.transformer.declared import TABLE
 from stsbench.encoders.transformer.exported import HEAD, PROMPT, Exported, write_exported
 from stsbench.errors import StsbenchError
 from stsbench.files import new_folder
 from stsbench.training.api.method import Inference
-from stsbench.training.modules.lora import merged_state
+from stsbench.training.modules.lora import merged_state, write_adapter
 
 # what a tokenizer.json or the call that loaded it left in a tokenizer's settings
 _LEFT_OVER = (
@@ -74,6 +74,20 @@ def export_model(
         _fill(building, inference, limit, described, card, post)
 
 
+def export_adapter(inference: Inference, folder: Path, base: str) -> None:
+    """Write the low-rank changes of `backbone.lora` alone to `folder`, which appears whole or not at all: peft,
+    sentence-transformers and stsbench put them on `base`, Hub id or folder, and give the vectors of the whole export.
+
+    Around them stands no template: of a method that has one, who reads the folder gives it.
+    """
+    with new_folder(folder, replace=True) as building:
+        write_adapter(inference.model, building, base)
+        limit = _limit(inference, None)
+        write_tokenizer(inference.tokenizer, building, limit)
+        config = inference.model.config
+        write_layout(building, inference.pooler, config.hidden_size, limit, None, config.num_hidden_layers)
+
+
 def try_export(inference: Inference, parent: Path, name: str) -> None:
     """Export into a temporary folder in `parent`, before hours of training, and delete it.
 
@@ -98,9 +112,9 @@ def _limit(inference: Inference, max_length: int | None) -> int | None:
         raise ValueError(f"pooler {pooler} cannot be exported with dense={inference.dense}")
     if KINDS.get(pooler) != (None if inference.token_pooler is None else inference.token_pooler.kind):
         raise ValueError(f"pooler {pooler} cannot be exported with token_pooler={inference.token_pooler}")
-    if (pooler == "mask") != (inference.prompt is not None):
-        raise ValueError(f"pooler {pooler} cannot be exported with prompt={inference.prompt}")
     prompt = inference.prompt
+    if pooler == "mask" if prompt is None else not fits_pooler(prompt.settings(), pooler):
+        raise ValueError(f"pooler {pooler} cannot be exported with prompt={prompt}")
     limit = position_limit(model, inference.tokenizer) if max_length is None else max_length
     if max_length is None and limit is not None and prompt is not None:
         limit -= prompt.shift
@@ -129,7 +143,7 @@ def _fill(
         write_tokenizer(inference.tokenizer, building, limit)
     write_layout(
         building, pooler, config.hidden_size, limit, inference.dense, config.num_hidden_layers, inference.token_pooler,
-        described.normalize, post, static,
+        described.normalize, post, "StaticEmbedding" if static else "Prompt" if inference.prompt is not None else None,
     )
     if post is not None:
         write_post(building, *post)
@@ -226,6 +240,9 @@ _MODES = {
 _BOTH = "cls_avg"  # Pooling puts [CLS] and mean side by side, and a Dense without bias takes half of each
 
 
+ONE_STATE = ("cls", "mean", "max", "last", "weighted_mean")  # poolers of the last layer, which learn nothing
+
+
 def layer_weights(pooler: str, layers: int) -> Tensor | None:
     """Return the weights (layers + 1,) over the embeddings and all layers whose average `pooler` takes the mean over tokens
     of.
@@ -244,19 +261,20 @@ def layer_weights(pooler: str, layers: int) -> Tensor | None:
 def write_layout(
     folder: Path, pooler: str, width: int, limit: int | None, dense: nn.Linear | None, layers: int,
     token_pooler: TokenPooler | None = None, normalize: bool = False, post: tuple[Chain, str] | None = None,
-    static: bool = False,
+    alone: Literal["StaticEmbedding", "Prompt"] | None = None,
 ) -> None:
     """Write modules.json and what it names into `folder`, beside the model of that width and number of layers.
 
     limit: tokens, special ones included, None for no limit. Poolers over several layers need output_hidden_states in the
     model's config.json: without it sentence-transformers would take the last layer, and say nothing. normalize: the module
     Normalize after them. post: a fitted chain and what it was fitted on, as the last module: a Dense without activation
-    where all its steps are affine (computed in float32), else one of ours; static: the model is a table of tokens' vectors.
+    where all its steps are affine (computed in float32), else one of ours; alone: the module in the place of Transformer and
+    pooling, for a table of tokens' vectors, or a prompt.
     """
     padded = padded_length(pooler)
     learned = "Pooling" if token_pooler is None else token_pooler.kind.title
     pooling = "MeanPadded" if padded is not None else learned
-    kinds = ["Prompt"] if pooler == "mask" else ["StaticEmbedding"] if static else ["Transformer", pooling]
+    kinds: list[str] = [alone] if alone else ["Transformer", pooling]
     weights = layer_weights(pooler, layers)
     if weights is not None:
         kinds.insert(1, "WeightedLayerPooling")
@@ -280,7 +298,7 @@ def write_layout(
         {"idx": number, "name": str(number), "path": path, "type": kind}
         for number, (kind, path) in enumerate(zip(types, paths, strict=True))
     ])
-    if pooler != "mask" and not static:  # whose one module reads stsbench.json, or has no settings
+    if not alone:  # whose one module reads stsbench.json, or has no settings
         config: dict[str, Any] = {"max_seq_length": limit, "do_lower_case": False}
         if padded is not None:
             config["processing_kwargs"] = {"text": {"padding": "max_length", "max_length": padded}}

@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -63,6 +64,24 @@ def merged_state(model: Any) -> dict[str, Tensor]:
         state = {key.replace(f"{path}.base_layer.", f"{path}."): value for key, value in state.items()}
         state[f"{path}.weight"] = changed
     return state
+
+
+def write_adapter(model: Any, folder: Path, base: str) -> None:
+    """Write what `adapt` added to `model` into `folder`, as peft does: adapter_config.json and adapter_model.safetensors.
+
+    base: Hub id or folder of the model that it was added to.
+    """
+    from safetensors.torch import save_file
+
+    layers = [(path, layer) for path, layer in _layers(model) if _ADAPTED in layer.lora_A]
+    weights = {f"base_model.model.{path}.lora_{part}.weight": getattr(layer, f"lora_{part}")[_ADAPTED].weight.detach()
+               for path, layer in layers for part in "AB"}
+    save_file({name: weight.cpu().contiguous() for name, weight in weights.items()}, folder / "adapter_model.safetensors",
+              {"format": "pt"})
+    names = sorted({path.rpartition(".")[2] for path, _ in layers})
+    config = copy.copy(model.peft_config[_ADAPTED])
+    config.target_modules, config.base_model_name_or_path, config.inference_mode = names, base, True
+    config.save_pretrained(folder)
 
 
 def add_lora(model: Any, sets: int, rank: int, scale: float) -> None:

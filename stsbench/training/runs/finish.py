@@ -23,10 +23,10 @@ from stsbench.evaluation.provenance import provenance
 from stsbench.parsing import read_json_object
 from stsbench.registry import is_file_class, names, resolve
 from stsbench.torch_random import forked
-from stsbench.training.api.method import Method
+from stsbench.training.api.method import Inference, Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position, newest_whole
 from stsbench.training.engine.objective import make_objective
-from stsbench.training.export.export import export_model
+from stsbench.training.export.export import ONE_STATE, export_adapter, export_model
 from stsbench.training.recipes.method_plan import MethodPlan, load_plan
 from stsbench.training.recipes.methods import GROUP, short_name
 from stsbench.training.recipes.recipe import LATER, OPERATIONAL, Recipe
@@ -120,6 +120,20 @@ def export_best(run: PreparedRun, summary: dict[str, Any]) -> None:
         recipe=run.recipe.name, trained_on=_trained_on(summary, run.method.backbone.folder),
         training_overlap=_training_overlap(run, summary), replace=True,
     )
+    if base := _adapted_base(run, inference):
+        export_adapter(inference, run.options.output / "adapter", base)
+
+
+def _adapted_base(run: PreparedRun, inference: Inference) -> str | None:
+    """Return the model that changes of `backbone.lora` are of, where they and a pooler are all of the encoder: neither
+    another attention, fewer layers, a head nor an adapter that was merged before. None without such."""
+    start, source = run.recipe.backbone, run.method.backbone
+    if start.lora is None or start.layers is not None or start.attention != "own":
+        return None
+    plain = inference.dense is None and inference.token_pooler is None and inference.pooler in ONE_STATE
+    if not plain or (source.folder / "adapter_config.json").is_file() or inference.model is not source.model:
+        return None
+    return str(source.folder.resolve()) if Path(start.model).exists() or start.model == "minilm" else start.model
 
 
 def _data(summary: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
