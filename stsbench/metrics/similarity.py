@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse, stats
+from scipy import sparse
 
 from stsbench.errors import ScoreError
 
@@ -111,5 +111,7 @@ def correlation(predicted: NDArray[np.floating], gold: NDArray[np.floating], met
             raise ScoreError(f"{int((~np.isfinite(values)).sum())} of {len(values)} {name} are NaN or infinite")
         if np.ptp(values) <= 1e-12 * np.abs(values).max():  # cosines of vectors along one line: 1 but for the last bit
             raise ScoreError(f"all {len(values)} {name} are equal ({values[0]:g}): their correlation is undefined")
+    from scipy import stats  # half a second, which whoever encodes or lists does not need
+
     function = stats.spearmanr if metric == "spearman" else stats.pearsonr
     return float(function(predicted, gold).statistic)
