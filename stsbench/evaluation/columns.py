@@ -215,9 +215,10 @@ def unpacked(table: Any, row: int) -> Observations:
     for key, (kind, shape) in layout.items():
         dtype = np.dtype(kind)
         values = table.column(_column(table, key, dtype))[row].values
-        if dtype.kind not in "biuf" or values is None or prod(shape) != len(values):
+        if dtype.kind not in "biuf" or values is None or prod(shape) != len(values) or values.null_count:
             raise ValueError(f"{key} is not an array of numbers of the shape that is named")
-        arrays[key] = values.to_numpy(zero_copy_only=False).astype(dtype).reshape(shape)
+        numbers = values.cast("uint8") if str(values.type) == "bool" else values
+        arrays[key] = np.from_dlpack(numbers).astype(dtype).reshape(shape)  # to_numpy would import pandas
     names = {column.removeprefix(NAMES): listed for column in table.column_names
              if column.startswith(NAMES) and (listed := table.column(column)[row].as_py()) is not None}
     if empty := next((key for key, listed in names.items() if None in listed), None):
