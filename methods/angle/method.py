@@ -13,13 +13,13 @@ from stsbench.losses.labelled import pair_angles, pair_cosines
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast, contrast_labelled, rank_pairs
 from stsbench.training.api.labelled import unordered
-from stsbench.training.api.method import Needs, PoolerMethod, ScoredMethod
+from stsbench.training.api.method import Needs, PoolerMethod, ScoredMethod, TemplateMethod
 from stsbench.training.api.views import scored_pairs
 
 from .options import AnglEOptions
 
 
-class AnglE(PoolerMethod, ScoredMethod):
+class AnglE(TemplateMethod, PoolerMethod, ScoredMethod):
     """ibn_weight L_ibn + cosine_weight CoSENT(cosine) + angle_weight CoSENT(angle), by the format of the data."""
 
     name = "angle"

@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from stsbench.options import POSITIVE, Where
 from stsbench.settings import setting
-from stsbench.training.api.options import Options
+from stsbench.training.api.options import CleanUp, Options, full_stop_setting, template_setting
 
 _CODE = "SeanLee97/AnglE@5155458:angle_emb"
 _WEIGHED = {"format": ("scored", "labelled", "triplets")}  # the one term of positives has the weight 1
@@ -54,6 +54,9 @@ class AnglEOptions(Options):
     test_pooler: Literal["cls", "mean", "cls_avg"] | None = setting(
         None, "of the tested encoder; null: backbone.pooler", "cls_avg: README of the code's examples/NLI",
     )
+
+    template: str | None = template_setting()
+    full_stop: CleanUp = full_stop_setting()
 
     @model_validator(mode="after")
     def _check_loss(self) -> Self:

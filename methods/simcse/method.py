@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stsbench.data.text.examples import followed, following
-from stsbench.encoders.prompt.prompt import Prompt
-from stsbench.encoders.prompt.template import FullStop
 from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
 from stsbench.losses.tokens import masked_lm
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.contrasting import NegativeQueue, contrast
-from stsbench.training.api.method import HeadMethod, Inference, Needs
-from stsbench.training.api.views import InTemplate, Repeater, pairs_or_sentence
+from stsbench.training.api.method import HeadMethod, Needs, TemplateMethod
+from stsbench.training.api.views import Repeater, pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.edits import (
     crop,
@@ -38,10 +35,9 @@ from stsbench.training.modules.masked_lm import Generator, LMHead, made_up
 from .options import NEXT, SimCSEOptions
 
 Change = Callable[..., list[str]]  # (words, rng=...) -> words
-_STOPS: dict[str, FullStop] = {"prompteol": "prompteol", "added": True, "none": False}  # options.full_stop -> Prompt's
 
 
-class SimCSE(HeadMethod):
+class SimCSE(TemplateMethod, HeadMethod):
     """Eq. 4 (plain sentences), Eq. 5 and 8 (pairs, with or without hard negatives), and their ablations."""
 
     name = "simcse"
@@ -59,7 +55,6 @@ class SimCSE(HeadMethod):
         self.queue: NegativeQueue | None = None
         if options.queue is not None:
             self.queue = NegativeQueue(backbone, backbone.vector_width, options.queue)
-        self.around = None if options.template is None else InTemplate(backbone, options.template)
         self.make_views = ViewMaker(backbone, options, self.read)
 
     @classmethod
@@ -81,17 +76,6 @@ class SimCSE(HeadMethod):
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """Return one view (one dropout mask for both), two, or as many as the data have roles, in their order."""
         return self.make_views(rows, rng)
-
-    def read(self, rows: Examples, role: str) -> Ragged:
-        """Return the token ids of a role's texts, inside the template if there is one."""
-        return rows.ids(role) if self.around is None else self.around(rows.texts(role))
-
-    def inference(self) -> Inference:
-        """Return the encoder, and with a template what stands around a text of a test."""
-        inference = super().inference()
-        if self.options.template is None:
-            return inference
-        return replace(inference, prompt=Prompt(self.options.template, full_stop=_STOPS[self.options.full_stop]))
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """contrastive: the mean over anchors of -log(e^(sim(z1, z2) / t) / sum over the batch); mlm: the auxiliary loss."""

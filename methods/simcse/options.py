@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from stsbench.options import GIVEN, POSITIVE, Where
+from stsbench.options import POSITIVE, Where
 from stsbench.settings import setting
-from stsbench.training.api.options import Options, Queue, Repetition
+from stsbench.training.api.options import CleanUp, Options, Queue, Repetition, full_stop_setting, template_setting
 
 NEXT = {"next": 1, "next3": 3}  # view -> how many following sentences may be the positive
 _RATED = ("crop", "delete_words", "mlm")
@@ -58,17 +58,11 @@ class SimCSEOptions(Options):
         None, "sub-words or words repeated in every view but the first; null: none", "ESimCSE (Wu et al. 2022)",
         goes_with=_PLAIN,
     )
-    template: str | None = setting(
-        None, "what stands around every text, {} in its place; the last token is read (backbone.pooler last), and a text is "
-        "cut at backbone.max_length tokens of its own and decoded again; null: nothing",
-        "PromptEOL (Jiang et al. 2023)", goes_with=Where(
-            lambda options: options.view in ("dropout", "given") and options.repeat is None and not options.mlm_weight
-            and options.head == "none", "view dropout or given, without head, repeat and mlm_weight"),
-    )
-    full_stop: Literal["prompteol", "added", "none"] = setting(
-        "prompteol", "what is done to a text before a test: a full stop behind one that ends in none of . ? \" ', and of "
-        "prompteol ' for each \", a full stop for a ? at its end", "evaluation.py", goes_with={"template": GIVEN},
-    )
+    template: str | None = template_setting(goes_with=Where(
+        lambda options: options.view in ("dropout", "given") and options.repeat is None and not options.mlm_weight
+        and options.head == "none", "view dropout or given, without head, repeat and mlm_weight",
+    ))
+    full_stop: CleanUp = full_stop_setting()
     queue: Queue | None = setting(
         None, "vectors of earlier batches as further negatives; null: none", "ESimCSE (Wu et al. 2022)",
         excludes={"encoders": 2}, why="which of them it follows is not published",

@@ -17,7 +17,7 @@ from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, Progress
 from stsbench.encoders.forward.model import borrowed, dropout_rates
 from stsbench.encoders.forward.pooling import KINDS
 from stsbench.encoders.probe import identified_now
-from stsbench.encoders.prompt.prompt import PLAIN, Prompt, PromptSettings
+from stsbench.encoders.prompt.prompt import PLAIN, Prompt, PromptSettings, fits_pooler
 from stsbench.encoders.transformer.config import EncoderConfig, resolve_config
 from stsbench.encoders.transformer.parts import Parts, check_ends, load_parts
 from stsbench.encoders.transformer.transformer import ENGINE, TransformerEncoder
@@ -52,7 +52,9 @@ class LiveEncoder(TransformerEncoder):
             prompt=PLAIN if parts.prompt is None else PromptSettings.from_stored(parts.prompt.settings()),
         )
         tanh = None if linear is None else lambda first: linear(first).tanh()
-        prompt = parts.prompt if pooler == "mask" else None  # else it is text around a text, which the config has
+        prompt = parts.prompt
+        if prompt is not None and pooler != "mask" and fits_pooler(prompt.settings(), pooler):
+            prompt = None  # text around a text, which the config has
         super().__init__(config, replace(parts, tokenizer=tokenizer, dense=tanh, prompt=prompt))
         heads = [part for part in (linear, parts.token_pooler) if part is not None]
         self._guard = partial(borrowed, parts.model, *heads, *(parts.prompt.modules() if parts.prompt else ()))

@@ -4,7 +4,7 @@ rows and of the backbone, said once, before there is an instance."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -14,16 +14,19 @@ from torch import Tensor, nn
 
 from stsbench.encoders.prompt.modules import MLPHead, check_head
 from stsbench.encoders.prompt.prompt import Prompt
+from stsbench.encoders.prompt.template import FullStop
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Gathering, Ragged, Term, Views
 from stsbench.training.api.labelled import LabelScores, nli_roles, nli_views
 from stsbench.training.api.options import Options
+from stsbench.training.api.views import InTemplate
 from stsbench.training.modules.backbone import Backbone
 
 LabelledUse = Literal["none", "only", "with"]
 """Whether a stage trains on the recipe's `labelled` rows: "none"; "only" them, without `data`; or "with": a batch of them
 goes with every batch of the data (Batch.labelled)."""
 
+_STOPS: dict[str, FullStop] = {"prompteol": "prompteol", "added": True, "none": False}  # options.full_stop -> Prompt's
 RoleChoice = Callable[[tuple[str, ...], str], tuple[str, ...]]
 """(roles that the data give, the method's name for messages) -> those used. Raises StsbenchError, one line, for a role that
 is missing."""
@@ -245,6 +248,32 @@ class PoolerMethod(Method):
     def dev_inference(self) -> Inference:
         """Return the encoder with the pooler that is trained, as development scores are of those vectors."""
         return super().inference()
+
+
+class TemplateMethod(Method):
+    """A method with options.template, inside which texts stand in training and at the test, and options.full_stop."""
+
+    def __init__(self, backbone: Backbone, options: Any) -> None:
+        """Raise StsbenchError, one line, for a template that does not fit the backbone (`InTemplate`)."""
+        super().__init__(backbone, options)
+        self.around = None if options.template is None else InTemplate(backbone, options.template)
+
+    def read(self, rows: Examples, role: str) -> Ragged:
+        """Return the token ids of a role's texts, inside the template if there is one."""
+        return super().read(rows, role) if self.around is None else self.around(rows.texts(role))
+
+    def inference(self) -> Inference:
+        """Return the encoder, and with a template what stands around a text of a test."""
+        return self._prompted(super().inference())
+
+    def dev_inference(self) -> Inference:
+        """Return the same of the encoder that development scores are of."""
+        return self._prompted(super().dev_inference())
+
+    def _prompted(self, inference: Inference) -> Inference:
+        if self.around is None:
+            return inference
+        return replace(inference, prompt=Prompt(self.options.template, full_stop=_STOPS[self.options.full_stop]))
 
 
 class HeadMethod(Method):

@@ -3,11 +3,11 @@ listed quickly."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from stsbench.options import POSITIVE
+from stsbench.options import GIVEN, POSITIVE
 from stsbench.settings import Settings, setting
 
 
@@ -16,6 +16,26 @@ class Options(Settings):
 
     stages: ClassVar[tuple[str, ...]] = ("main",)  # all that there may be, in their order
     default_recipe: ClassVar[str | None] = None  # recipes/NAME.yaml or NAME.yaml beside the module
+
+
+CleanUp = Literal["prompteol", "added", "none"]  # of a text before a test
+
+
+def template_setting(**rules: Any) -> Any:
+    """Return the setting `template` of a method whose texts stand inside one (api/method.py, TemplateMethod)."""
+    return setting(
+        None, "what stands around every text, {} in its place; the last token is read (backbone.pooler last), and a text is "
+        "cut at backbone.max_length tokens of its own and decoded again; null: nothing",
+        "PromptEOL (Jiang et al. 2023)", **rules,
+    )
+
+
+def full_stop_setting() -> Any:
+    """Return the setting `full_stop` beside it."""
+    return setting(
+        "prompteol", "what is done to a text before a test: a full stop behind one that ends in none of . ? \" ', and of "
+        "prompteol ' for each \", a full stop for a ? at its end", "evaluation.py", goes_with={"template": GIVEN},
+    )
 
 
 class Repetition(Settings):
