@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import random
 import subprocess
 import sys
 from collections import defaultdict
@@ -151,24 +150,6 @@ def test_a_sibling_is_imported_relatively_where_editors_do_not_find_it_otherwise
             if package == ".".join(("stsbench", *folder.parts)) and (ROOT / folder / f"{name}.py").is_file():
                 blind += [f"{file}: {name}"] if folder.parts[0] in OUTER else []
     assert not blind, f"write `from .name import ...`: {blind}"
-
-
-def test_an_editor_finds_a_sibling():
-    """jedi, which Jupyter and many editors ask, on twenty of these imports."""
-    jedi = pytest.importorskip("jedi")
-    found = [(file, node) for file, text in tree().items() if file.split("/")[0] in OUTER for node in facts(text).imports]
-    siblings = [(file, node) for file, node in found
-                if isinstance(node, ast.ImportFrom) and node.level and node.names[0].name != "*"]
-    assert len(siblings) > 100
-    for file, node in random.Random(20).sample(siblings, 20):
-        path, word = ROOT / file, node.names[0].name
-        line = next(i for i, text in enumerate(tree()[file].splitlines()[node.lineno - 1 :], node.lineno) if word in text)
-        column = tree()[file].splitlines()[line - 1].rindex(word)
-        script = jedi.Script(path=path, project=jedi.Project(ROOT, sys_path=[str(ROOT)]))
-        targets = script.goto(line, column, follow_imports=True)
-        named = path.parent / (node.module.replace(".", "/") if node.module else word)
-        target = named / "__init__.py" if named.is_dir() else named.with_suffix(".py")
-        assert [each.module_path for each in targets] == [target], (file, word)
 
 
 def test_every_module_stands_in_a_room_with_a_level():

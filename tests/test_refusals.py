@@ -1,10 +1,11 @@
 """Every refusal as a table, tests/refusals/*.yaml: what is typed or called, on which files, the whole line, the exit code.
 An extension's are beside its tests, tests/extensions/NAME/refusals.yaml.
 
-A table is a list of groups. A group is a command (`run`) or a Python expression (`call`), and `cases`, each the words that
-fill its {} and the line of the error (behind that of a failed task, if one failed), where "..." stands for any text. Beside
-them: `with` (names of PLACES, made in the working folder first), `files` (path -> content), `exit` (1 unless told), `error`
-(the class of a call's error, StsbenchError unless told), `imports` (statements for a call)."""
+A table is a list of groups, each a test. A group is a command (`run`) or a Python expression (`call`), and `cases`, each the
+words that fill its {} and the line of the error (behind that of a failed task, if one failed), where "..." stands for any
+text. Beside them: `with` (names of PLACES, made in the working folder first), `files` (path -> content, written anew before
+each case), `exit` (1 unless told), `error` (the class of a call's error, StsbenchError unless told), `imports` (statements
+for a call)."""
 
 from __future__ import annotations
 
@@ -22,34 +23,47 @@ from stsbench import errors
 
 TESTS = Path(__file__).parent
 TABLES = sorted([*TESTS.glob("refusals/*.yaml"), *TESTS.glob("extensions/*/refusals.yaml")])
-CASES = [
-    pytest.param(group, words, line, id=f"{table.parent.name}/{table.stem}: {words or group.get('run', group.get('call'))}")
+GROUPS = [
+    pytest.param(group, id=f"{table.parent.name}/{table.stem}: {group.get('run', group.get('call'))}")
     for table in TABLES for group in yaml.safe_load(table.read_text("utf-8"))
-    for words, line in group["cases"].items()
 ]
 
 
-@pytest.mark.parametrize(("group", "words", "line"), CASES)
-def test_one_line_says_what_is_wrong_and_nothing_is_left(place, cli, group, words, line):
+def told_by_command(cli, group, words):
+    code, out, err = cli(*shlex.split(group["run"].replace("{}", words)))
+    if (code, out) != (group.get("exit", 1), "") or "Traceback" in err:
+        return f"exit {code}\n{out}\n{err}"
+    return "\n".join(re.findall(r"^(?:stsbench: error|Error|failed): (.*)$", err, re.M))
+
+
+def told_by_call(names, group, words):
+    kind = group.get("error", "StsbenchError")
+    try:
+        eval(group["call"].replace("{}", words), names)
+    except Exception as error:
+        return str(error) if isinstance(error, getattr(errors, kind, None) or getattr(builtins, kind)) else repr(error)
+    return "nothing was refused"
+
+
+def held(place):
+    return sorted(path for path in place.rglob("*") if "__pycache__" not in path.parts)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_one_line_says_what_is_wrong_and_nothing_is_left(place, cli, group):
     for name in group.get("with", ()):
         PLACES[name](place)
-    for path, content in group.get("files", {}).items():
-        (place / path).parent.mkdir(parents=True, exist_ok=True)
-        (place / path).write_text(content, "utf-8")
-    before = sorted(place.rglob("*"))
-    if "run" in group:
-        code, out, err = cli(*shlex.split(group["run"].replace("{}", words or "")))
-        assert (code, out) == (group.get("exit", 1), ""), err
-        assert "Traceback" not in err
-        told = "\n".join(re.findall(r"^(?:stsbench: error|Error|failed): (.*)$", err, re.M))
-    else:
-        names: dict[str, object] = {}
-        for statement in group.get("imports", ()):
-            exec(statement, names)
-        kind = group.get("error", "StsbenchError")
-        with pytest.raises(getattr(errors, kind, None) or getattr(builtins, kind)) as caught:
-            eval(group["call"].replace("{}", words or ""), names)
-        told = str(caught.value)
-    pattern = ".*".join(map(re.escape, line.split("...")))
-    assert re.fullmatch(pattern, told, re.S), told
-    assert sorted(path for path in place.rglob("*") if "__pycache__" not in path.parts) == before
+    names: dict[str, object] = {}
+    for statement in group.get("imports", ()):
+        exec(statement, names)
+    wrong = {}
+    for words, line in group["cases"].items():
+        for path, content in group.get("files", {}).items():
+            (place / path).parent.mkdir(parents=True, exist_ok=True)
+            (place / path).write_text(content, "utf-8")
+        before = held(place)
+        told = told_by_command(cli, group, words or "") if "run" in group else told_by_call(names, group, words or "")
+        if not re.fullmatch(".*".join(map(re.escape, line.split("..."))), told, re.S):
+            wrong[words] = told
+        assert held(place) == before, words
+    assert not wrong

@@ -1,12 +1,20 @@
-"""Bars on a terminal: what is being done, elapsed and left, by a clock that the test turns."""
+"""Bars on a terminal: what is being done, elapsed and left, by a clock that the test turns; and messages above them."""
 
 import io
+import re
+import sys
+from functools import partial
+from threading import Thread
 
+import pyte
 import pytest
 from rich.console import Console
+from rich.live import Live
 from rich.progress import Progress
 
+from stsbench.cli.output import messages
 from stsbench.cli.output.messages import Bar, TrainingProgress, columns
+from stsbench.display.table import Column, Document, Table
 from stsbench.evaluation.announce import EncodingTime
 
 
@@ -95,3 +103,71 @@ def test_a_training_shows_every_step_and_what_it_waits_for(monkeypatch, clock):
     finally:
         progress.close()
     assert "saving" not in shown()  # what stays on the screen is what was done
+
+
+def terminal_of(monkeypatch):
+    """A stream that says it is a terminal, as stdout and stderr."""
+    stream = io.StringIO()
+    stream.isatty = lambda: True
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, stream)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return stream
+
+
+def test_a_bar_is_gone_when_its_work_is_done_and_what_was_said_stays(monkeypatch):
+    terminal = terminal_of(monkeypatch)
+    with messages.progress_bar() as bar:
+        bar(3)(1)
+        messages.tell("a message")
+    assert "\u2501" in terminal.getvalue()
+    drawn = pyte.Screen(80, 20)
+    pyte.Stream(drawn).feed(terminal.getvalue().replace("\n", "\r\n"))
+    assert [line.rstrip() for line in drawn.display if line.strip()] == ["a message"]
+    monkeypatch.setattr(terminal, "isatty", lambda: False)
+    with messages.progress_bar() as bar:
+        assert bar is None
+
+
+def test_tables_are_as_wide_as_the_terminal_and_their_averages_bold(monkeypatch):
+    terminal = terminal_of(monkeypatch)
+    monkeypatch.setattr(messages, "terminal_width", lambda: 40)
+    columns = [Column("task", ["STS12", "Avg"]), *(Column(f"metric {at}", [12.34, 56.78]) for at in range(7))]
+    messages.print_document(document := Document([Table("scores", columns, rules=[1], strong=[1])]))
+    assert terminal.getvalue() == document.text(40, bold=True) + "\n" != document.text(40) + "\n"
+    assert terminal.getvalue().count("task") > 1
+
+
+def test_a_message_leaves_no_bar_behind_while_another_thread_draws(monkeypatch, request):
+    request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
+    sys.setswitchinterval(1e-6)  # seconds: a thread stops amid its work, as on a busy machine
+    written, drawn = io.StringIO(), pyte.Screen(60, 1000)
+    with Live("bar", console=Console(file=written, force_terminal=True, width=60, height=400), auto_refresh=False) as live:
+        monkeypatch.setattr(messages, "_BAR", live)
+        drawing = Thread(target=lambda: [live.update("bar\nof two" if i % 2 else "bar", refresh=True) for i in range(900)])
+        drawing.start()
+        for i in range(900):
+            messages.tell(f"line {i}")
+        drawing.join()
+    pyte.Stream(drawn).feed(written.getvalue().replace("\n", "\r\n"))
+    assert [line.rstrip() for line in drawn.display[:902]] == [*(f"line {i}" for i in range(900)), "bar", "of two"]
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_messages_are_broken_between_words_and_commands_stay_whole(columns, monkeypatch):
+    texts = [
+        "encoder minilm, pooler mean, max length 256, 384 dimensions, normalised, run by our own forward pass",
+        "the 7 tasks measured are kept: stsbench score runs/20261125-1200-minilm; --protocol and --tasks measure others",
+        "give your copy, or fetch it by `stsbench data fetch wiki1m_for_simcse.txt --data-dir there` (it is not here yet)",
+        "write --set 'data.columns={anchor: question, positive: answer}' for the roles of a file's own columns, all of them",
+    ]
+    monkeypatch.setattr(messages, "_width", lambda: columns)
+    for text in texts:
+        lines = messages.at_words(text).split("\n")
+        assert " ".join(lines) == text and len(lines) > 1
+        assert all(len(line) <= columns or re.match(r"stsbench|`|--set|runs/", line) for line in lines)
+    whole = ["stsbench score runs/20261125-1200-minilm;", "`stsbench data fetch wiki1m_for_simcse.txt --data-dir there`",
+             "--set 'data.columns={anchor: question, positive: answer}'"]
+    for text, command in zip(texts[1:], whole, strict=True):
+        assert any(command in line for line in messages.at_words(text).split("\n"))

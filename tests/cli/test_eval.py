@@ -1,34 +1,20 @@
 """`stsbench eval` and what reads its runs: what is written, counted and printed, and what an accident leaves behind."""
 
-import errno
+import dataclasses
+import inspect
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
+import light_process
 import numpy as np
 import pytest
-from clirun import STSB, cli, damaged, evaluate, fails, folder, place, record  # noqa: F401 - fixtures
+from clirun import STSB, cli, damaged, evaluate, fails, folder, measured, place, record  # noqa: F401 - fixtures
 
+import stsbench
+from stsbench.evaluation.options import EvalOptions
 from stsbench.evaluation.run_file import load_records, read_observations
-
-
-@pytest.mark.parametrize("after", [0, 1])
-def test_a_full_disk_leaves_nothing_half_written(evaluate, monkeypatch, after):
-    """The disk is full after `after` of the run's files: the run folder does not appear, and nothing else stays."""
-    sync, calls = os.fsync, []
-
-    def full(descriptor):
-        calls.append(descriptor)
-        if len(calls) > after:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        sync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", full)
-    fails(evaluate("lexical:token-set", tasks=("--tasks", "STS-B,SICK-R")), "cannot write run/", "No space left on device")
-    assert not list(Path().glob("*run*")) and not list(Path().glob(".*.tmp"))
 
 
 def test_a_name_that_is_not_utf_8_is_refused_before_anything_is_measured(evaluate):
@@ -128,7 +114,48 @@ def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(cli, monke
     assert os.environ["OMP_WAIT_POLICY"] == expected
 
 
-def test_the_program_s_streams_and_exit_code():
-    """Of a process; what one that measures writes and prints is in test_cli_stopped."""
-    done = subprocess.run([sys.executable, "-m", "stsbench", "eval", "--nope"], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (2, "") and "--nope" in done.stderr and "Traceback" not in done.stderr
+@pytest.mark.parametrize(("words", "said"), [
+    (("--truncate-dims", "8", "--prompt-file", "p.txt"), "prompts of a file and smaller copies exclude each other"),
+    (("--truncate-dims", "8", "--format", "csv"), "--format csv: smaller copies are printed as a table"),
+    (("--truncate-dims", "8", "--processes", "2"), "--processes: smaller copies are measured in one process"),
+])
+def test_what_studies_of_extensions_do_not_take_is_wrong_usage(cli, words, said):
+    code, out, err = cli("eval", "--model", "lexical:token-set", "--sample", "--output", "out", *words)
+    assert (code, out) == (2, "") and said in " ".join(err.split()) and not Path("out").exists()
+
+
+def test_load_gives_what_evaluate_returned(place, measured):
+    loaded = stsbench.load("run")
+    assert loaded.folder == measured.folder == Path("run") and loaded.rows == measured.rows
+    assert loaded.records == measured.records and loaded.summaries == measured.summaries and len(loaded.summaries) > 2
+    assert str(loaded) == str(measured) and repr(loaded) == repr(measured)
+    assert stsbench.load("run/run.parquet").rows == measured.rows
+    table = Path("run/scores.csv")
+    whole = table.read_text("utf-8")
+    edited = whole.replace(f"{measured.summaries[-1].value}", "99.9")
+    assert edited != whole
+    for text in (edited, whole.replace("STS12", "STS99", 1), "no,table\n", None):
+        table.unlink() if text is None else table.write_text(text, "utf-8")
+        assert stsbench.load("run").rows == measured.rows  # a table for people is nothing to read scores from
+
+
+def test_evaluate_takes_what_its_command_takes_with_the_same_defaults():
+    parameters = dict(inspect.signature(stsbench.evaluate).parameters)
+    expected = {entry.name: entry.default if entry.default_factory is dataclasses.MISSING else entry.default_factory()
+                for entry in dataclasses.fields(EvalOptions) if entry.name not in ("model", "command", "extra_provenance")}
+    assert set(parameters) - {"model", "protocol", "task", "text", "cache"} == set(expected)
+    assert {key: parameters[key].default for key in expected} == expected
+    assert all(parameters[key].kind is inspect.Parameter.KEYWORD_ONLY for key in expected)
+
+
+def test_what_reads_a_run_loads_no_heavy_library_and_needs_no_data(cli, measured):
+    commands = [("score", "run", "--json", "-"), ("compare", "run", "run", "--resamples", "40")]
+    code = ("import sys; from stsbench.cli.main import main\n"
+            f"for words in {commands!r}:\n"
+            "    sys.argv = ['stsbench', *words]\n"
+            "    try: main()\n"
+            "    except SystemExit as stop: assert not stop.code\n"
+            "heavy = {'torch', 'transformers', 'sklearn', 'tokenizers', 'mteb', 'matplotlib'}\n"
+            "assert not heavy & set(sys.modules), sorted(sys.modules)\n")
+    done = light_process.run(code)
+    assert (done.returncode, done.stdout) == (0, "".join(cli(*words)[1] for words in commands)), done.stderr

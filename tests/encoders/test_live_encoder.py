@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from live_models import FAMILIES, by_hand, inference
+from live_models import by_hand, inference
 from tiny_models import sentences
 
 from stsbench.encoders.cache.cache import EmbeddingCache
@@ -13,11 +13,11 @@ from stsbench.encoders.transformer.parts import Parts
 from stsbench.errors import EncoderError
 from stsbench.training.engine.selection import live_encoder
 
-TEXTS = sentences(40)
+TEXTS = sentences(20)
 
 
 @pytest.mark.parametrize(("family", "pooler"), [
-    *((family, "cls+dense") for family in FAMILIES), ("bert", "cls"), ("bert", "max"), ("roberta", "first_last:layer1"),
+    ("bert", "cls+dense"), ("roberta", "first_last:layer1"), ("distilbert", "max"),
 ])
 def test_equals_the_model_in_eval_mode_and_never_the_cache(tmp_path, family, pooler):
     handed = inference(tmp_path / "model", family, pooler)

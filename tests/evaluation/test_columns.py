@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from stsbench.data.sets import parquet_pages
 from stsbench.evaluation import columns
 from stsbench.evaluation.columns import (
     STEP,
@@ -67,36 +68,15 @@ def test_the_digest_is_of_all_that_is_there():
     assert len(digests) == 1 + 3 * len(SEEN.arrays) - 1 + 1
 
 
-def test_rounded_floats_take_half_the_room():
-    values = np.random.default_rng(0).uniform(-1, 1, size=4000)
-    size, rounded = (len(packed(to_columns([Observations({"similarity": array})]), FORM))
-                     for array in (values, in_steps(values)))
-    assert rounded < 0.6 * size
-
-
-def test_a_text_that_stands_in_a_file_once_and_is_many_values_is_refused(tmp_path, monkeypatch):
-    """Eight bytes a value say nothing of texts: 100 kB that 2,000 names share are 200 MB."""
-    path = tmp_path / "x.parquet"
-    table = pa.table({"names.notes": pa.array([["x" * 100_000] * 2000]), "layout": pa.array(["{}"])})
-    with pq.ParquetWriter(path, table.schema, store_schema=False) as writer:
-        writer.write_table(table)
-        writer.add_key_value_metadata({"stsbench": FORM.decode()})
-    assert path.stat().st_size < 300_000
-    monkeypatch.setattr(columns, "MOST_UNPACKED", 10**8)
-    with pytest.raises(ValueError, match="it would fill more than 100 MB"):
-        opened(path, FORM)
-
-
-@pytest.mark.parametrize("number", [0.5, 3])
-def test_what_would_pack_too_well_is_written_plain(tmp_path, monkeypatch, number):
+def test_what_would_pack_too_well_is_written_plain(tmp_path, monkeypatch):
     """An honest file is read, however few values it has: cosines of a token set, labels, subsets."""
-    few = Observations({key: np.full(10**5, number) for key in ("gold", "similarity", "subset")}
-                       | {"noise": np.random.default_rng(0).random(10**5)})
+    few = Observations({key: np.full(10**4, number) for key, number in (("gold", 3), ("similarity", 0.5), ("subset", 0))}
+                       | {"noise": np.random.default_rng(0).random(10**4)})
     compressed = packed(to_columns([few]), FORM)
-    monkeypatch.setattr(columns, "MOST_UNPACKED", 10**6)
+    monkeypatch.setattr(columns, "MOST_UNPACKED", 10**5)
     monkeypatch.setattr(columns, "OF_EACH_BYTE", 5)
     plain = packed(to_columns([few]), FORM)
-    assert len(compressed) < 800_000 <= len(plain)
+    assert len(compressed) < 80_000 < 300_000 < len(plain)
     (tmp_path / "x.parquet").write_bytes(plain)
     table = whole_table(opened(tmp_path / "x.parquet", FORM))
     check_columns(table)
@@ -117,24 +97,21 @@ FEW, ZEROS = pa.array(["a long name " * 500] * 200), pa.array(np.zeros(2 * 10**6
 ENCODED = "{}.list.element"
 
 
-@pytest.mark.parametrize(("column", "values", "options"), [
-    *(("names.x", FEW, {"column_encoding": {ENCODED.format("names.x"): f"DELTA{kind}_BYTE_ARRAY"}})
-      for kind in ("", "_LENGTH")),
-    ("observed.x", ZEROS[:9], {"column_encoding": {ENCODED.format("observed.x"): "DELTA_BINARY_PACKED"}}),
+@pytest.mark.parametrize(("column", "values", "encoding"), [
+    ("names.x", FEW, "DELTA_BYTE_ARRAY"), ("observed.x", ZEROS[:9], "DELTA_BINARY_PACKED"),
 ])
-def test_what_may_be_any_number_of_values_is_refused_by_its_encoding(tmp_path, column, values, options):
-    path = file_of(tmp_path / "x.parquet", column, values, use_dictionary=False, **options)
+def test_what_may_be_any_number_of_values_is_refused_by_its_encoding(tmp_path, column, values, encoding):
+    options = {"use_dictionary": False, "column_encoding": {ENCODED.format(column): encoding}}
     with pytest.raises(ValueError, match="is in an encoding in which a few bytes may be any number of values"):
-        opened(path, FORM)
+        opened(file_of(tmp_path / "x.parquet", column, values, **options), FORM)
 
 
 @pytest.mark.parametrize(("column", "values", "options"), [
     ("names.x", FEW, {}), ("names.x", pa.nulls(2 * 10**5, pa.string()), {}), ("names.x", FEW, {"use_dictionary": False}),
-    *(("observed.x", ZEROS, {"use_dictionary": False, "compression": kind}) for kind in ("gzip", "lz4")),
+    ("observed.x", ZEROS, {"use_dictionary": False, "compression": "gzip"}),
     ("observed.x", ZEROS, {"data_page_version": "2.0"}), ("observed.x", ZEROS, {"data_page_size": 100}),
     ("observed.x", ZEROS.cast(pa.float64()),
      {"use_byte_stream_split": [ENCODED.format("observed.x")], "use_dictionary": False}),
-    ("observed.x", ZEROS.cast(pa.bool_()), {}), ("observed.x", pa.nulls(2 * 10**6, pa.float32()), {}),
     ("observed.x", pa.array([b"x" * 10_000] * 200, pa.binary(10_000)), {}),
     ("observed.x", pa.ListArray.from_arrays(np.arange(10**6 + 1, dtype=np.int32), ZEROS[:10**6].cast(pa.int8())), {}),
 ])
@@ -171,10 +148,11 @@ def test_a_footer_that_lies_is_not_believed(tmp_path, monkeypatch, field, proble
         opened(path, FORM)
 
 
-def test_a_footer_that_is_the_file_is_not_read(tmp_path):
-    table = pa.table({f"observed.{i}": pa.array([[1.0]]) for i in range(8000)})
+def test_a_footer_that_is_the_file_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet_pages, "MOST_FOOTER", 10_000)
+    table = pa.table({f"observed.{i}": pa.array([[1.0]]) for i in range(100)})
     pq.write_table(table, tmp_path / "x.parquet")
-    with pytest.raises(ValueError, match=r"its footer has .* bytes, at most 1,000,000 are read"):
+    with pytest.raises(ValueError, match=r"its footer has .* bytes, at most 10,000 are read"):
         opened(tmp_path / "x.parquet", FORM)
 
 

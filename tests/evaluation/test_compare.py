@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from clirun import cli, place  # noqa: F401
 from geometry_runs import make_run
-from run_edits import edit, rows_of, write_rows
-from scipy.stats import pearsonr, spearmanr
+from run_edits import edit
+from scipy.stats import spearmanr
 from sts_runs import N, add, head, pairs, sha, sts_run
 from text_tables import by_row
 
@@ -38,8 +38,8 @@ def naive(value, draws):
     return [value, value - half, value + half, p]
 
 
-def naive_draws(task, one, other, resamples, statistic):
-    """Differences of a statistic over resampled pairs, each pair written out as often as it was drawn."""
+def naive_draws(task, one, other, resamples):
+    """Differences of Spearman's over resampled pairs, each pair written out as often as it was drawn."""
     members = [np.flatnonzero(one.arrays["subset"] == i) for i in range(len(one.names["subsets"]))]
     counts = np.zeros((resamples, N), dtype=int)
     for i, mine in enumerate(members):
@@ -47,29 +47,28 @@ def naive_draws(task, one, other, resamples, statistic):
     drawn = []
     for row in counts:
         chosen = np.repeat(np.arange(N), row)
-        a, b = (statistic(each.arrays["similarity"][chosen], each.arrays["gold"][chosen]).statistic for each in (one, other))
+        a, b = (spearmanr(each.arrays["similarity"][chosen], each.arrays["gold"][chosen]).statistic for each in (one, other))
         drawn.append(100 * (a - b))
     return np.array(drawn)
 
 
-@pytest.mark.parametrize(("metric", "statistic"), [(None, spearmanr), ("pearson", pearsonr)])
-def test_every_number_against_a_naive_bootstrap(tmp_path, metric, statistic):
+def test_every_number_against_a_naive_bootstrap(tmp_path):
     a, b = sts_run(tmp_path / "a", 0.2), sts_run(tmp_path / "b", 0.3, draw=1)
-    table, = compare(a, b, metric=metric, resamples=120).tables
-    assert (table.setting.metric, table.setting.aggregation) == (metric or "spearman", "all")
+    table, = compare(a, b, resamples=60).tables
+    assert (table.setting.metric, table.setting.aggregation) == ("spearman", "all")
     assert [row.task for row in table.rows] == list(AVERAGED) and not table.no_test
     every = []
     for row in table.rows:
         several = ("x", "y") if row.task in ("STS12", "STS13") else ("all",)
         one, other = pairs(row.task, 0.2, several), pairs(row.task, 0.3, several, draw=1)
-        scores = [100 * statistic(each.arrays["similarity"], each.arrays["gold"]).statistic for each in (one, other)]
-        every.append((scores[0] - scores[1], naive_draws(row.task, one, other, 120, statistic)))
+        scores = [100 * spearmanr(each.arrays["similarity"], each.arrays["gold"]).statistic for each in (one, other)]
+        every.append((scores[0] - scores[1], naive_draws(row.task, one, other, 60)))
         assert [row.a, row.b] == pytest.approx(scores)
         assert numbers(row) == pytest.approx(naive(*every[-1]), abs=1e-9)
     observed = [{task: (pairs(task, noise, ("x", "y") if task in ("STS12", "STS13") else ("all",), draw), TASKS[task])
                  for task in AVERAGED} for noise, draw in ((0.2, 0), (0.3, 1))]
     # tests/protocols/test_sts_average.py has the naive draws of an average, whose tasks share pairs
-    one, other = (StsProtocol({}).average_draws(each, 120, 0)[None, "all", metric or "spearman"] for each in observed)
+    one, other = (StsProtocol({}).average_draws(each, 60, 0)[None, "all", "spearman"] for each in observed)
     mean = naive(np.mean([value for value, _ in every]), one - other)
     assert numbers(table.average) == pytest.approx(mean, abs=1e-9)
     order = sorted(range(7), key=lambda i: table.rows[i].difference.p)
@@ -78,17 +77,6 @@ def test_every_number_against_a_naive_bootstrap(tmp_path, metric, statistic):
         so_far = max(so_far, min(1.0, (7 - rank) * table.rows[i].difference.p))
         assert table.rows[i].corrected == pytest.approx(so_far)
     assert table.average.corrected is None
-
-
-def test_a_run_with_itself_and_the_other_way_round(tmp_path):
-    a, b = sts_run(tmp_path / "a", 0.2), sts_run(tmp_path / "b", 0.3, draw=1)
-    table, = compare(a, a, resamples=100).tables
-    assert all(numbers(row) == [0, 0, 0, 1] and row.corrected == 1 for row in table.rows)
-    assert numbers(table.average) == [0, 0, 0, 1]
-    there, back = compare(a, b, resamples=100).tables[0], compare(b, a, resamples=100).tables[0]
-    for one, other in zip([*there.rows, there.average], [*back.rows, back.average], strict=True):
-        value, low, high, p = numbers(one)
-        assert numbers(other) == [-value, -high, -low, p] and one.corrected == other.corrected
 
 
 def test_more_resamples_than_a_block_begin_with_those_of_a_block(tmp_path, monkeypatch):
@@ -102,27 +90,29 @@ def test_more_resamples_than_a_block_begin_with_those_of_a_block(tmp_path, monke
 
 
 def test_forms_of_sts(tmp_path):
-    a, b = sts_run(tmp_path / "a", 0.2), sts_run(tmp_path / "b", 0.3, settings={"aggregations": ["wmean"]}, label="senteval")
+    tasks = ["STS12", "STS-B"]
+    a = sts_run(tmp_path / "a", 0.2, tasks)
+    b = sts_run(tmp_path / "b", 0.3, tasks, settings={"aggregations": ["wmean"]}, label="senteval")
     for names in (None, ["all"], ["sts"], ["sts:wmean"]):
-        table, = compare(a, b, protocols=names, resamples=100).tables
+        table, = compare(a, b, protocols=names, resamples=40).tables
         assert (table.setting.metric, table.setting.aggregation) == ("spearman", "wmean")
-    found = compare(a, b, protocols=["sts:mean"], resamples=100)
+    found = compare(a, b, protocols=["sts:mean"], resamples=40)
     assert not found.tables
     assert {(label, reason) for label, _, reason in found.left_out} == {("sts", "the runs reported different scores of it")}
 
 
 def test_what_differs_is_never_compared(tmp_path):
-    a = sts_run(tmp_path / "a", 0.2)
+    a = sts_run(tmp_path / "a", 0.2, ["STS12", "STS13"])
     for name, options, reason in [
         ("text version", {"text_version": "raw"}, "the text version is senteval in A and raw in B"),
         ("digest", {"digest": "other"}, f"the data differ (digest {sha('sts12/test')[:12]} in A, {sha('other')[:12]} in B)"),
         ("settings", {"settings": {"similarity": "dot"}}, 'similarity is "cosine" in A and "dot" in B'),
     ]:
-        found = compare(a, sts_run(tmp_path / name, 0.3, **options), resamples=100)
+        found = compare(a, sts_run(tmp_path / name, 0.3, ["STS12", "STS13"], **options), resamples=40)
         assert not found.tables and found.left_out[0] == ("sts", "STS12", reason)
-        assert len(found.left_out) == 7
+        assert len(found.left_out) == 2
     fewer = sts_run(tmp_path / "fewer", 0.3, ["STS12", "SICK-R-MTEB"])
-    found = compare(a, fewer, resamples=100)
+    found = compare(a, fewer, resamples=40)
     assert [row.task for row in found.tables[0].rows] == ["STS12"] and found.tables[0].average is None
     assert ("sts", "STS13", "only A has it") in found.left_out
     assert found.left_out[-1] == ("sts", "SICK-R-MTEB", "only B has it")
@@ -130,18 +120,13 @@ def test_what_differs_is_never_compared(tmp_path):
 
 def test_sick_r_of_mteb_is_no_part_of_the_average(tmp_path):
     a, b = (sts_run(tmp_path / name, 0.2 + draw / 9, TASKS, draw) for draw, name in enumerate("ab"))
-    main, aside = compare(a, b, resamples=100).tables
+    main, aside = compare(a, b, resamples=40).tables
     assert [row.task for row in main.rows] == list(AVERAGED) and main.average and not main.aside
     assert [row.task for row in aside.rows] == ["SICK-R-MTEB"] and not aside.average and aside.aside
 
 
-def test_edited_records_and_other_gold_are_refused(tmp_path):
-    a, b = sts_run(tmp_path / "a", 0.2, ["STS-B"]), sts_run(tmp_path / "b", 0.3, ["STS-B"])
-    whole = rows_of(b)
-    path = edit(b, lambda row: row.record["scores"][0].update(value=1.0))
-    with pytest.raises(StsbenchError, match=rf"{path} was edited"):
-        compare(a, b)
-    write_rows(b, whole)
+def test_other_gold_two_encoders_on_a_side_and_edited_records_are_refused(tmp_path):
+    a = sts_run(tmp_path / "a", 0.2, ["STS-B"])
     result, other = Result(tmp_path / "c"), pairs("STS-B", 0.3)
     other.arrays["gold"][7] += 1
     add(result, StsProtocol({}), "STS-B", other)
@@ -154,9 +139,12 @@ def test_edited_records_and_other_gold_are_refused(tmp_path):
     result.write()
     with pytest.raises(StsbenchError, match="several encoders"):
         compare(a, tmp_path / "d")
+    path = edit(tmp_path / "c", lambda row: row.record["scores"][0].update(value=1.0))
+    with pytest.raises(StsbenchError, match=rf"{path} was edited"):
+        compare(a, tmp_path / "c")
 
 
-def test_the_lower_error_is_the_better_one(tmp_path, cli):
+def test_the_lower_error_is_the_better_one(tmp_path):
     a, b = head(tmp_path / "a", 0.1), head(tmp_path / "b", 0.6, 1)
     table, = compare(a, b, metric="mse", resamples=200).tables
     errors = []
@@ -167,11 +155,8 @@ def test_the_lower_error_is_the_better_one(tmp_path, cli):
     value = errors[0].mean() - errors[1].mean()
     assert numbers(table.rows[0]) == pytest.approx(naive(value, counts @ (errors[0] - errors[1]) / N), abs=1e-9)
     assert value < 0 and table.rows[0].difference.p < 0.05
-    code, out, _ = cli("compare", a, b, "--metric", "mse", "--resamples", "200")
     low, high = -table.rows[0].difference.high, -table.rows[0].difference.low
-    assert code == 0
-    assert f"A is better than B on STS-B by {-value:.3f} (95 % interval {low:.3f} to {high:.3f}).\n" in out
-    assert "regression: mse, not x 100" in out
+    assert sentence(table) == f"A is better than B on STS-B by {-value:.3f} (95 % interval {low:.3f} to {high:.3f})."
 
 
 def test_no_test_without_items(tmp_path, cli):
@@ -190,7 +175,7 @@ def test_no_test_without_items(tmp_path, cli):
 
 def test_geometry_is_higher_not_better(tmp_path, cli):
     make_run(tmp_path / "a"), make_run(tmp_path / "b", shift=3.0)
-    code, out, err = cli("compare", tmp_path / "a", tmp_path / "b", "--resamples", "200")
+    code, out, err = cli("compare", tmp_path / "a", tmp_path / "b", "--resamples", "40")
     assert (code, err) == (0, "")
     assert "geometry: alignment, not x 100 (sample data: not comparable with published numbers)\n" in out
     assert "better" not in out
@@ -198,17 +183,17 @@ def test_geometry_is_higher_not_better(tmp_path, cli):
     assert "Of 5 subsets B is higher on all, after correcting for 5 comparisons.\n" in out
     out = cli("compare", tmp_path / "a", tmp_path / "b", "--metric", "uniformity")[1]
     assert "on STS-B by" in out and "there is no test: what geometry stores for uniformity cannot be redrawn" in out
-    table, = compare(tmp_path / "a", tmp_path / "b", metric="mean cosine", resamples=100).tables
+    table, = compare(tmp_path / "a", tmp_path / "b", metric="mean cosine", resamples=40).tables
     assert [row.subset for row in table.rows] == ["0-1", "1-2", "2-3", "3-4", "4-5"]
 
 
 def test_the_command(tmp_path, cli):
     a = sts_run(tmp_path / "a", 0.1, name="one")
     b = sts_run(tmp_path / "b", 0.5, TASKS, 1, known=False, name="[red]two[/red]")
-    code, out, err = cli("compare", a, b, "--resamples", 200)
+    code, out, err = cli("compare", a, b, "--resamples", 150)
     assert code == 0 and err == "not compared: sts SICK-R-MTEB: only B has it\n"
     assert out.startswith(f"A: {a} (one, pooler mean)\nB: {b} ([red]two[/red], pooler mean)\n\nsts: spearman, all, x 100\n")
-    table, = compare(a, b, resamples=200).tables
+    table, = compare(a, b, resamples=150).tables
     mean = table.average.difference
     start = f"A is better than B on average by {mean.value:.2f} points (95 % interval {mean.low:.2f} to {mean.high:.2f})"
     assert out.endswith(f"{LIMITS}\n{start}; of 7 tasks A is better on all, after correcting for 7 comparisons.\n")
@@ -217,16 +202,13 @@ def test_the_command(tmp_path, cli):
     assert rows["STS12"][:4] == [str(N), f"{table.rows[0].a:.2f}", f"{table.rows[0].b:.2f}",
                                  f"{gap.value:+.2f} [{gap.low:.2f}, {gap.high:.2f}]"]
     assert rows["Avg-full"][0] == f"{7 * N}"
-    code, out, _ = cli("compare", a, b, "--resamples", 200, "--json", "-")
+    code, out, _ = cli("compare", a, b, "--resamples", 150, "--json", "-")
     read = json.loads(out)
     first = read["tables"][0]["rows"][0]
-    assert (code, read["resamples"], read["seed"], read["a"]["encoder"]) == (0, 200, 0, "one")
+    assert (code, read["resamples"], read["seed"], read["a"]["encoder"]) == (0, 150, 0, "one")
     assert [first[key] for key in ("difference", "low", "high", "p")] == numbers(table.rows[0])
     assert first["p_holm"] == table.rows[0].corrected and read["tables"][0]["sentence"].startswith(start)
     assert read["not_compared"] == [{"protocol": "sts", "task": "SICK-R-MTEB", "reason": "only B has it"}]
-    assert cli("compare", a, b, "--resamples", 200, "--json", tmp_path / "out.json")[1].startswith("A: ")
-    assert json.loads((tmp_path / "out.json").read_text()) == read
-    assert "A and B name the same encoder\n" in cli("compare", a, a, "--resamples", 100)[1]
 
 
 def test_a_record_without_a_score_is_a_failure(tmp_path, cli, monkeypatch):
@@ -239,7 +221,7 @@ def test_a_record_without_a_score_is_a_failure(tmp_path, cli, monkeypatch):
         return score(self, observations, data_id, task)
 
     monkeypatch.setattr(StsProtocol, "score", fails)
-    code, out, err = cli("compare", a, b, "--resamples", 100)
+    code, out, err = cli("compare", a, b, "--resamples", 150)
     lines = [f"failed: sts STS12: {letter} has no score: the predictions are constant\n" for letter in "AB"]
     assert code == 3 and "STS13" in out and err == "".join(lines)
 
@@ -252,9 +234,14 @@ def row(task, value, low, high, p, corrected=None):
     return Compared(task, None, N, 50 + value, 50.0, Difference(value, low, high, p), corrected)
 
 
+@pytest.fixture(scope="module")
+def same(tmp_path_factory):
+    a = sts_run(tmp_path_factory.mktemp("same") / "a", 0.2, ["STS-B"])
+    return compare(a, a, resamples=40).tables[0]
+
+
 @pytest.mark.parametrize(("rows", "average", "text"), [
     ([(2.0, 1.0, 3.0, 0.01)], None, "A is better than B on T0 by 2.00 points (95 % interval 1.00 to 3.00)."),
-    ([(-2.0, -3.0, -1.0, 0.01)], None, "B is better than A on T0 by 2.00 points (95 % interval 1.00 to 3.00)."),
     ([(-0.002, -0.003, -0.001, 0.01)], None, "B is better than A on T0 by less than 0.01 points (95 % interval 0.00 to "
      "0.00)."),
     ([SAME], None, "A and B do not differ significantly on T0 (A - B is 0.50 points, 95 % interval -1.00 to 2.00)."),
@@ -264,14 +251,10 @@ def row(task, value, low, high, p, corrected=None):
     ([B, B, SAME, NONE], (-4.0, -5.0, -3.0, 0.001), "B is better than A on average by 4.00 points (95 % interval 3.00 to "
      "5.00); of 4 tasks B is better on 2, after correcting for 4 comparisons; on T2 and T3 they do not "
      "differ significantly."),
-    ([SAME, NONE], SAME, "A and B do not differ significantly on average (A - B is 0.50 points, 95 % interval "
-     "-1.00 to 2.00); of 2 tasks there is none on which they differ significantly, after correcting for 2 comparisons."),
     ([(1.0, None, None, None), SAME], None, "Of 2 tasks there is none on which they differ significantly, after correcting "
      "for 1 comparison; on T0 there is no test."),
 ])
-def test_sentences(tmp_path, rows, average, text):
-    a = sts_run(tmp_path / "a", 0.2, ["STS-B"])
-    table, = compare(a, a, resamples=100).tables
+def test_sentences(same, rows, average, text):
     made = tuple(row(f"T{i}", *each, corrected=each[3]) for i, each in enumerate(rows))
-    table = replace(table, rows=made, average=row("Avg", *average) if average else None)
+    table = replace(same, rows=made, average=row("Avg", *average) if average else None)
     assert sentence(table) == text

@@ -1,4 +1,4 @@
-"""`compare` with a margin: the tests task by task against a naive count, Holm's correction, and what is said where."""
+"""`compare` with a margin: the tests task by task, and what is said where."""
 
 from __future__ import annotations
 
@@ -7,45 +7,35 @@ import json
 import numpy as np
 import pytest
 from geometry_runs import make_run
-from scipy.stats import spearmanr
 from sts_runs import pairs, sts_run, two  # noqa: F401
-from test_compare import naive_draws
 
 from stsbench.comparison.compare import compare
 from stsbench.comparison.wording import sentence
+from stsbench.metrics.equivalence import equivalence
+from stsbench.metrics.paired import holm
+from stsbench.protocols.sts import TASKS, StsProtocol
 
 
-@pytest.fixture
-def runs(tmp_path):
-    return sts_run(tmp_path / "a", 0.3), sts_run(tmp_path / "b", 0.31, draw=1)
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sides")
+    return sts_run(folder / "a", 0.3), sts_run(folder / "b", 0.31, draw=1)
 
 
-def test_every_task_against_a_naive_count(runs):
-    table, = compare(*runs, resamples=120, margin=12).tables
+def test_every_task_has_the_test_of_its_draws(runs):
+    """Which tests/metrics/test_equivalence.py holds against a counting loop."""
+    table, = compare(*runs, resamples=60, margin=12).tables
     for row in table.rows:
         several = ("x", "y") if row.task in ("STS12", "STS13") else ("all",)
-        one, other = pairs(row.task, 0.3, several), pairs(row.task, 0.31, several, draw=1)
-        d = 100 * (spearmanr(one.arrays["similarity"], one.arrays["gold"]).statistic
-                   - spearmanr(other.arrays["similarity"], other.arrays["gold"]).statistic)
-        off = sorted(abs(each - d) for each in naive_draws(row.task, one, other, 120, spearmanr))
-        sides = []
-        for inside in (d + 12, 12 - d):
-            both = (1 + sum(each >= abs(inside) for each in off)) / 121
-            sides.append(both / 2 if inside > 0 else 1 - both / 2)
-        half = next(each for each in off if (1 + sum(more > each for more in off)) / 121 < 0.1)
-        test = row.equivalence
-        assert [test.p_low, test.p_high] == pytest.approx(sides)
-        assert [test.low, test.high] == pytest.approx([d - half, d + half])
-    order = sorted(range(7), key=lambda i: table.rows[i].equivalence.p)
-    so_far = 0.0
-    for rank, i in enumerate(order):
-        so_far = max(so_far, min(1.0, (7 - rank) * table.rows[i].equivalence.p))
-        assert table.rows[i].equivalence_corrected == pytest.approx(so_far)
+        sides = pairs(row.task, 0.3, several), pairs(row.task, 0.31, several, draw=1)
+        draws = (StsProtocol({}).draws(side, TASKS[row.task], 60, 0)[None, "all", "spearman"] for side in sides)
+        assert row.equivalence == equivalence(row.a, row.b, *draws, margin=12)
+    assert [row.equivalence_corrected for row in table.rows] == holm([row.equivalence.p for row in table.rows])
     assert table.average.equivalence_corrected is None and table.average.equivalence.p < 0.05
 
 
 def test_the_difference_is_as_without_a_margin(runs):
-    plain, named = compare(*runs, resamples=60), compare(*runs, resamples=60, margin=5)
+    plain, named = compare(*runs, resamples=40), compare(*runs, resamples=40, margin=5)
     assert "margin" not in plain.to_json() and "equivalence" not in plain.to_json() and "verdict" not in str(plain)
     stripped = json.loads(named.to_json())
     assert stripped.pop("margin") == 5
@@ -61,10 +51,10 @@ def test_the_difference_is_as_without_a_margin(runs):
 
 def test_different_yet_within_and_different(tmp_path):
     a, b = sts_run(tmp_path / "a", 0.1), sts_run(tmp_path / "b", 0.3, draw=1)
-    within, = compare(a, b, resamples=400, margin=90).tables
+    within, = compare(a, b, resamples=100, margin=90).tables
     assert within.average.verdict == "different, yet within"
     assert "Different on average, yet within 90 points: 90 % interval" in sentence(within)
-    beyond, = compare(a, b, resamples=400, margin=1).tables
+    beyond, = compare(a, b, resamples=100, margin=1).tables
     assert beyond.average.verdict == "different" and "Different on average: the 90 % interval, " in sentence(beyond)
 
 

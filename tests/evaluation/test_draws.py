@@ -7,8 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from geometry_runs import pair_set, vectors
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import f1_score, mean_squared_error
 
@@ -137,8 +135,8 @@ def naive_transfer(seen, counts):
 def test_transfer_draws_are_those_of_a_loop_over_redrawn_items():
     for n, folds in ((40, 3), (9, 4)):  # of nine items in four folds many a resample leaves a fold empty
         seen = classified(n, folds)
-        accuracies, f1s = naive_transfer(seen, resample_counts(n, 100, (7, 0, *b"mrpc")))
-        drawn = TransferProtocol({}).draws(seen, "mrpc", 100, 7)
+        accuracies, f1s = naive_transfer(seen, resample_counts(n, 25, (7, 0, *b"mrpc")))
+        drawn = TransferProtocol({}).draws(seen, "mrpc", 25, 7)
         assert set(drawn) == {ACCURACY, F1}
         assert np.allclose(drawn[ACCURACY], accuracies, equal_nan=True) and np.allclose(drawn[F1], f1s, equal_nan=True)
         assert np.isnan(drawn[ACCURACY]).any() == (n == 9)
@@ -157,46 +155,29 @@ def test_many_resamples_come_in_blocks_that_the_encoder_does_not_choose(monkeypa
     assert np.array_equal(drawn[:8], whole[:8]) and not np.allclose(drawn[8:], whole[8:])
 
 
-@settings(deadline=None, max_examples=25)
-@given(st.integers(0, 10**6), st.integers(1, 5))
-@example(70893, 5)  # two resamples leave a fold empty
-def test_an_encoder_and_its_opposite_are_paired_however_their_items_are_listed(seed, folds):
-    seen = classified(60, folds, seed=seed)
-    order = rng(seed).permutation(60)
-    arrays = {key: each[order] if len(each) == 60 else each for key, each in seen.arrays.items()}
-    opposite = Observations({**arrays, "predicted": 1 - arrays["predicted"]}, seen.names)
-    protocol = TransferProtocol({})
-    mine, others = (protocol.draws(each, "mr", 50, 0)[ACCURACY] for each in (seen, opposite))
-    lacking = np.isnan(mine)  # a fold from which no item was drawn
-    assert np.array_equal(lacking, np.isnan(others)) and np.allclose((mine + others)[~lacking], 100)
-
-
-def test_entailment_draws_are_shares_of_redrawn_items_and_paired_by_item():
+def test_entailment_draws_are_shares_of_redrawn_items():
     seen = entailed(50)
     predicted, gold, row = (seen.arrays[name] for name in ("predicted", "gold", "row"))
     counts = resample_counts(50, 60, (5, 0, *b"sick-e/splits"))
     hits = [100 * np.mean((predicted == gold)[places]) for places in redrawn(np.argsort(row), counts)]
     drawn = RegressionProtocol({}).draws(seen, "sick-e/splits", 60, 5)
     assert list(drawn) == [ACCURACY] and np.allclose(drawn[ACCURACY], hits)
-    order = rng(1).permutation(50)
-    mixed = Observations({**seen.arrays, "predicted": (1 - predicted)[order], "gold": gold[order], "row": row[order]})
-    assert np.allclose(drawn[ACCURACY] + RegressionProtocol({}).draws(mixed, "sick-e/splits", 60, 5)[ACCURACY], 100)
 
 
 def test_regression_draws_are_scipys_on_repeated_pairs_and_metrics_choose_them():
     seen = related(60)
     predicted, gold = seen.arrays["predicted"], seen.arrays["gold"]
-    chosen = list(redrawn(range(60), resample_counts(60, 80, (2, 0, *b"stsb/splits"))))
+    chosen = list(redrawn(range(60), resample_counts(60, 25, (2, 0, *b"stsb/splits"))))
     want = {
         "pearson": [100 * stats.pearsonr(predicted[i], gold[i]).statistic for i in chosen],
         "spearman": [100 * stats.spearmanr(predicted[i], gold[i]).statistic for i in chosen],
         "mse": [mean_squared_error(gold[i], predicted[i]) for i in chosen],
     }
-    drawn = RegressionProtocol({}).draws(seen, "stsb/splits", 80, 2)
+    drawn = RegressionProtocol({}).draws(seen, "stsb/splits", 25, 2)
     assert set(drawn) == {(None, None, metric) for metric in want}
     assert all(np.allclose(drawn[None, None, metric], each) for metric, each in want.items())
     for metric in want:
-        [(key, each)] = RegressionProtocol({"metrics": [metric, "dev spearman"]}).draws(seen, "stsb/splits", 80, 2).items()
+        [(key, each)] = RegressionProtocol({"metrics": [metric, "dev spearman"]}).draws(seen, "stsb/splits", 25, 2).items()
         assert key == (None, None, metric) and np.array_equal(each, drawn[key])
 
 
@@ -250,15 +231,6 @@ def test_cosmetic_settings_change_no_score(case):
     assert (kind is TransferProtocol) == (not cosmetic)
 
 
-def test_subsets_one_behind_the_other_are_drawn_as_subsets_that_are_mixed():
-    seen, protocol = similar(), StsProtocol({})
-    order = np.argsort(np.r_[2 * np.arange(50), 2 * np.arange(40) + 1])  # of each subset its own order is kept
-    mixed = Observations({key: each[order] for key, each in seen.arrays.items()}, seen.names)
-    one, other = (protocol.draws(each, "x", 50, 3) for each in (seen, mixed))
-    assert one.keys() == other.keys() and len(one) == 2 * (2 + 3)
-    assert all(np.allclose(one[key], other[key]) for key in one)
-
-
 def test_mteb_has_no_draws_and_what_a_benchmark_chooses_is_in_the_datas_identity():
     seen = Observations({"value": np.array([0.5]), "items": np.array([9])},
                         {"metric": ["cosine_spearman"], "split": ["test"], "subset": ["default"]})
@@ -272,11 +244,10 @@ def test_mteb_has_no_draws_and_what_a_benchmark_chooses_is_in_the_datas_identity
     assert whole.id == part.id and whole.digest != part.digest
 
 
-@pytest.mark.parametrize(("kind", "metric", "how"), [(StsProtocol, "spearman", "all"), (TransferProtocol, "accuracy", None)])
-def test_averaged_names_the_tasks_that_avg_is_the_mean_of(kind, metric, how):
-    protocol, values = kind({}), {task: 50.0 + i**2 for i, task in enumerate(kind({}).tasks())}
+def test_averaged_names_the_tasks_that_avg_is_the_mean_of():
+    protocol, values = StsProtocol({}), {task: 50.0 + i**2 for i, task in enumerate(StsProtocol({}).tasks())}
     records = {task: SimpleNamespace(scores=[
-        ScoreRow(protocol=protocol.name, task=task, aggregation=how, metric=metric, value=value, n=10)
+        ScoreRow(protocol=protocol.name, task=task, aggregation="all", metric="spearman", value=value, n=10)
     ]) for task, value in values.items()}
     [average, *_] = protocol.summarise(list(records.values()))
     assert average.task == "Avg" and len(protocol.averaged) == 7
@@ -285,9 +256,8 @@ def test_averaged_names_the_tasks_that_avg_is_the_mean_of(kind, metric, how):
         assert protocol.summarise([record for task, record in records.items() if task != missing]) == []
 
 
-@pytest.mark.parametrize("seed", [0, 5])
-def test_the_interval_of_an_average_is_drawn_with_the_protocols_seed(seed):
-    protocol = StsProtocol({"resamples": 60, "seed": seed, "aggregations": ["all"]})
+def test_the_interval_of_an_average_is_drawn_with_the_protocols_seed():
+    protocol, seed = StsProtocol({"resamples": 60, "seed": 5, "aggregations": ["all"]}), 5
     observed = {task: (similar(number), id) for number, (task, id) in enumerate(protocol.tasks().items())}
     for observations, _ in observed.values():
         observations.arrays["pair"] = np.arange(90, dtype=np.uint64)

@@ -9,11 +9,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from clirun import cli  # noqa: F401
 from matplotlib.figure import Figure
 
 from stsbench import compare, evaluate, load
-from stsbench.display.table import Table
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.result import Result
 
@@ -31,16 +29,6 @@ def runs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def comparison(runs):
     return compare(*runs, resamples=100)
-
-
-@pytest.fixture
-def printed(cli):
-    def run(*words):
-        code, out, _ = cli(*words)
-        assert code == 0
-        return out
-
-    return run
 
 
 def tables_of(page):
@@ -118,7 +106,7 @@ def test_a_picture_has_the_scores_and_their_intervals(runs):
         Result(Path("x")).plot()
 
 
-def test_a_comparison_shows_the_differences_and_says_what_they_mean(runs, comparison, printed):
+def test_a_comparison_shows_the_differences_and_says_what_they_mean(runs, comparison):
     assert len(repr(comparison)) < 400 and "2 tables" in repr(comparison)
     for table, lines in zip(comparison.tables, tables_of(comparison._repr_html_()), strict=True):
         assert lines[0][:5] == ["task", "n", "A", "B", "A - B [95 % interval]"]
@@ -127,14 +115,9 @@ def test_a_comparison_shows_the_differences_and_says_what_they_mean(runs, compar
             gap = row.difference
             assert line[:4] == [row.task, str(row.n), f"{row.a:.2f}", f"{row.b:.2f}"]
             assert line[4] == f"{gap.value:+.2f} [{gap.low:.2f}, {gap.high:.2f}]"
-    text = str(comparison)
-    shown = " ".join(printed("compare", *(run.folder for run in runs), "--resamples", 100).split())
-    for line in text.splitlines():  # titles, sentences and limits are the command's
-        if re.match("[AB] is|A and B|sts:|regression:|Intervals", line):
-            assert " ".join(line.split()) in shown
-    assert text.startswith("A: lexical:tfidf\nB: lexical:token-set\n")
-    same = compare(runs[0], runs[0], resamples=100)
-    assert "A and B name the same encoder" in str(same) and "A and B name the same encoder" not in text
+    assert str(comparison).startswith("A: lexical:tfidf\nB: lexical:token-set\n")
+    same = compare(runs[0], runs[0], resamples=40)
+    assert "A and B name the same encoder" in str(same) and "A and B name the same encoder" not in str(comparison)
 
 
 def test_a_picture_of_differences_has_a_line_at_zero(comparison):
@@ -172,11 +155,3 @@ def test_a_notebook_shows_a_picture_once(runs, comparison, monkeypatch):
     monkeypatch.setattr(pyplot, "figure", lambda figure: sizes.append(pyplot.rcParams["font.size"]))
     runs[0].plot()
     assert sizes == [pyplot.rcParams["font.size"]] != [8]
-
-
-def test_columns_of_words_stand_to_the_left_in_a_notebook():
-    lines = [["task", "95 % interval", "flags", "n", "at"], ["STS12", "3.70 to 37.51", "", "45", "main 8"],
-             ["STS13", "-1e-05 to 0", "NLI", "", "\u2013 main"]]
-    sides = re.findall(r'text-align: (left|right)">([^<]*)</t[hd]>', Table.from_rows("a", lines[0], lines[1:]).html())
-    assert [cell for _, cell in sides] == [cell for line in lines for cell in line]
-    assert [side for side, _ in sides] == 3 * ["left", "right", "left", "right", "left"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datasets
 import pandas
-import polars
 import pyarrow
 import pytest
 
@@ -18,25 +17,26 @@ COLUMNS = {"sentence1": "q", "sentence2": "d"}
 ENCODER = "lexical:tfidf"
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("rows") / "rows.csv"
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "rows.csv"
     FRAME.to_csv(path, index=False)
     return path
 
 
-@pytest.mark.parametrize("rows, columns", [
-    (FRAME, COLUMNS), (polars.from_pandas(FRAME), COLUMNS), (pyarrow.Table.from_pandas(FRAME), "sentence1=q,sentence2=d"),
-    (datasets.Dataset.from_pandas(FRAME), COLUMNS), (FRAME.to_dict("records"), COLUMNS),
-    ([*zip(FIRST, SECOND, SCORES, strict=True)], None),
-], ids=["pandas", "polars", "pyarrow", "datasets", "mappings", "tuples"])
-def test_rows_are_the_data_of_a_file(file, rows, columns):
-    of_file, of_rows = evaluate(ENCODER, sts=file, columns=COLUMNS), evaluate(ENCODER, sts=rows, columns=columns)
-    [record], [stored] = of_rows.records, of_file.records
-    assert record.data.id == stored.data.id and record.data.n == 5
-    assert [(row.metric, row.value, row.low, row.high) for row in of_rows.rows] == [
-        (row.metric, row.value, row.low, row.high) for row in of_file.rows
-    ]
+def test_rows_are_the_data_of_a_file(file):
+    """A table's own columns, those of a text, and tuples in the order of the protocol's."""
+    of_file = evaluate(ENCODER, sts=file, columns=COLUMNS)
+    for rows, columns in (
+        (FRAME, COLUMNS), (pyarrow.Table.from_pandas(FRAME), "sentence1=q,sentence2=d"),
+        (datasets.Dataset.from_pandas(FRAME), COLUMNS), ([*zip(FIRST, SECOND, SCORES, strict=True)], None),
+    ):
+        of_rows = evaluate(ENCODER, sts=rows, columns=columns)
+        [record], [stored] = of_rows.records, of_file.records
+        assert record.data.id == stored.data.id and record.data.n == 5
+        assert [(row.metric, row.value, row.low, row.high) for row in of_rows.rows] == [
+            (row.metric, row.value, row.low, row.high) for row in of_file.rows
+        ]
 
 
 def test_each_protocol_takes_rows():

@@ -1,63 +1,60 @@
 """Scores computed again from what a run observed: identical rows, and nothing that was edited passes."""
 
 import json
+import pickle
+import shutil
 
+import joblib
 import pytest
 from run_edits import edit, put_beside, rows_of, write_rows
 
 from stsbench.comparison.compare import compare
 from stsbench.encoders.light.lexical import TfIdf
-from stsbench.errors import StsbenchError
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.evaluation import rescore
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import parsed
 from stsbench.evaluation.rescore import encoder_key, record_task, rescored, score_again, several_encoders
-from stsbench.evaluation.run_file import RUN, load_records
+from stsbench.evaluation.run_file import load_records
 from stsbench.protocols.sts import StsProtocol
 
 
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("measured") / "run"
+    return evaluate("lexical:token-set", output=folder, sample=True, tasks=["STS12", "STS-B"], resamples=30)
+
+
 @pytest.fixture
-def run(tmp_path):
-    return evaluate("lexical:token-set", output=tmp_path / "run", sample=True, resamples=30)
+def run(measured, tmp_path):
+    """The folder of a copy, to be changed."""
+    return shutil.copytree(measured.folder, tmp_path / "run")
 
 
-def test_score_again_for_several_protocols(tmp_path):
-    """Every row comes back, in the order of measuring."""
-    protocols = ["sts:mean", "simcse", "senteval"]
-    run = evaluate("lexical:tfidf", output=tmp_path / "run", sample=True, resamples=0, protocols=protocols)
-    again = score_again(run.folder)
-    assert [record.protocol.label for record in again.records] == [record.protocol.label for record in run.records]
-    assert sorted(row.model_dump_json() for row in again.rows) == sorted(row.model_dump_json() for row in run.rows)
-
-
-def test_observations_that_were_changed_are_refused(run):
-    def perfect(row):
-        row.observed.arrays["similarity"] = row.observed.arrays["gold"]
-
-    path = edit(run.folder, perfect, load_records(run.folder)[2][0].name)
-    with pytest.raises(StsbenchError) as caught:
-        score_again(run.folder)
-    reason = "are not what the record names (sha256 differs): damaged or replaced"
-    assert str(caught.value) == f"{path.parent}: the observations of {path.name} {reason}"
-    path.parent.unlink()
-    with pytest.raises(StsbenchError, match=f"{run.folder} is not a run folder: it holds no {RUN}"):
-        score_again(run.folder)
+def test_many_records_are_scored_side_by_side_as_one_after_the_other(measured, monkeypatch):
+    """By threads here: processes take seconds to start. What these would be given, and give back, can be sent."""
+    records = load_records(measured.folder)
+    monkeypatch.setattr(rescore, "_MANY", 1)
+    with joblib.parallel_config("threading"):
+        several = score_again(measured.folder)
+        assert several.rows == measured.rows
+        assert [record.data.id for record in several.records] == ["sts12/test", "stsb/test"]
+        work, given = pickle.loads(pickle.dumps((rescore._rescored, records)))
+        assert [work(*each) for each in given] == [record.scores for record in several.records]
+        error = pickle.loads(pickle.dumps(ScoreError("no score")))
+        monkeypatch.setattr(rescore, "_rescored", lambda path, record: error if record.data.id == "sts12/test" else [])
+        assert score_again(measured.folder).failures == {"sts STS12": "no score"}
 
 
 def test_a_version_that_measured_otherwise_is_refused(run):
-    def named(**changes):
-        def change(row):
-            row.record["protocol"] |= changes
-            row.renamed()
+    def change(row):
+        row.record["protocol"]["version"] = 99
+        row.renamed()
 
-        edit(run.folder, change)
-
-    named(version=99)
+    edit(run, change)
     with pytest.raises(StsbenchError, match="scored by version 99 of protocol sts; this is version 1"):
-        score_again(run.folder)
-    named(name="stz")
-    with pytest.raises(StsbenchError, match="unknown protocol 'stz'"):
-        score_again(run.folder)
+        score_again(run)
 
 
 def test_without_intervals_an_edited_value_is_refused_all_the_same(tmp_path):
@@ -72,19 +69,13 @@ def test_without_intervals_an_edited_value_is_refused_all_the_same(tmp_path):
         rescored(path, record, intervals=False)
 
 
-def test_records_of_two_encoders_share_no_table(run, tmp_path):
-    other = evaluate("lexical:tfidf", output=tmp_path / "other", sample=True, tasks=["STS12"], resamples=0)
-    with pytest.raises(StsbenchError, match="several encoders"):
-        score_again(put_beside(run.folder, other.folder))
-
-
 def fitted(source):
     return TfIdf().fit(["red apples", "green pears and a plane is on the man"], source)
 
 
-def test_a_model_measured_from_two_folders_is_one_encoder(run):
+def test_a_model_measured_from_two_folders_is_one_encoder(measured):
     """Its name is as the user wrote it, and no part of the fingerprint."""
-    here = load_records(run.folder)[0][1]
+    here = load_records(measured.folder)[0][1].model_copy(deep=True)
     there = here.model_copy(deep=True)
     there.encoder.spec["name"] = f"elsewhere/{here.encoder.spec['name']}"
     assert encoder_key(here) == encoder_key(there) and not several_encoders([here, there])
@@ -127,24 +118,22 @@ def relabelled(folder, change):
     return file / first.name, file / row.name
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (lambda r, arrays: arrays.update(similarity=arrays["similarity"][::-1]), "with different scores"),
-        (lambda r, arrays: arrays["similarity"].__setitem__(0, arrays["similarity"][0] - 1e-4), "with different scores"),
-        (lambda r, arrays: r["encoder"].update(fingerprint="1" * 64), "of encoders with different fingerprints"),
-        (lambda r, arrays: r["data"].update(digest="1" * 64), "on different data of that name")])
-def test_two_measurements_of_one_thing_are_refused(run, tmp_path, change, reason):
-    paths = relabelled(run.folder, change)
+@pytest.mark.parametrize(("change", "reason"), [
+    (lambda r, arrays: arrays["similarity"].__setitem__(0, arrays["similarity"][0] - 1e-4), "with different scores"),
+    (lambda r, arrays: r["encoder"].update(fingerprint="1" * 64), "of encoders with different fingerprints"),
+    (lambda r, arrays: r["data"].update(digest="1" * 64), "on different data of that name"),
+])
+def test_two_measurements_of_one_thing_are_refused(run, change, reason):
+    paths = relabelled(run, change)
     for call in (score_again, lambda folder: compare(folder, folder, resamples=2)):
         with pytest.raises(StsbenchError, match=reason) as caught:
-            call(run.folder)
+            call(run)
         assert all(str(path) in str(caught.value) for path in paths)
 
 
-def test_one_measurement_under_two_names_is_not(run, tmp_path):
+def test_one_measurement_under_two_names_is_not(run):
     """A paper's preset and the protocol, as `eval --protocol sts,simcse` writes them; intervals are no measurement."""
-    relabelled(run.folder, lambda r, arrays: r["protocol"]["settings"].update(resamples=7, metrics=["spearman"]))
-    assert len(score_again(run.folder).records) == len(run.records) + 1
-    table = compare(run.folder, run.folder, resamples=20).tables[0]
+    relabelled(run, lambda r, arrays: r["protocol"]["settings"].update(resamples=7, metrics=["spearman"]))
+    assert len(score_again(run).records) == 3
+    table = compare(run, run, resamples=20).tables[0]
     assert {row.difference.value for row in table.rows} == {0}

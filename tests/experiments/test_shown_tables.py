@@ -1,12 +1,9 @@
 """Tables of what was trained, without a training: their columns for LaTeX, the digits of a score."""
 
-import shutil
-import subprocess
 
 import pytest
 
-from stsbench.display.markup import PACKAGES
-from stsbench.display.table import Document, Estimate, Table
+from stsbench.display.table import Document, Table
 from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.experiments.run import Run
 
@@ -32,23 +29,6 @@ def test_a_long_column_name_is_on_several_lines():
     table = Table.from_rows("", ["task", "95 % interval of A - B", "p_1"], [["STS-B", "1 to 2", "0.5"]])
     header = table.latex("x").splitlines()[6]
     assert header.strip() == r"task & \shortstack[r]{95 \% interval \\ of A - B} & p\_1 \\"
-
-
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex here")
-def test_latex_makes_a_wide_table_as_wide_as_the_page(tmp_path):
-    """What LaTeX itself says: no error, and nothing that sticks out."""
-    header = ["task", *(f"a long name of column {i}, 95 %" for i in range(14))]
-    wide = Table.from_rows("wide", header, [["a", *["1 to 4"] * 14]])
-    tables = wide.latex("wide"), Table.from_rows("narrow", ["a", "[b]"], [["c", Estimate(1.0, 0.5, 2.0)]]).latex("narrow")
-    document = [r"\documentclass{article}", PACKAGES.removeprefix("% "), r"\begin{document}", *tables, r"\end{document}"]
-    (tmp_path / "page.tex").write_text("\n".join(document))
-    ran = subprocess.run(["pdflatex", "-interaction=nonstopmode", "page.tex"], cwd=tmp_path, capture_output=True, text=True)
-    log = (tmp_path / "page.log").read_text()
-    assert ran.returncode == 0 and "Overfull" not in log, log
-
-
-def test_a_column_may_be_missing_in_some_rows():
-    assert Scores().to_arrow().to_pydict() == {"task": ["STS-B_1", "a"], "score": [None, 1.5]}
 
 
 @pytest.mark.parametrize(("by", "shown"), [("sts-b dev", "-1.50"), ("held-out loss", "-1.5000")])

@@ -20,7 +20,7 @@ import stsbench
 from stsbench.cli.train import train as command
 from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.experiments.run import Run
-from stsbench.methods import MirrorBERT, SimCSE
+from stsbench.methods import SimCSE
 from stsbench.training import TrainingCallback
 from stsbench.training.runs import seed_runs
 from stsbench.training.runs.options import TrainRequest, resolve
@@ -67,17 +67,17 @@ def test_the_function_and_the_command_give_the_same_run(place, tmp_path, capsys)
     one = trained(place, method=SimCSE(temperature=0.1), seed=7, evaluate="sts", output=tmp_path / "function")
     assert capsys.readouterr() == ("", "")
     call("simcse", "--backbone", place / "tiny", "--data", place / "text.txt", "--set", "options.temperature=0.1", *SETS,
-         "--max-steps", 4, "--seed", 7, "--sample", "--eval", "sts", "--output", tmp_path / "command")
+         "--max-steps", 4, "--seed", 7, "--sample", "--output", tmp_path / "command")
     other = Run.open(tmp_path / "command")
-    files = [sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) for folder in (one.folder, other.folder)]
-    assert files[0] == files[1] and "best/model.safetensors" in files[0]
+    files = [{str(path.relative_to(folder)) for path in folder.rglob("*")} for folder in (one.folder, other.folder)]
+    assert {name for name in files[0] - files[1] if not name.startswith("eval")} == files[1] - files[0] == set()
     assert (one.folder / "recipe.yaml").read_bytes() == (other.folder / "recipe.yaml").read_bytes()
     assert weights_of(one.folder) == weights_of(other.folder) and log_of(one.folder) == log_of(other.folder)
     untimed = [{key: value for key, value in made.summary.items() if key not in ("seconds", "provenance")}
                for made in (one, other)]
     assert untimed[0] == untimed[1]
-    assert [row.value for row in one.tested.rows] == [row.value for row in other.tested.rows]
-    measured = stsbench.evaluate(one, sample=True, device="cpu", tasks="STS-B", resamples=0)  # a run stands for its folder
+    assert other.tested is None
+    measured = stsbench.evaluate(other, sample=True, device="cpu", tasks="STS-B", resamples=0)  # a run stands for its folder
     assert [row.value for row in measured.rows if row.task == "STS-B"] == [
         row.value for row in one.tested.rows if row.task == "STS-B"]
 
@@ -87,8 +87,8 @@ WORDS = [
     (["--set", "stages.prefix.training.max_steps=3"], {"settings": {"stages.prefix.training.max_steps": 3}}),
     (["--set", "options.prefix_length=5", "--set", "seed=5"], {"settings": {"options.prefix_length": 5, "seed": 5}}),
     (["--dtype", "bf16", "--labelled", "rows.tsv", "--seed", 9], {"dtype": "bf16", "labelled": Path("rows.tsv"), "seed": 9}),
-    (["--recipe", "bert-base-semi", "--stage", "prefix"], {"recipe": "bert-base-semi", "stage": "prefix"}),
-    (["--sample", "--eval", "sts,geometry"], {"sample": True, "evaluate": ["sts", "geometry"]}),
+    (["--recipe", "bert-base-semi", "--stage", "prefix", "--sample", "--eval", "sts,geometry"],
+     {"recipe": "bert-base-semi", "stage": "prefix", "sample": True, "evaluate": ["sts", "geometry"]}),
     (["--data", "stsb/train", "--track", "tensorboard"], {"data": "stsb/train", "track": "tensorboard"}),
     (["--set", "data.where={a: b}", "--set", "selection.by=none"], {"settings": {"data.where": {"a": "b"}}, "dev": "none"}),
     (["--data-dir", "data", "--seeds", 2, "--subsets", 3], {"data_dir": "data", "seeds": 2, "subsets": 3}),
@@ -125,14 +125,6 @@ def test_every_option_of_the_command_is_a_keyword():
         stsbench.train("simcse", max_step=3)
 
 
-def test_rows_in_memory_train_the_weights_that_the_file_does(place):
-    texts = (place / "text.txt").read_text("utf-8").splitlines()
-    one, other = (trained(place, data=data, dev="none") for data in (texts, place / "text.txt"))
-    assert weights_of(one.folder) == weights_of(other.folder) and log_of(one.folder) == log_of(other.folder)
-    assert Path(one.recipe.data.file).read_bytes() == (place / "text.txt").read_bytes()
-    assert one["data"]["main"]["digest"] == other["data"]["main"]["digest"]
-
-
 class Told(TrainingCallback):
     def __init__(self):
         self.stages, self.scores, self.losses = [], [], []
@@ -146,37 +138,17 @@ class Told(TrainingCallback):
     def dev(self, step, name, score, best):
         self.scores.append((step, name, score, best))
 
-    def last(self):  # a method of the user's own
-        return self.losses[-1]
-
-
-class Deaf(TrainingCallback):
-    """Hears nothing, and need not."""
-
-
-class Duck:
-    stage = doing = dev = step = lambda self, *told: told
-
-
 def test_callbacks_are_told_what_the_log_holds(place):
     told = Told()
-    log = log_of(trained(place, callbacks=(callback for callback in (Deaf(), told, Duck()))).folder)
+    log = log_of(trained(place, callbacks=(callback for callback in (told,))).folder)
     assert told.stages == [("main", 4, 0)] and [step for step, *_ in told.scores] == [0, 2, 4]
     dev = [line for line in log if line["kind"] == "dev"]
     assert told.scores == [(line["step"], line["name"], line["score"], line["best"]) for line in dev]
     assert told.losses == [(line["step"], line["loss"]) for line in log if line["kind"] == "train"]
-    before = told.last()
-    trained(place, data=["a cat", "a dog", "a man"], dev="none", max_steps=1, callbacks=told)
-    assert told.last() != before and told.last()[0] == 1
 
 
-@pytest.mark.parametrize("form", ["rows", "sts:file"])
-def test_own_pairs_choose_the_weights(place, tmp_path, form):
-    path = tmp_path / "pairs.tsv"
-    lines = ["sentence1\tsentence2\tscore", *("\t".join(map(str, row)) for row in PAIRS)]
-    path.write_text("\n".join(lines) + "\n", "utf-8")
-    dev = {"rows": PAIRS, "sts:file": f"sts:{path}"}[form]
-    run = trained(place, dev=dev, sample=False, settings={**QUICK, "selection.every": 4})
+def test_own_pairs_choose_the_weights(place, tmp_path):
+    run = trained(place, dev=PAIRS, sample=False, settings={**QUICK, "selection.every": 4})
     encoder = run.encoder()
     first, second = (encoder.encode([row[side] for row in PAIRS]).astype(float) for side in (0, 1))
     cosines = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
@@ -216,14 +188,6 @@ def test_the_log_is_a_table(run):
     assert pyarrow.table(run).to_pylist() == [{**dict.fromkeys(frame.columns), **row} for row in run.rows]
 
 
-def test_subsets_are_runs_of_their_own(place):
-    run = trained(place, subsets=2, seeds=2, max_steps=2, settings={**QUICK, "data.share": 0.8})
-    stored = json.loads((run.folder / "subsets.json").read_text("utf-8"))
-    assert run.summary == stored and [part.recipe.data.sample_seed for part in run.runs] == [0, 0, 1, 1]
-    assert {(row["subset"], row["seed"]) for row in run.rows} == {(0, 42), (0, 43), (1, 42), (1, 43)}
-    assert f"{stored['dev']['mean']:.2f}" in str(run) and "subset 1: main" in str(run) and "2 subsets, 2 seeds" in repr(run)
-
-
 def test_a_run_without_a_folder_is_where_the_command_keeps_its(place, tmp_path):
     with pytest.warns(StsbenchWarning, match="the last weights will be kept"):
         run = trained(place, settings={**QUICK, "selection.every": 100})
@@ -235,31 +199,3 @@ def test_a_run_without_a_folder_is_where_the_command_keeps_its(place, tmp_path):
         run.save(tmp_path / "kept")
     texts = tiny_models.sentences(3)
     assert np.array_equal(run.encoder().encode(texts), stsbench.load_encoder(str(tmp_path / "kept" / "best")).encode(texts))
-
-
-def test_a_recipe_is_changed_saved_and_trained_by(place, tmp_path):
-    recipe = stsbench.load_recipe("simcse/unsup-bert-base")
-    mine = recipe.with_settings({**QUICK, "backbone.model": str(place / "tiny"), "data.file": str(place / "text.txt"),
-                                 "training.max_steps": 4, "precision": "float32"})
-    assert recipe.training.learning_rate == 3e-5 and str(mine).startswith("name: unsup-bert-base-changed\nmethod: simcse\n")
-    saved = mine.save(tmp_path / "mine.yaml")
-    run = stsbench.train(mine, device="cpu", sample=True)
-    call("simcse", "--recipe", saved, "--sample", "--output", tmp_path / "command")
-    assert weights_of(run.folder) == weights_of(tmp_path / "command")
-    assert (run.folder / "recipe.yaml").read_bytes() == (tmp_path / "command" / "recipe.yaml").read_bytes()
-    assert run.recipe == mine
-
-
-def test_only_written_options_count(monkeypatch):
-    """A recipe's own options stay where the user wrote none."""
-    requests = []
-
-    def resolve(request, log):
-        requests.append((request.method, dict(request.values)))
-        raise StsbenchError("enough")
-
-    monkeypatch.setattr("stsbench.training.runs.options.resolve", resolve)
-    for method in (MirrorBERT(), SimCSE(temperature=0.05, view="given")):
-        with pytest.raises(StsbenchError, match=r"^enough$"):
-            stsbench.train(method)
-    assert requests == [("mirror-bert", {}), ("simcse", {"options.temperature": 0.05, "options.view": "given"})]

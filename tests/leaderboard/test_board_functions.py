@@ -4,25 +4,20 @@ import inspect
 import shutil
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 import warnings
 from pathlib import Path
 
 import pytest
-from board_prompts import Prompted, prompted
-from board_runs import checkout, own_runs, read_once  # noqa: F401  fixtures
+from board_runs import checkout, read_once, runs  # noqa: F401  fixtures
 from clirun import cli, place  # noqa: F401  fixtures
-from run_edits import rows_of, write_rows
 
 import stsbench
 from stsbench import leaderboard
 from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.evaluation.result import Result
 from stsbench.leaderboard.command import leaderboard as commands
-from stsbench.leaderboard.records.add import add
-from stsbench.leaderboard.records.entries import Entry
 from stsbench.leaderboard.records.paths import write_index
+from stsbench.leaderboard.submission import Submission, next_steps
 
 NEW = {"method": "my method", "backbone": "none", "setting": "unsup", "flag": "nli"}
 DESCRIPTION = ("--method", "my method", "--backbone", "none", "--setting", "unsup", "--flag", "nli")
@@ -30,13 +25,13 @@ WORDS = ("--entry", "mine", *DESCRIPTION)
 
 
 @pytest.fixture(scope="module")
-def made(own_runs, tmp_path_factory):
+def made(runs, tmp_path_factory):
     """A repository with a board of two entries."""
     home = tmp_path_factory.mktemp("checkout")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in ("words", "noisy"):
-            leaderboard.add(own_runs[name], name, board=home / "leaderboard", method=name, backbone="none", setting="unsup")
+            leaderboard.add(runs[name], name, board=home / "leaderboard", method=name, backbone="none", setting="unsup")
     for command in (("init", "-q", "-b", "main"), ("add", "-A"),
                     ("-c", "user.name=tester", "-c", "user.email=t@example.org", "commit", "-qm", "board")):
         subprocess.run(["git", *command], cwd=home, check=True)
@@ -91,96 +86,70 @@ def test_the_names_are_completed_and_the_door_is_light(checkout):
         leaderboard.add("x", "new", methd="x")
 
 
-def test_a_build_is_the_command_s(checkout, cli):
-    code, out, _ = cli("leaderboard", "build", "--output", "page")
-    assert code == 0 and out
-    built = leaderboard.build(output="other")
-    assert files("other") == files("page")
-    assert {str(path) for path in built.written} == {f"other/{name}" for name in files("page")}
-    assert leaderboard.build("leaderboard", output=Path("other"), all=True).written == ()
-    assert leaderboard.build(check=True).written == ()
-    assert leaderboard.load().save("third") and files("third") == files("page")
-    (checkout / "leaderboard/measured/words/entry.yaml").write_text("method: [\n")
-    _, _, err = cli("leaderboard", "build", "--check")
-    with pytest.raises(StsbenchError) as error:
-        leaderboard.build(check=True)
-    assert err == f"stsbench: error: {' '.join(str(error.value).split())}\n"
+def test_a_build_says_what_it_wrote(checkout):
+    built = leaderboard.build("leaderboard", output=Path("other"), all=True)
+    assert {str(path) for path in built.written} == {f"other/{name}" for name in files("other")}
 
 
-def test_an_addition_is_the_command_s(own_runs, checkout, cli, tmp_path):
+def test_an_addition_is_the_command_s(runs, checkout, cli, tmp_path):
     shutil.copytree(checkout, tmp_path / "second")
-    code, out, err = cli("leaderboard", "add", own_runs["letters"], *WORDS, "--best-of", "3", "--note", "a note")
+    code, out, err = cli("leaderboard", "add", runs["letters"], *WORDS, "--best-of", "3", "--note", "a note")
     assert code == 0 and "note: " in err
     stated = {**NEW, "best_of": 3, "note": "a note"}
-    with pytest.warns(StsbenchWarning, match="not the catalog's data") as heard:
-        added = leaderboard.add(own_runs["letters"], "mine", board=tmp_path / "second/leaderboard", **stated)
+    with pytest.warns(StsbenchWarning, match="sample data") as heard:
+        added = leaderboard.add(runs["letters"], "mine", board=tmp_path / "second/leaderboard", **stated)
     assert {warning.filename for warning in heard} == {__file__}
     assert files(tmp_path / "second/leaderboard") == files("leaderboard")
     assert [f"note: {line}" for line in added.warnings] == [line for line in err.splitlines() if line.startswith("note: ")]
     assert sum(1 for _ in added.written) == int(out.rpartition(": ")[2].split()[0])
-    for form in (str, lambda folder: [folder], Result):
-        with pytest.warns(StsbenchWarning):
-            again = leaderboard.add(form(own_runs["letters"]), "mine")
-        assert again.written == () and len(again.present) == len(added.written)
-    code, out, err = cli("leaderboard", "add", own_runs["letters"], "--entry", "mine")
+    with pytest.warns(StsbenchWarning):
+        again = leaderboard.add(Result(runs["letters"]), "mine")
+    assert again.written == () and len(again.present) == len(added.written)
+    code, out, err = cli("leaderboard", "add", runs["letters"], "--entry", "mine")
     assert (code, out) == (0, "") and f"already there: {len(added.written)} records" in err
-
-
-def test_an_index_and_a_server_are_the_command_s(checkout, cli, tmp_path):
-    leaderboard.build()
-    with leaderboard.serve(port=0) as server:
-        with urllib.request.urlopen(server.url, timeout=10) as answer:
-            assert answer.read() == Path("leaderboard/site/index.html").read_bytes()
-        assert server.url in server._repr_html_() and server.url in repr(server)
-    with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(server.url, timeout=10)
-    shutil.copytree("leaderboard", tmp_path / "runs")
-    code, out, _ = cli("leaderboard", "index", "--records", tmp_path / "runs")
-    written = Path("leaderboard/records.sha256").read_bytes()
-    index = leaderboard.index(tmp_path / "runs")
-    assert code == 0 and out == f"leaderboard/records.sha256: {len(index.files)} files\n"
-    assert Path("leaderboard/records.sha256").read_bytes() == written
 
 
 # A submission.
 
 
-def test_a_run_is_shown_and_nothing_is_written(own_runs, checkout, cli):
-    code, out, err = cli("leaderboard", "submit", own_runs["letters"], *WORDS)
+def test_a_run_is_shown_and_nothing_is_written(runs, checkout, cli):
+    code, out, err = cli("leaderboard", "submit", runs["letters"], *WORDS)
     assert code == 0, err
     lines = out.splitlines()
     assert lines[0].startswith("would rank ") and " of 3 under sts:all (Spearman, all" in lines[0]
     assert any(line.startswith("to be committed: ") for line in lines) and "  leaderboard/measured/mine/entry.yaml" in lines
     assert lines[lines.index("next:") + 1 :] == [
         "  git switch -c entry-mine",
-        f"  stsbench leaderboard add {own_runs['letters']} --entry mine --method 'my method' --backbone none "
+        f"  stsbench leaderboard add {runs['letters']} --entry mine --method 'my method' --backbone none "
         "--setting unsup --flag nli",
         "  git add leaderboard/measured/mine", "  git commit -m 'Add mine to the board'",
         "  git push -u origin entry-mine", "  gh pr create --head entry-mine --fill",
     ]
     with pytest.warns(StsbenchWarning):
-        submission = leaderboard.submit(own_runs["letters"], "mine", **NEW)
+        submission = leaderboard.submit(runs["letters"], "mine", **NEW)
     assert f"{submission}\n" == out and repr(submission).startswith("<Submission of mine: ") and len(repr(submission)) < 100
-    for arguments, words in {(own_runs["words"], *WORDS): "leaderboard/measured/words/",
-                             (own_runs["letters"], "--entry", "mine"): "is a new entry",
-                             (own_runs["noisy"], "--entry", "noisy"): "nothing to submit: leaderboard/measured/noisy",
+    files = ("leaderboard/measured/mine/a", "leaderboard/shared/new")  # beside the entries
+    assert next_steps(Path("leaderboard"), Submission("mine", files, 1, (), (), ""), [])[2] == (
+        "git add leaderboard/measured/mine leaderboard/shared")
+    for arguments, words in {(runs["words"], *WORDS): "leaderboard/measured/words/",
+                             (runs["letters"], "--entry", "mine"): "is a new entry",
+                             (runs["noisy"], "--entry", "noisy"): "nothing to submit: leaderboard/measured/noisy",
                              }.items():  # in the board's own paths
         code, out, err = cli("leaderboard", "submit", *arguments, "--open")
         assert (code, out, err.count("\n")) == (1, "", 1) and words in err and "/tmp" not in err.split("holds")[0]
     assert git("status", "--porcelain") == "" and git("branch", "--format=%(refname:short)") == "main"
 
 
-def test_open_commits_the_record_and_only_that_on_a_branch(own_runs, checkout, cli):
+def test_open_commits_the_record_and_only_that_on_a_branch(runs, checkout, cli):
     (checkout / "half done.txt").write_text("mine")
-    code, out, err = cli("leaderboard", "submit", own_runs["letters"], *WORDS, "--open")
+    code, out, err = cli("leaderboard", "submit", runs["letters"], *WORDS, "--open")
     assert code == 0, err
     shown = [line.strip() for line in out.splitlines() if line.startswith("  leaderboard/")]
     assert git("diff", "--name-only", "--diff-filter=A", "main", "entry-mine").splitlines() == sorted(shown)
     assert git("diff", "--name-only", "--diff-filter=a", "main", "entry-mine") == ""
     assert git("status", "--porcelain") == '?? "half done.txt"' and git("branch", "--show-current") == "main"
+    assert git("log", "-1", "--format=%s", "entry-mine") == "Add mine to the board: 9 records"
     assert out.splitlines()[-2:] == ["  git push -u origin entry-mine", "  gh pr create --head entry-mine --fill"]
-    with pytest.warns(StsbenchWarning):
-        assert leaderboard.submit(own_runs["letters"], "other", open=True, **NEW).branch == "entry-other"
     # The reviewer's side: the branch says where the entry would rank.
     git("switch", "-q", "entry-mine")
     code, out, _ = cli("leaderboard", "placement", "--since", "main")
@@ -191,69 +160,13 @@ def test_open_commits_the_record_and_only_that_on_a_branch(own_runs, checkout, c
     (row,) = [row for row in placement.board.tabs[0].measured if row.entry == "mine"]
     assert (frame.entry == "mine").all() and frame.value[0] == row.cells["Avg"].value
     assert (frame["first"][0], frame["last"][0]) == (row.rank.first, row.rank.last)
-    assert cli("leaderboard", "placement", "--since", "HEAD")[1] == "No measured entry is new or changed.\n"
 
 
-def test_further_records_change_the_file_of_their_run_and_another_seed_joins_its_entry(own_runs, checkout, cli, tmp_path):
-    rows = rows_of(own_runs["letters"])
-    assert cli("leaderboard", "add", write_rows(tmp_path / "first", rows[:3]).parent, *WORDS)[0] == 0
-    git("add", "-A")
-    git("commit", "-qm", "three records")
-    (file,) = (checkout / "leaderboard/measured/mine").glob("*/run.parquet")
-    before, path = file.read_bytes(), file.relative_to(checkout).as_posix()
-    code, out, err = cli("leaderboard", "submit", own_runs["letters"], "--entry", "mine", "--open")
-    assert code == 0, err
-    assert [line.strip() for line in out.splitlines() if line.startswith("  leaderboard/measured/")] == [path]
-    assert git("diff", "--name-only", "--diff-filter=M", "main", "entry-mine").splitlines() == [path]
-    assert file.read_bytes() == before and git("status", "--porcelain") == ""
-    assert git("log", "-1", "--format=%s", "entry-mine") == f"Add mine to the board: {len(rows) - 3} records"
-    code, out, _ = cli("leaderboard", "submit", own_runs["noisy-2"], "--entry", "noisy", "--open")
-    assert code == 0 and "entry.yaml" not in out
-    git("switch", "-q", "entry-mine")
-    assert [row.name for row in rows_of(file)] == [row.name for row in rows]
-    code, out, _ = cli("leaderboard", "placement", "--since", "main")
-    assert code == 0 and out.startswith("### mine (on the board already; 1 file changed)\n")
-
-
-def test_prompts_are_submitted_to_the_row_of_their_encoder(checkout, cli, tmp_path):
-    prompted(tmp_path / "worded", Prompted(1, 0.5), tasks="STS-B", resamples=50)
-    default = Entry(method="right", backbone="none", setting="unsup")
-    add(checkout / "leaderboard", [tmp_path / "worded/00-default"], "right", default)
-    code, out, err = cli("leaderboard", "submit", tmp_path / "worded", "--entry", "right-prompts", "--prompt-of", "right")
-    assert code == 0, err
-    assert out.startswith("the row of right would rank 1 of 1 under sts:all (Spearman, all, sample; STS-B ")
-    assert " over 3 prompts" in out.splitlines()[0]
-    assert f"  stsbench leaderboard add {tmp_path / 'worded'} --entry right-prompts --prompt-of right" in out.splitlines()
-    assert not (checkout / "leaderboard/measured/right-prompts").exists()
-
-
-def test_a_board_whose_runs_lie_elsewhere_says_so(own_runs, checkout, cli, tmp_path):
+def test_a_board_whose_runs_lie_elsewhere_says_so(runs, checkout, cli, tmp_path):
     for file in (checkout / "leaderboard").rglob("*.parquet"):
         target = tmp_path / "elsewhere" / file.relative_to(checkout / "leaderboard")
         target.parent.mkdir(parents=True, exist_ok=True)
         file.rename(target)
     write_index(checkout / "leaderboard", str(tmp_path / "elsewhere"))
-    for arguments in ((own_runs["letters"], *WORDS), (own_runs["noisy-2"], "--entry", "noisy")):
-        code, out, err = cli("leaderboard", "submit", *arguments)
-        assert (code, out, err.count("\n")) == (1, "", 1) and "the runs of leaderboard lie elsewhere" in err, err
-
-
-def test_what_add_writes_beside_the_entries_is_listed_and_committed_but_not_written(own_runs, checkout, cli, monkeypatch):
-    shared = checkout / "leaderboard/shared"
-    shared.mkdir()
-    (shared / "old").write_text("old")
-    git("add", "-A")
-    git("commit", "-qm", "something that several entries share")
-
-    def add_and_share(board, *arguments):
-        (board / "shared/new").write_text((board / "shared/old").read_text() + ", new")
-        return add(board, *arguments)
-
-    monkeypatch.setattr("stsbench.leaderboard.submission.add", add_and_share)
-    code, out, err = cli("leaderboard", "submit", own_runs["letters"], *WORDS, "--open")
-    assert code == 0, err
-    assert "  leaderboard/shared/new\n" in out and git("show", "entry-mine:leaderboard/shared/new") == "old, new"
-    assert [path.name for path in shared.iterdir()] == ["old"] and git("status", "--porcelain") == ""
-    git("branch", "-D", "entry-mine")
-    _, out, _ = cli("leaderboard", "submit", own_runs["letters"], *WORDS)
-    assert "  git add leaderboard/measured/mine leaderboard/shared\n" in out
+    code, out, err = cli("leaderboard", "submit", runs["letters"], *WORDS)
+    assert (code, out, err.count("\n")) == (1, "", 1) and "the runs of leaderboard lie elsewhere" in err, err

@@ -1,6 +1,5 @@
 """A board of one's own: made by `init`, a table for each file's content and each language, rules that only it relaxes."""
 
-import csv
 import json
 import shutil
 from dataclasses import replace
@@ -9,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from board_runs import REVISION
-from click.testing import CliRunner
 from mteb_folders import ITEMS, write
 
 from stsbench import leaderboard
@@ -19,7 +17,6 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.plan import presets
 from stsbench.evaluation.run_file import load_records
-from stsbench.leaderboard.command import leaderboard as commands
 from stsbench.leaderboard.ranks.published_tabs import published_rows, published_tabs
 from stsbench.leaderboard.records.board_settings import read_settings
 from stsbench.leaderboard.records.paths import SHIPPED
@@ -74,7 +71,8 @@ def filled(board, runs, **settings):
 def test_each_file_has_a_table_and_the_page_the_boards_name(runs, tmp_path):
     assert not (SHIPPED / "board.yaml").exists() and read_settings(SHIPPED) is None
     board = filled(tmp_path / "papers", runs, published=True)
-    assert any(tab.published for tab in leaderboard.load(board).tabs) and leaderboard.load(board).name == "Leaderboard"
+    loaded = leaderboard.load(board)
+    assert any(tab.published for tab in loaded.tabs) and loaded.name == "Leaderboard"
     board = filled(tmp_path / "board", runs)
     leaderboard.build(board)
     index = json.loads((board / "site/index.json").read_text())
@@ -93,16 +91,14 @@ def test_each_file_has_a_table_and_the_page_the_boards_name(runs, tmp_path):
     }
     page = (board / "site/index.html").read_text()
     assert "<h1>Tickets &amp; &lt;b&gt;more&lt;/b&gt;</h1>" in page and "<b>more" not in page
-    assert "<title>Tickets &amp;" in page and (board / "site/leaderboard.md").read_text().startswith("# Tickets")
+    assert (board / "site/leaderboard.md").read_text().startswith("# Tickets")
     (row, *_) = json.loads((board / "site" / pairs["file"]).read_text())["measured"]
     assert "measured by a checkout with uncommitted changes: nobody can repeat it" in row["marks"]
-    entry = json.loads((board / "site/entries/tfidf.json").read_text())
-    assert entry["runs"][0]["records"].startswith("3 in board/measured/tfidf/")
 
 
 def test_only_a_board_that_says_so_takes_what_uncommitted_code_measured(runs, tmp_path):
     with pytest.raises(StsbenchError, match="uncommitted changes or new files"):
-        filled(tmp_path / "strict", runs, uncommitted=False)
+        filled(tmp_path / "strict", {"tfidf": runs["tfidf"]}, uncommitted=False)
     public = tmp_path / "public"
     (public / "measured").mkdir(parents=True)
     with pytest.raises(StsbenchError, match="uncommitted changes or new files"):
@@ -111,16 +107,8 @@ def test_only_a_board_that_says_so_takes_what_uncommitted_code_measured(runs, tm
     assert len(leaderboard.load(board).entries) == 2  # scored, and kept in the cache
     shutil.copytree(board / "measured", public / "measured", dirs_exist_ok=True)
     shutil.copytree(board / "observations", public / "observations")
-    for read in (leaderboard.load, leaderboard.build):
-        with pytest.raises(StsbenchError, match="uncommitted changes or new files"):
-            read(public)
-
-
-def test_the_command_says_what_comes_next(tmp_path):
-    board = tmp_path / "a b"
-    result = CliRunner().invoke(commands, ["init", str(board), "--title", "Tickets"])
-    assert result.exit_code == 0 and f"{board}/board.yaml" in result.output
-    assert f"leaderboard build --board '{board}'" in result.output and leaderboard.load(board).name == "Tickets"
+    with pytest.raises(StsbenchError, match="uncommitted changes or new files"):
+        leaderboard.load(public)
 
 
 # Tables by a file's content and by language.
@@ -165,10 +153,6 @@ def test_two_files_of_one_name_are_two_tables_and_one_content_of_two_names_is_on
     assert [column["name"] for column in tabs[0]["columns"]] == ["Spearman"]
     for tab, id in zip(tabs[3:], months, strict=True):
         assert rows(tmp_path / "board", tab)["tfidf"]["scores"]["ap"][0] == pytest.approx(ids[id], abs=1e-4)
-    with (tmp_path / "board/site/leaderboard.csv").open() as stream:
-        assert {line["title"] for line in csv.DictReader(stream)} == {tab["title"] for tab in tabs}
-    text = (tmp_path / "board/site/leaderboard.md").read_text()
-    assert f"**pairs.csv \\({months[0][:12]}\\)**" in text or f"**pairs.csv ({months[0][:12]})**" in text
 
 
 def test_a_folder_that_is_a_fetched_set_has_the_tables_of_its_languages(tmp_path, monkeypatch):
@@ -198,7 +182,7 @@ def languages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("languages")
     for task in ("STS17", "KorSTS", *AVERAGED["Chinese"]):
         write(folder / "data", ITEMS[task])
-    common = {"data_dir": folder / "data", "resamples": 1000}
+    common = {"data_dir": folder / "data", "resamples": 200}
     chinese = evaluate("lexical:char-ngrams", protocols=["zh"], output=folder / "zh", **common).folder
     tasks = ["STS17", "KorSTS"]
     several = evaluate("lexical:char-ngrams", protocols=["sts"], tasks=tasks, output=folder / "ko", **common).folder
@@ -214,15 +198,11 @@ def test_each_language_has_a_table_in_words_and_in_order(languages):
     pairs_ = ["Arabic and English", "Dutch and English", "English and French", "English and German", "English and Italian",
               "English and Spanish", "English and Turkish"]
     assert names == [SEVERAL, "Arabic", "Chinese", "English", "Korean", "Spanish", *pairs_]
-    korean = [tab for tab in tabs if tab["language"] == "Korean"]
-    # the small copies do not have mteb's counts, and the tables say so
-    assert [tab["title"] for tab in korean] == ["Korean, counts not mteb's, Spearman", "Korean, counts not mteb's, Pearson"]
-    assert [column["name"] for column in korean[0]["columns"]] == ["STS17", "KorSTS"]
-    assert korean[0]["about"].endswith("Ranked by STS17.") and "own files" not in korean[0]["about"]
-    assert "Data: all sets of that language" in korean[0]["about"]
+    korean = next(tab for tab in tabs if tab["language"] == "Korean")
+    assert korean["title"] == "Korean, counts not mteb's, Spearman"  # of the small copies
+    assert [column["name"] for column in korean["columns"]] == ["STS17", "KorSTS"]
+    assert korean["about"].endswith("Ranked by STS17.") and "Data: all sets of that language" in korean["about"]
     assert all("Data: sets of several languages" in tab["about"] for tab in tabs if tab["language"] == SEVERAL)
-    whole = [tab["aggregation"] for tab in tabs if tab["language"] == SEVERAL and tab["metric"] == "spearman"]
-    assert whole == ["all", "mean", "wmean"]
     assert all(tab["measured"] == 2 for tab in tabs if tab["metric"] == "spearman")
 
 
@@ -274,9 +254,6 @@ def test_languages_are_mtebs():
                 assert set_language(item.id, subset) == " and ".join(sorted(stated)), (item.task, subset)
                 compared += 1
     assert compared == 11 + 18 + 12 + 10 + 9 and len(set(NAMES.values())) == len(NAMES) - 1  # en, eng
-
-
-def test_what_is_named_by_no_language_has_none():
     assert set_language("stsb/test") == set_language("own:0123") == set_language("sts17/test", "xx-yy") == ""
 
 

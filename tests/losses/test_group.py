@@ -1,4 +1,4 @@
-"""PCL's loss against loops over single elements; probabilities next to one, and precision."""
+"""PCL's loss against loops over single elements, and probabilities next to one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from stsbench import losses
-from stsbench.losses.group import agreement, group_cross_entropy, group_scores
+from stsbench.losses.group import group_cross_entropy
 
 
 def naive_pcl(views, peer, temperature, group_positive, reduce):
@@ -44,8 +44,7 @@ def naive_pcl(views, peer, temperature, group_positive, reduce):
 
 
 @pytest.mark.parametrize(("count", "with_peer", "group_positive", "reduce"), [
-    (2, True, "bce", "element"), (4, True, "bce_of_softmax", "row"), (4, True, "bce_of_softmax", "element"),
-    (3, False, "bce", "element")])
+    (2, True, "bce", "element"), (4, True, "bce_of_softmax", "row"), (3, False, "bce", "element")])
 def test_value_and_gradients_are_the_loops(group_positive, reduce, count, with_peer):
     inputs = list(torch.randn(8, 5, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64))
     inputs = [view.requires_grad_() for view in inputs[: count * (1 + with_peer)]]
@@ -66,15 +65,4 @@ def test_probabilities_next_to_one_are_kept():
     alone = torch.zeros(1, 1, requires_grad=True)  # one text of two views: certain
     group_cross_entropy(alone, 1, "bce").backward()
     assert alone.grad.item() == 0
-
-
-def test_products_are_taken_in_float32_under_autocast():
-    first = torch.randn(4, 8).bfloat16()
-    exact = group_scores(first.double(), [first.double()], first.double())
-    for enabled in (True, False):
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
-            scores = group_scores(first, [first.float()], first)
-            terms = [group_cross_entropy(scores, 1), agreement(scores, scores.flip(1))]
-        assert (scores - exact).abs().max() < 1e-4
-        assert [term.item() for term in terms] == pytest.approx(
-            [group_cross_entropy(exact, 1).item(), agreement(exact, exact.flip(1)).item()], rel=1e-4)
+    assert group_cross_entropy(torch.empty(0, 4, requires_grad=True), 2, "bce").item() == 0  # a process without a text

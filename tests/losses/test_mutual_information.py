@@ -29,7 +29,7 @@ def test_is_bert_is_the_loop_over_tokens_and_sentences():
     assert losses.isbert(tokens, real.long(), sentences).item() == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_large_products_overflow_in_no_precision(dtype):
     """Products of 1,536 to 4,915; half precision's exponential ends at 11, its largest number is 65,504."""
     vectors = torch.tensor([[1.6], [-1.6]], dtype=dtype).expand(2, 1536).contiguous().requires_grad_()

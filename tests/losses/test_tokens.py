@@ -74,11 +74,10 @@ def test_each_corrective_term_has_a_gradient_of_its_own():
     assert torch.autograd.grad(copy, logits, allow_unused=True) == (None,)
 
 
-@pytest.mark.parametrize("sure", [100.0, -100.0, 1e4, -1e4])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_gate_that_is_sure_costs_no_infinity(sure, dtype):
-    logits, _, read, original = positions(8, dtype=dtype)
-    gate = torch.full((8,), sure, dtype=dtype, requires_grad=True)
+@pytest.mark.parametrize("sure", [100.0, -100.0])
+def test_a_gate_that_is_sure_costs_no_infinity(sure):
+    logits, _, read, original = positions(8, dtype=torch.float32)
+    gate = torch.full((8,), sure, requires_grad=True)
     logits.requires_grad_()
     word, copy = corrective_lm(logits, gate, read, original)
     (word + copy).backward()
@@ -91,15 +90,6 @@ def test_a_gate_that_is_sure_costs_no_infinity(sure, dtype):
     copies = [min(sure, 0) if is_same else -max(sure, 0) for is_same in same]
     assert word.item() == pytest.approx(-sum(words) / 8, rel=1e-6)
     assert copy.item() == pytest.approx(-sum(copies) / 8, rel=1e-6, abs=1e-30)
-
-
-def test_corrective_terms_are_of_float32_under_autocast():
-    logits, gate, read, original = positions(64, vocabulary=50, dtype=torch.bfloat16)
-    expected = corrective_lm(logits.float(), gate.float(), read, original)
-    with torch.autocast("cpu", torch.bfloat16):
-        terms = corrective_lm(logits, gate, read, original)
-    assert {term.dtype for term in terms} == {torch.float32}
-    assert all(torch.equal(term, other) for term, other in zip(terms, expected, strict=True))
 
 
 def places(rows=3, length=5, seed=0):
@@ -129,14 +119,6 @@ def test_the_detector_s_loss_is_the_loop(everything):
     ours, theirs = (torch.autograd.grad(loss, logits)[0] for loss in (value, expected))
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
     assert everything or not ours[~counted].any()
-
-
-def test_half_precision_logits_are_summed_in_float32():
-    logits, labels, counted = places(rows=4, length=400)
-    half = logits.detach().to(torch.bfloat16)
-    value = replaced_tokens(half, labels, counted)
-    assert value.dtype == torch.float32
-    assert value.item() == pytest.approx(naive_replaced(half.double(), labels, counted).item(), rel=1e-6)
 
 
 @given(seed=st.integers(0, 1000))

@@ -63,8 +63,8 @@ def naive_losses(folder, pooler, method, sources, masked, labels):
 
 @pytest.mark.parametrize(("family", "pooler", "options"), [
     ("bert", "mean", {}), ("roberta", "mean", {"both_directions": True, "probability": 0.4, "vectors": 3}),
-    ("bert", "cls", {"vectors": 1}), ("bert", "max", {"both_directions": True, "vectors": 0}),
-    ("roberta", "cls", {"sentence": "same", "vectors": 3, "masked": 0.0, "random": 0.5}), ("bert", "mean", {"vectors": 0}),
+    ("bert", "max", {"both_directions": True, "vectors": 0}),
+    ("roberta", "cls", {"sentence": "same", "vectors": 3, "masked": 0.0, "random": 0.5}),
 ], ids=str)
 def test_loss_and_gradients_are_those_of_single_texts_in_either_engine(masked_lms, family, pooler, options):
     folder = masked_lms[family]

@@ -6,17 +6,14 @@ import pytest
 import torch
 from info_nce_oracle import naive_nt_xent
 from method_oracle import MemoryRows, _reference, make, tokens, total
-from tiny_models import build, sentences
-from training_runs import make_text
+from tiny_models import sentences
 from transformers import AutoModel
 
 import stsbench
 from stsbench.encoders.load import load_encoder
-from stsbench.errors import EncoderError
 from stsbench.methods.consert.method import ConSERT
 from stsbench.methods.consert.options import ConSERTOptions
 from stsbench.training.api.batch import Shares
-from stsbench.training.modules.backbone import load_backbone
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.rows.batches import to_batch
 
@@ -25,8 +22,7 @@ LENGTHS = [9, 4, 10, 5, 3]  # in tokens, special ones included
 LABELS = [2, 0, 1, 1, 0]
 START = {"bert": 0, "roberta": 2}  # the position id of a text's first token
 RATES = {"none": None, "shuffle": None, "token_cutoff": 0.3, "feature_cutoff": 0.3, "dropout": 0.2, "span": 0.5}
-VIEWS = [(number % 2, name, "mean") for number, name in enumerate(RATES)]
-VIEWS += [(0, "shuffle", "mean"), (1, "span", "mean"), (0, "dropout", "cls"), (1, "dropout", "max")]
+VIEWS = [(number % 2, name, ("mean", "cls", "max")[number % 3]) for number, name in enumerate(RATES)]
 
 
 def rows_of(folder, labelled=False):
@@ -112,15 +108,13 @@ def draws(folder, name, rate, count):
     return [(views.extra | views.by_row)[f"second {'ids' if name == 'span' else 'cut'}"][0] for views in every]
 
 
-@pytest.mark.parametrize("rate", [0.15, 0.7])
-def test_counts_are_rounded_down_and_every_place_may_be_cut(encoders, rate):
-    folder = encoders["bert"]
+def test_counts_are_rounded_down_and_every_place_may_be_cut(encoders):
+    folder, rate = encoders["bert"], 0.7
     assert [len(row) for row in tokens(folder, TEXTS)] == LENGTHS
     chosen = draws(folder, "token_cutoff", rate, 40)
     for row, length in enumerate(LENGTHS):
         assert all(sum(cut[row]) == int(length * rate) for cut in chosen)
-    if rate >= 0.34:  # special tokens among them
-        assert all(any(cut[row][index] for cut in chosen) for row in (0, 2) for index in (0, -1))
+    assert all(any(cut[row][index] for cut in chosen) for row in (0, 2) for index in (0, -1))  # special tokens among them
     features = draws(folder, "feature_cutoff", rate, 2)
     assert all(part.sum(1).tolist() == [int(32 * rate)] * 5 for part in features)
     assert len({tuple(row) for part in features for row in part.tolist()}) == 10  # each row and each draw its own
@@ -134,9 +128,8 @@ def test_counts_are_rounded_down_and_every_place_may_be_cut(encoders, rate):
             assert [text[index] for index in kept] == row[kept].tolist()
 
 
-@pytest.mark.parametrize("family", START)
-def test_the_adversarial_view_is_a_step_along_the_gradient_of_the_cross_entropy(encoders, family):
-    folder = encoders[family]
+def test_the_adversarial_view_is_a_step_along_the_gradient_of_the_cross_entropy(encoders):
+    folder = encoders["roberta"]
     method = consert(folder, setting="joint", joint_views=("none", "adversarial"), joint_rates=(None, None),
                      adversarial_norm=0.4)
     batch, views = batch_for(method, labelled=True)
@@ -180,13 +173,6 @@ def test_only_unchanged_views_need_dropout(options, dropout):
     assert ConSERT.needs(ConSERTOptions(**options)).dropout == dropout
 
 
-def test_a_model_whose_embeddings_cannot_be_changed_trains_sup_alone(tmp_path):
-    distilbert = load_backbone(build(tmp_path / "other", "distilbert"), "tiny", "mean", 10)
-    with pytest.raises(EncoderError):
-        ConSERT(distilbert, ConSERTOptions())
-    ConSERT(distilbert, ConSERTOptions(setting="sup"))
-
-
 def test_a_run_on_the_sentences_of_sts_says_so_wherever_it_is_read(encoders, tmp_path, monkeypatch):
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     values = {"backbone.model": str(encoders["bert"]), "training.max_steps": 1,
@@ -196,11 +182,6 @@ def test_a_run_on_the_sentences_of_sts_says_so_wherever_it_is_read(encoders, tmp
     assert summary["data"]["unsup"]["texts_of"][:2] == ["sts12", "sts13"]
     best = tmp_path / "run" / "best"
     assert "transductive" in (best / "README.md").read_text("utf-8")
-    records = stsbench.evaluate(str(best), output=tmp_path / "eval", protocols=["sts"], sample=True, resamples=0).records
-    assert all({"sts12", "stsb", "sick-r"} <= set(record.provenance["trained_on"]) for record in records)
     encoder = load_encoder(str(best))
     assert any("transductive" in line for line in encoder.notes)
-    later = values | {"backbone.model": str(tmp_path / "run"), "data.file": str(make_text(tmp_path, 64))}
-    stsbench.train("consert", output=tmp_path / "later", settings=later, device="cpu", sample=True)
-    # what it started from had seen them
-    assert set(load_encoder(str(tmp_path / "later")).traits.trained_on) == set(encoder.traits.trained_on)
+    assert {"sts12", "stsb", "sick-r"} <= set(encoder.traits.trained_on)

@@ -1,19 +1,14 @@
 """Contrastive Tension: which pairs its encoders read, sentence-transformers' losses, and the encoder that is kept."""
 
-import json
-
 import pytest
 import tiny_models
 import torch
-import training_runs
-from method_oracle import MemoryRows, batch_of, make, states, tokens
+from method_oracle import MemoryRows, batch_of, make, tokens
+from method_runs import make_place, recipe_of, train
 from sentence_transformers import SentenceTransformer, util
 from sentence_transformers.sentence_transformer import losses as library
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-from training_runs import log_of, undisturbed
 
-import stsbench
-from stsbench.errors import StsbenchError
 from stsbench.methods.ct.method import ContrastiveTension, pair_up
 from stsbench.training.engine.optimiser import make_optimiser
 from stsbench.training.recipes.sections import TrainingSettings
@@ -122,19 +117,6 @@ def test_the_library_s_loss_over_the_batch_and_its_learned_scale(folder, options
     assert decayed == [0.01]  # as in the library
 
 
-def test_both_start_as_the_checkpoint_share_nothing_and_learn(folder):
-    method = ct(folder, apart=False)
-    ids = tokens(folder, TEXTS[:5])
-    for row, state in zip(ids, states(folder, ids), strict=True):
-        for encoder in (method.first, method.backbone):
-            assert (encoder.model(torch.tensor([row])).last_hidden_state[0] - state).abs().max() < 1e-12
-    first, second = ({weight.data_ptr() for weight in encoder.parameters()} for encoder in (method.first, method.backbone))
-    assert not first & second and method.first.tokenizer is method.backbone.tokenizer
-    method(batch_of(method, rows(folder, 15)))["tension"].value.backward()
-    assert all(weight.grad is not None and weight.grad.any() for name, weight in method.named_parameters()
-               if "position_embeddings" not in name and not name.endswith("key.bias"))
-
-
 def test_a_stage_begins_with_two_alike(folder):
     """Also where labelled rows (recipe.semi) trained model2 before."""
     method = ct(folder)
@@ -161,51 +143,19 @@ def test_the_encoder_that_is_kept_is_model1_only_once_it_is_trained(folder, keep
     assert method.inference().model is method.backbone.model
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """(a run of 12 steps, its values, the cache): batches are two groups of 5 sentences, 6 pairs."""
-    place = tmp_path_factory.mktemp("runs")
-    values = training_runs.settings(
-        tiny_models.build(place / "tiny", pooler=False), training_runs.make_text(place, 63),
-        **{"training.max_steps": 12, "training.learning_rate": 1e-4, "training.milestones": [5], "training.rates": [5e-5],
-           "options.k": 2, "backbone.dropout": 0.0, "backbone.max_length": 12, "selection.every": 3, "training.epochs": 3,
-           "training.drop_last": False},
-    )
-    return undisturbed(place, values, "ct")
-
-
-def test_the_better_encoder_of_each_evaluation_is_kept(whole):
-    lines = [line for line in log_of(whole[0]) if line["kind"] == "dev"]
-    assert [line["step"] for line in lines] == [0, 3, 6, 9, 12]
+def test_the_better_encoder_of_each_evaluation_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    place, run = make_place(tmp_path), tmp_path / "run"
+    summary, log = train(recipe_of(place, "ct", **{"training.max_steps": 4}), run, place, device="cpu")
+    lines = [line for line in log if line["kind"] == "dev"]
+    assert [line["step"] for line in lines] == [0, 2, 4]
     for line in lines:
         assert set(line["encoders"]) == {"model1", "model2"}
         assert line["score"] == max(line["encoders"].values()) == line["encoders"][line["encoder"]]
     assert lines[0]["encoders"]["model1"] == lines[0]["encoders"]["model2"] and lines[0]["encoder"] == "model2"
     assert lines[-1]["encoders"]["model1"] != lines[-1]["encoders"]["model2"]
     best = max(lines[1:], key=lambda line: line["score"])
-    summary = json.loads((whole[0] / "train.json").read_text("utf-8"))
     assert (summary["best"]["step"], summary["best"]["score"]) == (best["step"], best["score"])
     assert summary["encoder"] == best["encoder"] and summary["after"] == lines[-1]["score"]
-    assert f"of {best['encoder']} of step {best['step']}" in (whole[0] / "best" / "README.md").read_text("utf-8")
-    assert int(load_trained(whole[0], "cpu").kept) == int(best["encoder"][-1])
-
-
-def test_of_two_that_score_the_same_the_first_named_is_kept(whole, tmp_path, monkeypatch):
-    """Before the first step both score the same, and the first named wins: what it chose is what is exported."""
-    from stsbench.methods.ct import method
-
-    monkeypatch.setattr(method, "MODELS", ("model1", "model2"))
-    monkeypatch.setenv("STSBENCH_CACHE", str(whole[2]))
-    values = {**whole[1], "training.max_steps": 1, "training.learning_rate": 1e-30, "selection.every": 1}
-    summary = stsbench.train("ct", output=tmp_path / "run", settings=values, sample=True, device="cpu")
-    assert summary["encoder"] == "model1" and int(load_trained(tmp_path / "run", "cpu").kept) == 1
-
-
-def test_without_development_scores_one_encoder_has_to_be_named(whole, tmp_path, monkeypatch):
-    monkeypatch.setenv("STSBENCH_CACHE", str(whole[2]))
-    values = {**whole[1], "selection.by": "held-out", "data.held_out": 20, "training.max_steps": 2}
-    with pytest.raises(StsbenchError):
-        stsbench.train("ct", output=tmp_path / "run", settings=values, device="cpu")
-    values["options.keep"] = "model1"
-    summary = stsbench.train("ct", output=tmp_path / "run", settings=values, device="cpu")
-    assert summary["after"] < 0  # the loss of whole groups, negated
+    assert f"of {best['encoder']} of step {best['step']}" in (run / "best" / "README.md").read_text("utf-8")
+    assert int(load_trained(run, "cpu").kept) == int(best["encoder"][-1])

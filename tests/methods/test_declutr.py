@@ -64,12 +64,12 @@ def spans_of(pairs):
     return [(a.start, a.end, [(p.start, p.end) for p in near]) for a, near in pairs]
 
 
-@pytest.mark.parametrize("sampling", ["default", "subsuming", "adjacent"])
-@pytest.mark.parametrize(("anchors", "positives"), [(1, 3), (2, 2), (4, 1)])
+@pytest.mark.parametrize(("sampling", "anchors", "positives"), [
+    ("default", 1, 3), ("default", 4, 1), ("subsuming", 2, 2), ("adjacent", 1, 3), ("adjacent", 4, 1)])
 def test_the_sampling_written_out_gives_the_same_spans_for_the_same_draws(sampling, anchors, positives):
     shape = {"anchors": anchors, "positives": positives, "l_min": 3, "l_max": 20, "sampling": sampling}
     options, draws = DeCLUTROptions(**shape), NotedDraws(np.random.default_rng(anchors))
-    for n in [least(options), least(options) + 7, 3 * least(options)] * 30:
+    for n in [least(options), least(options) + 7, 3 * least(options)] * 20:
         draws.numbers = []
         assert spans_of(sample_spans(n, options, draws)) == naive_spans(n, draws.numbers, **shape)
 
@@ -108,8 +108,7 @@ def declutr(folder, pooler="mean", **options):
 
 
 @pytest.mark.parametrize("options", [
-    {}, {"anchors": 1, "positives": 1}, {"anchors": 1, "positives": 3, "temperature": 0.5}, {"sampling": "subsuming"},
-    {"sampling": "adjacent", "positives": 1}, {"spans": "retokenised", "contrastive_weight": 0.25},
+    {}, {"anchors": 1, "positives": 3, "temperature": 0.5}, {"spans": "retokenised", "contrastive_weight": 0.25},
 ], ids=str)
 def test_both_terms_are_those_of_the_spans_read_one_by_one(folder, options):
     method, rows = declutr(folder, mlm_probability=0.4, **options), documents(folder)

@@ -20,7 +20,7 @@ from stsbench.training.api.options import Repetition
 from stsbench.training.api.views import repeated
 
 TEXTS = sentences(60, longest=9, seed=5)
-N, REPEAT, DRAWS = 5, {"rate": 0.6}, 3000
+N, REPEAT, DRAWS = 5, {"rate": 0.6}, 2000
 
 
 def esimcse(folder, *, dropout=0.0, pooler="cls", **options):
@@ -64,20 +64,19 @@ class Naive:
             for name, weight in self.slow.named_parameters():
                 weight.copy_(weight * self.momentum + fast[name] * (1 - self.momentum))
             self.queue += [self.vector(self.slow, ids).clone() for ids in first]
-        self.queue = self.queue[-self.size :] if self.size else []
+        self.queue = self.queue[-self.size :]
         return value
 
 
 @pytest.mark.parametrize("options", [
-    {"queue": queue(7, start="random")}, {"queue": queue(12, momentum=0.5), "temperature": 0.3},
-    {"queue": queue(3, momentum=0.0)}, {"queue": None}, {"repeat": None, "queue": queue(7)},
+    {"queue": queue(7, start="random")}, {"queue": queue(3, momentum=0.5), "temperature": 0.3},
 ])
 def test_four_steps_are_those_of_a_loop(folder, options):
     """Value and gradients to 1e-8, with padding that no row needs, while weights move and the queue fills and runs over."""
     method = esimcse(folder, **{"repeat": REPEAT, **options})
     held = method.options.queue
-    naive = Naive(folder, method, held.size if held else 0, held.momentum if held else 0)
-    if held and held.start == "random":
+    naive = Naive(folder, method, held.size, held.momentum)
+    if held.start == "random":
         naive.slow.load_state_dict(method.queue.encoder.backbone.model.state_dict(), strict=False)
     for step in range(4):
         term = method(batch_of(method, rows(folder, step), seed=step, more_padding=3))["contrastive"]
@@ -95,27 +94,14 @@ def test_four_steps_are_those_of_a_loop(folder, options):
                 for weight in (ours[name], theirs[name]):
                     weight -= 0.01 * weight.grad / weight.grad.norm().clamp(min=1e-12)
                     weight.grad = None
-    if held:
-        stored = method.queue.stored()
-        assert len(stored) == min(held.size, 4 * N) == len(naive.queue)
-        assert (stored - torch.stack(naive.queue)).abs().max() < 1e-8
-        assert not any(weight.requires_grad or weight.grad is not None for weight in method.queue.parameters())
-
-
-@pytest.mark.parametrize(("start", "related"), [("random", False), ("copy", True)])
-def test_a_random_start_knows_nothing_of_the_encoder_and_a_copy_is_the_encoder(encoders, start, related):
-    method = esimcse(encoders["bert"], queue=queue(start=start))
-    method.start_stage("main")
-    pairs = list(zip(method.queue.encoder.backbone.parameters(), method.backbone.parameters(), strict=True))
-    assert len(pairs) > 20
-    for slow_weight, weight in pairs:
-        assert torch.equal(slow_weight, weight) == (related or weight.std() == 0 or weight.abs().max() == 0)
-    both = [torch.cat([pair[side].flatten() for pair in pairs if pair[0].ndim == 2]) for side in (0, 1)]
-    assert (torch.corrcoef(torch.stack(both))[0, 1] > 0.05) == related
+    stored = method.queue.stored()
+    assert len(stored) == held.size == len(naive.queue)
+    assert (stored - torch.stack(naive.queue)).abs().max() < 1e-8
+    assert not any(weight.requires_grad or weight.grad is not None for weight in method.queue.parameters())
 
 
 @pytest.mark.parametrize("start", ["copy", "random"])
-def test_a_stage_begins_with_an_empty_queue_and_the_encoder_as_it_is(folder, start):
+def test_a_stage_begins_with_an_empty_queue_and_the_encoder_as_it_is_or_weights_that_know_nothing_of_it(folder, start):
     method = esimcse(folder, queue=queue(start=start))
     method(batch_of(method, rows(folder)))
     slow = copy.deepcopy(method.queue.encoder.backbone.state_dict())
@@ -124,8 +110,10 @@ def test_a_stage_begins_with_an_empty_queue_and_the_encoder_as_it_is(folder, sta
             weight.add_(0.01)
     method.start_stage("main")
     assert len(method.queue.stored()) == 0
-    expected, now = method.backbone.state_dict() if start == "copy" else slow, method.queue.encoder.backbone.state_dict()
-    assert all(torch.equal(now[name], value) for name, value in expected.items())
+    fast, now = method.backbone.state_dict(), method.queue.encoder.backbone.state_dict()
+    assert all(torch.equal(now[name], value) for name, value in (fast if start == "copy" else slow).items())
+    both = [torch.cat([state[name].flatten() for name in fast if fast[name].ndim == 2]) for state in (now, fast)]
+    assert (torch.corrcoef(torch.stack(both))[0, 1] > 0.05) == (start == "copy")
 
 
 @pytest.mark.parametrize(("kind", "options"), [(ESimCSE, {}), (DiffCSE, {"rtd_weight": 0.0})])
@@ -192,11 +180,9 @@ def uniform(counter, values):
 
 @pytest.mark.parametrize(("items", "options", "most", "first", "last"), [
     # items, options -> the most that are repeated, the first item that may be, the last
-    (12, {"rate": 0.32}, 2, 1, 10), (64, {"rate": 0.32}, 9, 1, 62), (4, {"rate": 0.32, "unit": "word"}, 1, 0, 2),
-    (40, {"rate": 0.5, "unit": "word"}, 9, 0, 38), (42, {"rate": 0.5, "count": "paper"}, 20, 1, 40),
-    (10, {"rate": 0.4, "unit": "word", "count": "paper"}, 4, 0, 9), (1, {"unit": "word", "count": "paper"}, 1, 0, 0),
-    *((items, options, 0, 0, 0) for items, options in ((3, {}), (6, {"rate": 0.32}), (2, {"count": "paper"}),
-                                                       (1, {"unit": "word"}), (2, {"rate": 0.9, "unit": "subword"}))),
+    (12, {"rate": 0.32}, 2, 1, 10), (64, {"rate": 0.32}, 9, 1, 62), (40, {"rate": 0.5, "unit": "word"}, 9, 0, 38),
+    (42, {"rate": 0.5, "count": "paper"}, 20, 1, 40), (10, {"rate": 0.4, "unit": "word", "count": "paper"}, 4, 0, 9),
+    (1, {"unit": "word", "count": "paper"}, 1, 0, 0), (6, {"rate": 0.32}, 0, 0, 0), (1, {"unit": "word"}, 0, 0, 0),
 ])
 def test_how_many_are_repeated_and_which(items, options, most, first, last):
     drawn = draws(items, **options)
@@ -206,8 +192,7 @@ def test_how_many_are_repeated_and_which(items, options, most, first, last):
         uniform(Counter(index for indices in drawn for index in indices), range(first, last + 1))
 
 
-@pytest.mark.parametrize("repeat", [
-    REPEAT, {"unit": "word", **REPEAT}, {"unit": "word", "count": "paper", **REPEAT}], ids=str)
+@pytest.mark.parametrize("repeat", [REPEAT, {"unit": "word", "count": "paper", **REPEAT}], ids=str)
 def test_the_first_view_is_the_sentence_and_the_second_has_what_is_drawn_twice(folder, repeat):
     """Words are repeated in the text, which is cut afterwards; repeated sub-words stand beyond backbone.max_length."""
     method, texts = esimcse(folder, repeat=repeat, queue=None), [*TEXTS[:20], "cat", "the cat " * 9]

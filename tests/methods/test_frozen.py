@@ -11,21 +11,14 @@ from stsbench.methods.diffcse.method import DiffCSE
 from stsbench.methods.esimcse.method import ESimCSE
 from stsbench.methods.infocse.method import InfoCSE
 from stsbench.methods.pcl.method import PCL
-from stsbench.methods.promptbert.method import PromptBERT
 from stsbench.methods.sgopt.method import SGOPT
 
 TEXTS = sentences(6, longest=6, seed=3)
-TEMPLATE = "the man : {} means [MASK] ."
-PROMPT = {"template": TEMPLATE, "second_template": None, "trained": "prompt", "head": "transform"}
 QUEUE = {"size": 4, "momentum": 0.9, "start": "copy"}
 # method, options, pooler; the weights that are frozen and those that are trained, by the beginnings of their names (a
 # trained part may be inside a frozen one's name); whether the frozen part has dropout in training
 CASES = {
-    "pcl, shared head": (PCL, {"peer": {"frozen": True}}, "cls", ["peer."], ["backbone.", "head."], True),
     "pcl, own head": (PCL, {"peer": {"frozen": True, "head": "own"}}, "cls", ["peer.", "peer_head."], ["head."], True),
-    "sg-opt": (SGOPT, {"projection_width": 8}, "cls", ["reference."], ["projector."], False),
-    "sg-opt, embeddings": (SGOPT, {"projection_width": 8}, "cls", ["backbone.model.embeddings."],
-                           ["backbone.model.encoder."], True),
     "sg-opt, released": (SGOPT, {"projection_width": 8, "reference_dropout": True, "freeze_embeddings": False}, "cls",
                          ["reference."], ["projector.", "backbone.model.embeddings."], True),
     "infocse": (InfoCSE, {"frozen_layers": 1}, "cls", ["auxiliary.frozen."],
@@ -34,11 +27,8 @@ CASES = {
                        ["auxiliary.head."], True),
     "diffcse": (DiffCSE, {"generator": None}, "cls", ["changer."], ["auxiliary.", "projector."], True),
     "esimcse": (ESimCSE, {"queue": QUEUE}, "cls", ["queue."], ["backbone.", "head."], False),
-    "promptbert": (PromptBERT, PROMPT, "mask", ["backbone."], ["words", "head."], True),
-    "diffaug": (DiffAug, {"template": TEMPLATE, "prefix_length": 2, "joint_trains": "module"}, "mask", ["backbone."],
-                ["modules_of_views.", "head."], True),
-    "diffaug, fixed prefix": (DiffAug, {"template": TEMPLATE, "prefix_length": 2, "joint_trains": "model"}, "mask",
-                              ["modules_of_views."], ["backbone.", "head."], True),
+    "diffaug, fixed prefix": (DiffAug, {"template": "the man : {} means [MASK] .", "prefix_length": 2,
+                                        "joint_trains": "model"}, "mask", ["modules_of_views."], ["backbone."], True),
 }
 
 

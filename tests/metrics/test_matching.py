@@ -45,10 +45,9 @@ def test_influences_are_what_a_pairs_weight_moves_a_score_by(ties):
         assert abs(values.mean()) < 1e-12
 
 
-@pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("n", [2, 17, 120])
+@pytest.mark.parametrize(("n", "ties"), [(2, False), (17, False), (40, True)])
 def test_scores_are_those_of_scikit_learn_and_of_a_loop_over_thresholds(n, ties):
-    for seed in range(3):
+    for seed in range(2):
         similarity, label = pairs(n, seed, ties)
         scores = matching_scores(similarity, label)
         assert scores.ap == pytest.approx(average_precision_score(label, similarity), abs=1e-12)
@@ -61,19 +60,6 @@ def test_scores_are_those_of_scikit_learn_and_of_a_loop_over_thresholds(n, ties)
             assert reached == pytest.approx(getattr(scores, name))
 
 
-def test_a_weight_is_a_repetition():
-    similarity, label = pairs(40, 3, ties=True)
-    weights = np.random.default_rng(0).integers(0, 3, 40)
-    weights[:2] = 1
-    counts = Cuts(similarity, label).counts(weights.astype(float))
-    again = similarity.repeat(weights), label.repeat(weights)
-    assert average_precision(*counts) == pytest.approx(average_precision_score(again[1], again[0]))
-    assert roc_auc(*counts) == pytest.approx(roc_auc_score(again[1], again[0]))
-    whole = matching_scores(*again)
-    assert criterion("f1", *counts).max() == pytest.approx(whole.f1)
-    assert criterion("accuracy", *counts).max() == pytest.approx(whole.accuracy)
-
-
 def test_a_case_by_hand():
     """Above .9: one match. Above .7: two of three. The middle between .8 and .6 is the threshold."""
     scores = matching_scores(np.array([0.9, 0.8, 0.8, 0.6, 0.1]), np.array([1, 1, 0, 0, 0]))
@@ -82,15 +68,9 @@ def test_a_case_by_hand():
     assert scores.ap == pytest.approx(0.5 * 1 + 0.5 * 2 / 3) and scores.auc == pytest.approx((3 + 2.5) / 6)
 
 
-def test_a_useless_similarity_is_as_accurate_as_the_larger_kind():
-    scores = matching_scores(np.array([0.5, 0.5, 0.5, 0.5]), np.array([1, 0, 0, 0]))
-    assert scores.accuracy == 0.75 and scores.accuracy_threshold > 0.5 and scores.f1 == pytest.approx(0.4)
-    assert scores.auc == 0.5 and scores.ap == 0.25
-
-
 def test_draws_are_the_scores_of_the_drawn_pairs():
     similarity, label = pairs(60, 1)
-    counts = resample_counts(60, 30, (0,))
+    counts = resample_counts(60, 12, (0,))
     draws = matching_draws(similarity, label, [counts[:7], counts[7:]])
     threshold = {name: getattr(matching_scores(similarity, label), f"{name}_threshold") for name in CRITERIA}
     for i, weights in enumerate(counts.astype(int)):
@@ -99,7 +79,7 @@ def test_draws_are_the_scores_of_the_drawn_pairs():
         assert draws.auc[i] == pytest.approx(roc_auc_score(drawn[1], drawn[0]))
         assert draws.f1[i] == pytest.approx(f1_score(drawn[1], drawn[0] >= threshold["f1"]))
         assert draws.accuracy[i] == pytest.approx(accuracy_score(drawn[1], drawn[0] >= threshold["accuracy"]))
-    assert {name: len(shifts) for name, shifts in draws.shifts.items()} == {"f1": 30, "accuracy": 30}
+    assert {name: len(shifts) for name, shifts in draws.shifts.items()} == {"f1": 12, "accuracy": 12}
 
 
 def test_draws_without_a_match_have_no_score():

@@ -26,7 +26,7 @@ def varies(values):
 
 
 @given(tied, st.integers(0, 2**32 - 1))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=15)
 @pytest.mark.parametrize("metric", METRICS)
 def test_bootstrap_equals_scipy_on_the_repeated_pairs(metric, pairs, seed):
     x, y = np.array(pairs, dtype=np.float64).T
@@ -41,7 +41,7 @@ def test_bootstrap_equals_scipy_on_the_repeated_pairs(metric, pairs, seed):
 
 
 @given(st.lists(st.integers(-2, 2), min_size=1, max_size=20), st.data())
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=25)
 def test_weighted_ranks_equal_ranks_of_the_repeated_values(values, data):
     x = np.array(values, dtype=np.float64)
     count = data.draw(st.lists(st.integers(0, 3), min_size=len(x), max_size=len(x)))
@@ -55,19 +55,18 @@ def test_weighted_ranks_equal_ranks_of_the_repeated_values(values, data):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("resamples", [7, 8, 9])
-def test_blocks_do_not_show(metric, resamples, monkeypatch):
+def test_blocks_do_not_show(metric, monkeypatch):
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(2, 40))
-    counts = resample_counts(40, resamples, (3,))
+    counts = resample_counts(40, 17, (3,))
     monkeypatch.setattr(bootstrap, "block_rows", lambda n: 8)
-    assert (resample_counts(40, resamples, (3,)) == counts).all()
+    assert (resample_counts(40, 17, (3,)) == counts).all()
     one_by_one = [bootstrap_correlation(x, y, row[None], metric)[0] for row in counts]
     assert np.allclose(bootstrap_correlation(x, y, counts, metric), one_by_one)
 
 
 @given(st.integers(1, 40), st.integers(1, 3), st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15)
 @pytest.mark.parametrize("metric", METRICS)
 def test_encoders_together_are_as_each_by_itself(metric, n, digits, seed):
     rng = np.random.default_rng(seed)
@@ -105,7 +104,7 @@ def test_many_pairs_have_the_intervals_that_scipy_gives():
         assert got == pytest.approx(tuple(expected), abs=0.006)
 
 
-@pytest.mark.parametrize("n", [5, 12, 200])
+@pytest.mark.parametrize("n", [5, 200])
 def test_few_pairs_have_intervals_of_students_width(n):
     draws = np.random.default_rng(n).uniform(-0.2, 0.9, 300)
     far = np.quantile(np.abs(np.arctanh(draws) - np.arctanh(0.4)), 0.95)
@@ -114,7 +113,7 @@ def test_few_pairs_have_intervals_of_students_width(n):
     assert fisher_interval(draws, 0.4, n) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("value", [1.0, -1.0, 0.25])
+@pytest.mark.parametrize("value", [1.0, 0.25])
 def test_equal_draws_of_a_correlation_have_no_interval(value):
     draws = np.full(100, value)
     assert interval(draws) is interval(draws + np.linspace(-1e-14, 1e-14, 100)) is fisher_interval(draws, value, 4) is None
@@ -139,6 +138,7 @@ def test_intervals_are_percentiles_and_need_95_percent_of_the_draws():
 numbers = st.floats(-1, 1, allow_nan=False, width=32)
 
 
+@settings(max_examples=20)
 @given(st.lists(st.tuples(numbers, st.integers(1, 2000)), min_size=1, max_size=8))
 def test_mean_and_wmean_equal_the_loop(subsets):
     total = weighted = 0.0
@@ -177,11 +177,10 @@ vectors = st.integers(1, 6).flatmap(
 
 
 @pytest.mark.parametrize("name", SIMILARITIES)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @given(vectors)
-@settings(deadline=None, max_examples=25)
-def test_similarity_equals_scipy_dense_and_sparse(name, dtype, rows):
-    both = np.array(rows, dtype=dtype)
+@settings(max_examples=15)
+def test_similarity_equals_scipy_dense_and_sparse(name, rows):
+    both = np.array(rows, dtype=np.float32)
     first, second = np.hsplit(both, 2)
     got = paired_similarity(first, second, name)
     assert got.dtype == np.float64 and got.shape == (len(rows),)
@@ -215,8 +214,7 @@ def test_large_and_small_float32_vectors_do_not_overflow():
 DISCRETE = {"bits": (0, 2), "signs": (-1, 2), "counts": (0, 4), "int8": (-128, 128), "uint8": (0, 256)}
 
 
-@pytest.mark.parametrize("width", [3, 1024])
-@pytest.mark.parametrize("kind", DISCRETE)
+@pytest.mark.parametrize(("kind", "width"), [("bits", 3), ("signs", 1024), ("counts", 3), ("int8", 1024), ("uint8", 3)])
 def test_cosines_of_whole_numbers_tie_exactly_where_they_are_equal(kind, width):
     """Against fractions: the square of a cosine of whole numbers is one. Spearman's against scipy's of the same."""
     rng, (low, high) = np.random.default_rng(3), DISCRETE[kind]

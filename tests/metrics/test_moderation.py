@@ -65,12 +65,6 @@ def test_equal_variances_are_pooled() -> None:
     assert moderated(variances, each, np.zeros(3), NO_PRIOR).tolist() == variances.tolist()
 
 
-def test_a_variance_of_zero_is_drawn_up() -> None:
-    variances, each = np.array([0.0, 1.0, 2.0, 1.5, 0.7]), np.full(5, 2.0)
-    prior = variance_prior(variances, each)
-    assert np.isfinite([prior.df, prior.variance]).all() and moderated(variances, each, np.full(5, prior.df), prior)[0] > 0
-
-
 @pytest.mark.parametrize("count", [2, 10])
 def test_two_sides_err_in_five_percent_whatever_their_noise(count: int) -> None:
     """By integration, an error of two sides is below 5.05 % at every ratio; Satterthwaite's degrees of freedom are above."""

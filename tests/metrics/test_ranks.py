@@ -1,4 +1,5 @@
-"""Ranks: simultaneous coverage by simulation, rank intervals by counting, letters by the property that defines them."""
+"""Ranks: simultaneous coverage by simulation, rank intervals by counting, letters by the property that
+defines them, tiers by a loop over rows."""
 
 from __future__ import annotations
 
@@ -8,25 +9,24 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stsbench.metrics import paired, ranks
 from stsbench.metrics.bootstrap import resample_counts
 from stsbench.metrics.noise import Scores
 from stsbench.metrics.paired import paired_difference
-from stsbench.metrics.ranks import Significance, letters, rank_intervals, significant_in_all, significantly_different
-from stsbench.metrics.seeds import difference_over_seeds
+from stsbench.metrics.ranks import letters, rank_intervals, significant_in_all, significantly_different, tiers
 
 ITEMS, MODELS = 250, 5
 
 
-def simulated(shift: float, number: int) -> tuple[np.ndarray, np.ndarray]:
+def simulated(shift: float, number: int, draws: int = 400) -> tuple[np.ndarray, np.ndarray]:
     """The values and draws of five models' mean item scores; models share the items' difficulty, the first is better."""
     rng = np.random.default_rng([7, number])
     scores = rng.normal(size=ITEMS) + rng.normal(size=(MODELS, ITEMS)) * np.array([1, 0.3, 1, 2, 0.5])[:, None]
     scores[0] += shift
-    return scores.mean(axis=1), scores @ resample_counts(ITEMS, 400, (11, number)).T / ITEMS
+    return scores.mean(axis=1), scores @ resample_counts(ITEMS, draws, (11, number)).T / ITEMS
 
 
 def jointly(values: np.ndarray, draws: np.ndarray) -> np.ndarray:
@@ -34,11 +34,24 @@ def jointly(values: np.ndarray, draws: np.ndarray) -> np.ndarray:
 
 
 def test_equal_models_are_all_together_in_about_95_of_100_simulations() -> None:
-    runs = 200
-    wrong = sum(jointly(*simulated(0.0, number)).any() for number in range(runs))
-    spread = 3 * (0.05 * 0.95 / runs) ** 0.5
+    wrong = sum(jointly(*simulated(0.0, number, 200)).any() for number in range(80))
     # An uncorrected critical value of 1.96 is wrong in about 25 % of them; one that is far too large never is.
-    assert 0.05 - spread < wrong / runs < 0.05 + spread, wrong / runs
+    assert 0 < wrong / 80 < 0.05 + 3 * (0.05 * 0.95 / 80) ** 0.5, wrong
+
+
+PAIRS = list(combinations(range(MODELS), 2))
+
+
+def naive_statistics(values, draws):
+    """Of each pair the studentised difference, and that of each of its draws."""
+    size = {(i, j): abs(values[i] - values[j]) / np.std(draws[i] - draws[j], ddof=1) for i, j in PAIRS}
+
+    def drawn(i: int, j: int, b: int) -> float:
+        """Studentised by the other draws: the observed difference is not part of its own standard error, either."""
+        difference = draws[i] - draws[j]
+        return abs(difference[b] - values[i] + values[j]) / np.std(np.delete(difference, b), ddof=1)
+
+    return size, {(i, j): [drawn(i, j, b) for b in range(draws.shape[1])] for i, j in PAIRS}
 
 
 @pytest.mark.parametrize("number", range(2))
@@ -47,15 +60,7 @@ def test_significance_is_the_step_down_method_of_a_naive_loop(number: int, monke
     monkeypatch.setattr(ranks, "BLOCK", (65_536, 800)[number % 2])  # all pairs of a row at a time, or two
     monkeypatch.setattr(paired, "BLOCK", (65_536, 800)[number % 2])
     values, draws = simulated(0.35, number)
-    pairs = list(combinations(range(MODELS), 2))
-    size = {(i, j): abs(values[i] - values[j]) / np.std(draws[i] - draws[j], ddof=1) for i, j in pairs}
-
-    def drawn(i: int, j: int, b: int) -> float:
-        """Studentised by the other draws: the observed difference is not part of its own standard error, either."""
-        difference = draws[i] - draws[j]
-        return abs(difference[b] - values[i] + values[j]) / np.std(np.delete(difference, b), ddof=1)
-
-    sizes = {(i, j): [drawn(i, j, b) for b in range(400)] for i, j in pairs}
+    size, sizes = naive_statistics(values, draws)
 
     def naive(left: set[tuple[int, int]]) -> set[tuple[int, int]]:
         rejected: set[tuple[int, int]] = set()
@@ -68,12 +73,23 @@ def test_significance_is_the_step_down_method_of_a_naive_loop(number: int, monke
         return rejected
 
     tested = significantly_different(Scores(values, draws))
-    assert {pair for pair in pairs if tested.jointly[pair]} == naive(set(pairs))
+    assert {pair for pair in PAIRS if tested.jointly[pair]} == naive(set(PAIRS))
     assert np.array_equal(tested.jointly, tested.jointly.T)
     for row in range(MODELS):
-        of_row = naive({pair for pair in pairs if row in pair})
-        assert {pair for pair in pairs if row in pair and tested.alone[row, sum(pair) - row]} == of_row
+        of_row = naive({pair for pair in PAIRS if row in pair})
+        assert {pair for pair in PAIRS if row in pair and tested.alone[row, sum(pair) - row]} == of_row
     assert not (tested.jointly & ~tested.alone).any()
+
+
+def test_tests_of_several_settings_have_one_critical_value_that_of_the_largest_of_all() -> None:
+    cases = [simulated(shift, number, 100) for number, shift in enumerate((0.0, 0.2, 0.4))]
+    naive = [naive_statistics(*case) for case in cases]
+    largest = [max(each[b] for _, sizes in naive for each in sizes.values()) for b in range(100)]
+    found = significant_in_all([significantly_different(Scores(*case)) for case in cases])
+    wanted = [{pair for pair in PAIRS if (1 + sum(each >= size[pair] for each in largest)) / 101 < 0.05}
+              for size, _ in naive]
+    assert [{pair for pair in PAIRS if different[pair]} for different in found] == wanted
+    assert any(wanted) and not all(wanted)
 
 
 @pytest.mark.parametrize("draws", [19, 20, 59, 399, 999])
@@ -101,17 +117,6 @@ def test_half_an_interval_is_that_of_the_pair_compared_by_itself() -> None:
     assert few is not None and np.isnan(few).all()
 
 
-def test_half_an_interval_over_seeds_is_that_of_the_two_means() -> None:
-    seeds = [np.array([70.0, 71.5, 70.4]), np.array([72.1, 71.9])]
-    _, draws = simulated(0.0, 2)
-    values = np.array([each.mean() for each in seeds])
-    draws = draws[:2] - draws[:2].mean(axis=1, keepdims=True) + values[:, None]
-    alone = difference_over_seeds(seeds[0], seeds[1], draws[0], draws[1], seed=(3,))
-    halves = significantly_different(Scores(values, draws, seeds), (3,), intervals=True).halves
-    assert halves is not None and alone.high is not None
-    assert halves[0, 1] == pytest.approx(alone.high - alone.value, rel=1e-12)
-
-
 def test_differences_without_spread_and_missing_draws() -> None:
     rng = np.random.default_rng(0)
     base = 50 + rng.normal(size=200)
@@ -127,25 +132,6 @@ def test_differences_without_spread_and_missing_draws() -> None:
     assert not jointly(values, np.full((4, 200), np.nan)).any()
     assert not jointly(np.array([1.0, 9.0]), np.zeros((2, 10))).any()  # ten draws cannot show one in twenty
     assert jointly(np.array([1.0]), draws[:1]).tolist() == [[False]]
-
-
-def test_tests_of_several_settings_err_together_no_more_often_than_one() -> None:
-    """Under each of three settings equal models differ in 5 %: together they may not, either."""
-    runs, wrong, each = 80, 0, 0
-    for number in range(runs):
-        tests: list[Significance] = []
-        for setting in range(3):
-            noise = np.random.default_rng([setting, number]).normal(size=(MODELS, 300))
-            tests.append(significantly_different(Scores(noise[:, 0], noise[:, :1] + noise[:, 1:])))
-        each += sum(test.jointly.any() for test in tests)
-        wrong += any(different.any() for different in significant_in_all(tests))
-    assert wrong <= 8 <= each  # 4 are expected of 80, and 12 of those by themselves
-
-
-def test_an_interval_alone_needs_no_symmetric_differences() -> None:
-    different = np.array([[False, True], [False, False]])  # the first row's test says so, the second's does not
-    place, first, last = rank_intervals(np.array([1.0, 2.0]), different)
-    assert place.tolist() == [2, 1] and first.tolist() == [2, 1] and last.tolist() == [2, 2]
 
 
 def test_rank_intervals_by_hand() -> None:
@@ -174,6 +160,7 @@ def tables(draw: st.DrawFn) -> tuple[list[float], np.ndarray]:
     return values, upper | upper.T
 
 
+@settings(max_examples=25)
 @given(tables())
 def test_a_letter_is_shared_exactly_where_not_told_apart(table: tuple[list[float], np.ndarray]) -> None:
     values, different = table
@@ -196,3 +183,32 @@ def test_more_groups_than_letters_stay_readable(count: int) -> None:
     assert all(bool(set(shown[i]) & set(shown[j])) == (not different[i, j]) for i, j in combinations(range(count), 2))
     assert shown[-1] == [f"{chr(97 + (count - 2) % 26)}{(count - 2) // 26 + 1 if count > 27 else ''}"]
     assert max(len(mine) for mine in shown) == 2
+
+
+def naive_tiers(values: list[float], different: np.ndarray) -> list[int]:
+    """Row by row: the leaders of a tier are the best that are left, and whoever does not differ from one of them joins."""
+    tier, number, left = [0] * len(values), 0, set(range(len(values)))
+    while left:
+        number += 1
+        best = max(values[i] for i in left)
+        leaders = [i for i in left if values[i] == best]
+        for i in sorted(left):
+            if i in leaders or any(not different[leader, i] for leader in leaders):
+                tier[i] = number
+                left.discard(i)
+    return tier
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_tiers_are_those_of_a_loop_over_rows(data: st.DataObject) -> None:
+    values = data.draw(st.lists(st.integers(0, 4).map(float), max_size=9))
+    count = len(values)
+    above = data.draw(st.lists(st.booleans(), min_size=count * count, max_size=count * count))
+    different = np.triu(np.array(above, dtype=np.bool_).reshape(count, count), 1)
+    different |= different.T
+    assert tiers(np.array(values), different).tolist() == naive_tiers(values, different)
+    assert tiers(-np.array(values), different, lower_is_better=True).tolist() == naive_tiers(values, different)
+    order = np.random.default_rng(count).permutation(count)  # the rows' order decides nothing
+    again = tiers(np.array(values)[order], different[np.ix_(order, order)])
+    assert again.tolist() == [naive_tiers(values, different)[i] for i in order]

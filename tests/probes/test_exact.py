@@ -21,11 +21,10 @@ def solved(x, y, classes, fits, tolerance=1e-8):
     return found
 
 
-@pytest.mark.parametrize("classes", [2, 3, 6])
-@pytest.mark.parametrize("n, d", [(150, 8), (40, 60)])
+@pytest.mark.parametrize(("classes", "n", "d"), [(2, 100, 8), (3, 40, 60), (6, 100, 8)])
 def test_equal_to_scikit_learn_run_to_the_end(classes, n, d):
     x, y = clouds(n, d, classes, seed=classes)
-    fits = some_fits(n, regs=(0.25, 2.0, 32.0))
+    fits = some_fits(n, regs=(0.25, 32.0), k=2)
     for fit, found in zip(fits, solved(x, y, classes, fits), strict=True):
         wide = x.astype(np.float64)
         want = LogisticRegression(C=fit.reg, solver="newton-cholesky", tol=1e-13, max_iter=1000)
@@ -51,7 +50,7 @@ def awkward():
 def test_awkward_matrices(reg, classes):
     every, y = awkward()
     y = y if classes == 2 else y + (np.arange(60) % 5 == 0)
-    fits = some_fits(60, regs=(reg,))
+    fits = some_fits(60, regs=(reg,), k=2)
     for name, matrix in every.items():
         x = matrix.astype(np.float64)
         for fit, found in zip(fits, solved(x, y, classes, fits, 1e-5), strict=True):
@@ -66,7 +65,7 @@ def test_awkward_matrices(reg, classes):
 @pytest.mark.parametrize("name, value", [("BLOCK", 1), ("ENOUGH", 1), ("SHARED", 100), ("LOOSE", 1e-8)])
 def test_how_the_fits_are_split_up_changes_nothing(monkeypatch, name, value):
     x, y = clouds(70, 5, 3, seed=6)
-    fits = [*some_fits(70), *some_fits(70, regs=(3.0,), k=10), Fit(np.arange(60), None, np.arange(70), 100.0)]
+    fits = [*some_fits(70), Fit(np.arange(60), None, np.arange(70), 100.0)]
     want = solved(x, y, 3, fits)
     monkeypatch.setattr(exact, name, value)
     for a, b in zip(want, solved(x, y, 3, fits), strict=True):
@@ -100,10 +99,9 @@ def test_starts_of_other_classes_are_not_mixed_up():
             assert found.solved and np.array_equal(found.predicted, want.predict(x))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_callers_array_is_left_alone(dtype):
+def test_the_callers_array_is_left_alone():
     x, y = clouds(40, 4, 2)
-    x = x.astype(dtype)
+    x = x.astype(np.float64)
     before = x.copy()
     exact_solver(x, y, 2)(some_fits(40))
     assert np.array_equal(x, before)

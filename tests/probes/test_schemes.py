@@ -1,11 +1,17 @@
-"""The schemes: which rows every fit sees, how the grid decides, and what cannot be folded. No classifier is trained."""
+"""The schemes: which rows every fit sees, how the grid decides, and what cannot be folded, without a
+classifier; the scikit-learn mode against the library, and what it counts."""
+
+import warnings
 
 import numpy as np
 import pytest
+from probe_data import clouds, some_fits
+from scipy import sparse
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
 from stsbench.errors import ScoreError
-from stsbench.probes.schemes import cross_validated, given_splits, nested
+from stsbench.probes.schemes import Fit, cross_validated, given_splits, nested, sklearn_solver
 
 REGS = [1.0, 2.0, 3.0]
 
@@ -156,3 +162,59 @@ def test_empty_splits(sizes, message):
     parts = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:2])
     with pytest.raises(ScoreError, match=message):
         given_splits(y, *parts, REGS, Recorder(y))
+
+
+@pytest.mark.parametrize(("classes", "form"), [(4, np.asarray), (2, sparse.csr_array)])
+def test_fits_are_the_librarys_own(classes, form):
+    x, y = clouds(90, 7, classes)
+    x, fits = form(x), some_fits(90)
+    want = [
+        LogisticRegression(C=f.reg, random_state=1111).fit(x[f.train], y[f.train]).predict(x[f.predict]) for f in fits
+    ]
+    got = sklearn_solver(x, y)(fits)
+    assert all(np.array_equal(a, b) and a.dtype == np.int64 for a, b in zip(got, want, strict=True))
+
+
+def test_features_keep_their_dtype(monkeypatch):
+    seen = set()
+    fit = LogisticRegression.fit
+    monkeypatch.setattr(LogisticRegression, "fit", lambda self, x, y: (seen.add(x.dtype), fit(self, x, y))[1])
+    x, y = clouds(30, 3, 2)
+    sklearn_solver(x, y, jobs=1)(some_fits(30))
+    assert seen == {np.dtype(np.float32)}
+
+
+def test_unconverged_fits_are_counted_and_silent():
+    x, y = clouds(120, 30, 2, spread=3)
+    x *= np.geomspace(0.01, 1000, 30, dtype=np.float32)  # scales so different that 100 iterations do not do
+    fits, expected = some_fits(120, regs=(1e-9, 1.0, 1e3)), 0
+    for fit in fits:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            LogisticRegression(C=fit.reg, random_state=1111).fit(x[fit.train], y[fit.train])
+        expected += bool(caught)
+    assert 0 < expected < len(fits)
+    counts = {}
+    solve = sklearn_solver(x, y, jobs=2, counts=counts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a warning that got out would fail here
+        solve(fits)
+        assert counts == {"fits": len(fits), "unconverged": expected}
+        solve(fits)
+    assert counts == {"fits": 2 * len(fits), "unconverged": 2 * expected}
+
+
+def test_vectors_that_are_not_finite():
+    x, y = clouds(30, 3, 2)
+    x[4, 1] = np.inf
+    for form in (x, sparse.csr_array(x)):
+        with pytest.raises(ScoreError, match="not finite"):
+            sklearn_solver(form, y)
+
+
+def test_what_cannot_be_learnt():
+    x, y = clouds(30, 3, 2)
+    with pytest.raises(ScoreError, match="fewer than two classes"):
+        sklearn_solver(x, y)([Fit(np.flatnonzero(y == 1), None, np.arange(3), 1.0)])
+    with pytest.raises(ScoreError, match="do not fit labels"):
+        sklearn_solver(x, y[:-1])

@@ -96,6 +96,7 @@ def test_smaller_is_better_in_compare_table_and_board(measured, tmp_path):
     assert (tab.lower_is_better, tab.digits) == (True, 4)
     (column,) = next(each["columns"] for each in json.loads(site(board)["index.json"])["tabs"] if each["id"] == tab.id)
     assert column == {"name": "STS-B", "better": "lower", "lower_is_better": True}
+    assert len(list((tmp_path / "board" / "observations").glob("sts-error.*.parquet"))) == 1  # what the data decide
 
 
 def test_a_metric_that_only_describes_ranks_nothing(measured, tmp_path):
@@ -105,8 +106,3 @@ def test_a_metric_that_only_describes_ranks_nothing(measured, tmp_path):
     (tab,) = [each for each in board_of(runs, tmp_path / "board").tabs if each.group == "sts-error"]
     assert {row.unranked for row in tab.measured} == {"not ranked: neither a higher nor a lower error is better"}
     assert not any(row.rank for row in tab.measured)
-
-
-def test_what_the_data_decide_is_kept_once_for_a_plug_in(measured, tmp_path):
-    board_of(measured("lower"), tmp_path / "board")
-    assert len(list((tmp_path / "board" / "observations").glob("sts-error.*.parquet"))) == 1

@@ -14,6 +14,8 @@ from stsbench import registry
 from stsbench.cli.main import cli
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import load_records
+from stsbench.evaluation.api import evaluate
+from stsbench.evaluation.protocol import load_protocol
 
 
 @pytest.fixture
@@ -110,25 +112,26 @@ def change(folder, before, after):
 
 
 @pytest.mark.parametrize("name", BEFORE)
-def test_a_mistake_in_the_class_is_found_before_anything_is_encoded(installed, name):
+def test_a_mistake_in_the_class_is_found_when_it_is_loaded(installed, name):
     before, after, message = BEFORE[name]
     change(installed, before, after)
-    done = run("stsbench eval --model lexical:token-set --protocol sts-top --sample --output wrong")
-    assert isinstance(done.exception, StsbenchError) and re.match(message, str(done.exception))
-    assert "encoder " not in done.output
-    with pytest.warns(UserWarning, match=message):
-        assert "retrieval " in run("stsbench list protocols").output
+    with pytest.raises(StsbenchError) as caught:
+        load_protocol("sts-top")
+    assert re.match(message, str(caught.value))
+    if name == "name":
+        with pytest.warns(UserWarning, match=message):
+            assert "retrieval " in run("stsbench list protocols").output
 
 
 @pytest.mark.parametrize("name", AFTER)
 def test_a_mistake_in_its_arithmetic_is_a_failure_with_a_reason_and_other_protocols_go_on(installed, name):
     before, after, message = AFTER[name]
     change(installed, before, after)
-    done = run("stsbench eval --model lexical:token-set --protocol sts-top,geometry --sample --output some")
-    (line,) = [line for line in done.output.splitlines() if line.startswith("failed: ")]
-    assert re.match(f"failed: sts-top (STS-B|over its tasks): {message}", line) and done.return_value == 3
-    measured = {record.protocol.name for _, record in load_records(installed / "some")}
-    assert measured == ({"geometry", "sts-top"} if name == "summarise" else {"geometry"})
+    result = evaluate("lexical:token-set", protocols=["sts-top", "retrieval"], tasks="STS-B", sample=True, resamples=0)
+    ((task, reason),) = result.failures.items()
+    assert re.match(f"sts-top (STS-B|over its tasks): {message}", f"{task}: {reason}")
+    measured = {record.protocol.name for record in result.records}
+    assert measured == ({"retrieval", "sts-top"} if name == "summarise" else {"retrieval"})
 
 
 def test_a_class_in_a_file_measures_without_an_installation(tmp_path, monkeypatch):

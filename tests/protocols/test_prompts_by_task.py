@@ -14,12 +14,14 @@ from model_folders import declare, normalize, pooling, transformer
 from stsbench.data.fetch.mteb import undisturbed
 from stsbench.data.fetch.sources import load_data
 from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.cache.mteb import MtebEncoder
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.roles import TextTask, prompt_name
 from stsbench.errors import EncoderError
 from stsbench.evaluation.api import evaluate, run
 from stsbench.evaluation.options import EvalOptions
 from stsbench.evaluation.rescore import encoder_key
+from stsbench.evaluation.run_file import read_observations
 from stsbench.evaluation.tables import task_prompts
 
 SIDES = {"query": "the man reads : ", "document": "a small dog , "}
@@ -135,16 +137,15 @@ def same(ours, theirs):
     assert {name: ours[name] for name in theirs} == pytest.approx(theirs, abs=1e-4)
 
 
-@pytest.mark.parametrize("name", sorted(FOLDERS.keys() - {"a router"}))
+@pytest.mark.parametrize("name", ["a passage's", "a router with prompts", "a type's by role", "an empty one"])
 def test_our_protocols_and_mteb_with_the_library_agree(place, own, name):
     folder = folder_of(place, name)
     ours, _ = in_ours(folder, own)
     same(ours, in_mteb(wrapped(library(folder))))
 
 
-@pytest.mark.parametrize("name", ["a default", "a router with prompts"])
-def test_a_model_of_the_library_in_memory_is_read_in_the_same_way(place, own, name):
-    folder = folder_of(place, name)
+def test_a_model_of_the_library_in_memory_is_read_in_the_same_way(place, own):
+    folder = folder_of(place, "a default")
     model = library(folder)
     ours = {row.metric: row.value for protocol in ({"protocols": "sts:all", "tasks": "STS-B", "sample": True},
                                                    {"protocols": f"retrieval:{own}"})
@@ -180,23 +181,12 @@ def test_the_record_says_which_prompts_were_read_and_is_one_encoder_s(place, own
     assert again.scores == sts.scores and again.provenance["prompts"] == {"text": stored["STS"]}
     _, (bare, found) = in_ours(folder, own, prompt="none")
     assert bare.scores != sts.scores and "prompts" not in {**bare.provenance, **found.provenance}
-    empty = in_ours(folder, own, prompt="")[1][0]
-    assert empty.encoder == bare.encoder
+    assert load_encoder(str(folder), device="cpu", prompt="").identity.fingerprint() == bare.encoder.fingerprint
     asked, found_by = f'{json.dumps(stored["STS"])} (STS-B)', 'document "a girl : ", query "a boy : " (find)'
     assert task_prompts([sts, find, bare]) == {"sts": asked, find.protocol.label: found_by}
     assert not task_prompts([bare, found])
     assert len({record.encoder.fingerprint for record in (sts, again, bare)}) == 3
     assert len({encoder_key(record) for record in (sts, find, again, bare)}) == 3
-
-
-def test_an_encoder_without_prompts_is_what_it_was(place, own):
-    folder = folder_of(place, "no prompts")
-    encoder = load_encoder(str(folder), device="cpu")
-    assert encoder.identity == encoder.spec and "prompts" not in encoder.spec.options
-    _, records = in_ours(folder, own)
-    assert {record.encoder.fingerprint for record in records} == {encoder.spec.fingerprint()}
-    assert all(not {"prompts", "routes"} & record.provenance.keys() for record in records)
-    assert in_ours(folder, own, prompt="none")[1][0].encoder == records[0].encoder
 
 
 def lines_of(folder, **options):
@@ -208,20 +198,21 @@ def lines_of(folder, **options):
 
 def test_the_line_before_a_run_shows_each_protocol_s_prompts(place, own):
     folder = folder_of(place, "a task's")
-    lines = lines_of(folder, protocols=["sts", "geometry", "mteb"])
-    both = 'STS12 "yes : "; {0} STS-B "no : "'
-    assert f'prompts: sts {both.format("sts")}; geometry "no : "; mteb {both.format("mteb")}' in lines
+    lines = lines_of(folder)
+    assert 'prompts: sts STS12 "yes : "; sts STS-B "no : "; geometry "no : "' in lines
     of_search = lines_of(folder, protocols=[f"retrieval:{own}"], tasks=None, sample=False)
     assert f'prompts: retrieval:{own.name} query "the man reads : ", document "a small dog , "' in of_search
     encoder = next(line for line in lines if line.startswith("encoder "))
     assert "no default prompt" in encoder and load_encoder(str(folder)).identity.fingerprint()[:12] in encoder
-    assert not any(line.startswith("prompts") for line in lines_of(folder_of(place, "no prompts")))
+    plain = lines_of(folder_of(place, "no prompts"), protocols=["sts"], tasks=["STS-B"])
+    assert not any(line.startswith("prompts") for line in plain)
 
 
 def test_a_router_s_route_is_the_protocol_s_or_the_user_s(place, own):
     folder = folder_of(place, "a router")
-    assert any("those without a role (STS) take document, its default" in line for line in lines_of(folder))
-    assert "prompts: sts no prompt by document; geometry no prompt by document" in lines_of(folder)
+    lines = lines_of(folder)
+    assert any("those without a role (STS) take document, its default" in line for line in lines)
+    assert "prompts: sts no prompt by document; geometry no prompt by document" in lines
     model = library(folder)
     bare, (sts, find) = in_ours(folder, own)
     assert sts.provenance["routes"] == {"text": "document"}
@@ -231,14 +222,34 @@ def test_a_router_s_route_is_the_protocol_s_or_the_user_s(place, own):
     for route, encode in (("query", model.encode_query), ("document", model.encode_document)):
         encoder = load_encoder(str(folder), route=route)
         np.testing.assert_allclose(encoder.encode(texts), encode(texts), atol=1e-6)
-        scores, records = in_ours(folder, own, route=route)
-        assert {record.encoder.spec["options"]["role"] for record in records} == {route}
-        assert (scores["spearman"] == bare["spearman"]) == (route == "document")
-        assert records[0].encoder.fingerprint != sts.encoder.fingerprint
+        assert encoder.spec.fingerprint() != sts.encoder.fingerprint
+    scores, records = in_ours(folder, own, route="query")
+    assert {record.encoder.spec["options"]["role"] for record in records} == {"query"}
+    assert scores["spearman"] != bare["spearman"]
     with pytest.raises(EncoderError, match=r"--route other: .* has the routes query, document for its texts"):
         load_encoder(str(folder), route="other")
     with pytest.raises(EncoderError, match=r"--route STS-B: .* has no routes"):
         load_encoder(str(folder_of(place, "no prompts")), route="STS-B")
+
+
+def test_a_prompt_of_the_user_s_own_is_before_every_text_that_mteb_reads(tmp_path):
+    settings = {"prompts": SIDES, "similarity_fn_name": "dot"}
+    folder = declare(transformer(tmp_path / "dot"), pooling("mean"), settings=settings)
+    ours = MtebEncoder(Embed(load_encoder(str(folder), device="cpu", prompt="a man ")))
+    with undisturbed() as mteb:
+        about = {"task_metadata": mteb.get_task("SciFact").metadata, "hf_split": "", "hf_subset": "", "prompt_type": "query"}
+        vectors = ours.encode([{"text": list(QUERIES)}], **about)
+        model = library(folder)
+        np.testing.assert_allclose(vectors, model.encode(list(QUERIES), prompt="a man "), atol=1e-5)
+        np.testing.assert_allclose(ours.similarity(vectors, vectors), model.similarity(vectors, vectors), rtol=1e-4)
+    assert not ours.prompted
+
+
+def test_texts_that_a_prompt_makes_too_long_are_counted(place, own, tmp_path):
+    result = evaluate(str(folder_of(place, "a task's")), output=tmp_path / "run", retrieval=own, resamples=0, no_cache=True,
+                      device="cpu", offline=True, max_length=11)
+    stored = read_observations(result.folder, result.records[0])
+    assert "1 queries were truncated behind their prompt" in stored.names["notes"]
 
 
 ADAPTED = """

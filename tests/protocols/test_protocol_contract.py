@@ -44,8 +44,9 @@ def everything(site, tmp_path_factory):
         return vectors(texts)
 
     folder = tmp_path_factory.mktemp("all") / "run"
-    few = {"resamples": 20, "settings": {"transfer.k": 3}}  # ten folds take scikit-learn twelve seconds
-    return evaluate(encoder, output=folder, sample=True, protocols=["all"], no_cache=True, **few), asked
+    few = {"transfer.k": 2, "transfer.grid": [1.0, 2.0], "transfer.grid_kfold": [1.0, 2.0]}  # the usual ones take a minute
+    given = {"sample": True, "protocols": ["all"], "no_cache": True, "resamples": 20, "settings": few}
+    return evaluate(encoder, output=folder, **given), asked
 
 
 def test_each_text_is_encoded_once(everything):

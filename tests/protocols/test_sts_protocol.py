@@ -1,6 +1,5 @@
 """The STS protocol: rows on hand-made subsets, the averages, the presets, and the published numbers on real data."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -136,31 +135,17 @@ def minilm():
 
 
 def test_minilm_s_cosines_are_those_on_the_board():
-    """Every tenth pair: the board's record of all 1,379 scores what is published, as the board's own tests say."""
+    """Every fiftieth pair: the board's record of all 1,379 scores what is published, as the board's own tests say."""
     data = load_data("stsb/test", data_dir=real_data())
     assert len(data) == 1379
     [run] = (Path(__file__).resolve().parents[2] / "leaderboard").glob("measured/minilm-mean/*/run.parquet")
     [record] = [record for path, record in load_records(run) if path.name.startswith("sts.stsb-test.")]
     stored = read_observations(run, record).arrays["similarity"]
-    chosen = np.arange(len(data)) % 10 == 0
+    chosen = np.arange(len(data)) % 50 == 0
     embed = Embed(load_encoder(minilm(), device="cpu"))
     seen = StsProtocol({}).observe(embed, data.keep(chosen))
     # by weights that were not halved
     np.testing.assert_allclose(seen.arrays["similarity"], stored[chosen], rtol=0, atol=5e-4)
-
-
-MINILM_ALL = {
-    "STS12": 72.37, "STS13": 80.60, "STS14": 75.59, "STS15": 85.39, "STS16": 78.99, "STS-B": 82.03,
-    "SICK-R-MTEB": 77.58,
-}
-
-
-@pytest.mark.skipif(os.environ.get("STSBENCH_SLOW") != "1", reason="slow: set STSBENCH_SLOW=1")
-def test_minilm_s_published_values(tmp_path):
-    model = minilm()
-    result = evaluate(model, output=tmp_path / "run", data_dir=real_data(), tasks=list(MINILM_ALL), resamples=0)
-    got = headline(result)
-    assert {task: got[task, "all"] for task in MINILM_ALL} == pytest.approx(MINILM_ALL, abs=0.01)
 
 
 def test_a_year_without_subset_names_claims_no_mean():

@@ -1,4 +1,4 @@
-"""The transfer protocol: order, features, schemes, scores and averages, with a stand-in solver and with the real ones."""
+"""The transfer protocol: order, features, schemes, scores and averages, with a stand-in solver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from sklearn.metrics import accuracy_score, f1_score
 from sklearn.model_selection import StratifiedKFold
 from sklearn.neighbors import NearestCentroid
 
-from stsbench.data.fetch.sources import load_data
 from stsbench.data.sets.sets import LabelledSet
 from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Observations
@@ -190,7 +189,7 @@ def test_means_are_rounded_as_numpy_rounds_them() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=40))
-@settings(max_examples=30)
+@settings(max_examples=12)
 def test_f1_is_scikit_learn_s(items: list[tuple[int, int]]) -> None:
     predicted, gold = np.array(items).T
     if not (predicted.any() or gold.any()):
@@ -223,24 +222,6 @@ def test_average_needs_all_seven_and_is_the_mean_of_printed_scores() -> None:
     assert (row.task, row.metric, row.value, row.n, row.protocol) == ("Avg", "accuracy", 85.81, 70, "transfer")
     assert protocol.summarise(records[1:]) == []
     assert protocol.summarise([*records[1:], Stub("MR", 81.18, "transfer:exact")]) == []
-
-
-@pytest.mark.parametrize(("task", "word"), [
-    ("CR", ""), ("SST2", "fast"), ("TREC", "sklearn"), ("CR", "exact"), ("MRPC", ""), ("MRPC", "exact"),
-])
-def test_the_real_classifiers_on_the_sample(task: str, word: str) -> None:
-    settings = {**(TransferProtocol.variant(word) if word else {}), "k": 2}
-    protocol, data = TransferProtocol(settings), load_data(TASKS[task], sample=True)
-    seen = protocol.observe(Bag(), data)
-    first = protocol.score(seen, data.id, task)
-    assert first[0].low is not None and first[0].low <= first[0].value <= first[0].high
-    r = len(seen.arrays["regs"])
-    fits = {"CR": r * 4 + 2, "TREC": 2 * r + 1, "MRPC": 2 * r + 1, "SST2": r + 1}[task]
-    assert seen.arrays["counts"][0] == fits
-    if task != "MRPC":
-        return
-    again = protocol.observe(Bag(), data)
-    assert all(np.array_equal(seen.arrays[key], again.arrays[key]) for key in seen.arrays)
 
 
 @pytest.mark.parametrize(("unconverged", "refused"), [(5, False), (6, True)])

@@ -24,7 +24,7 @@ def board(measured: int = 14, published: int = 60, entries: int = 6) -> Board:
              published if (how, metric) == ("all", "spearman") else 8, entries)
         for metric in ("spearman", "pearson") for how in ("all", "mean", "wmean")
     ]
-    tabs += [_transfer(rng, entries), _sample(rng), _geometry(rng, entries), _cost()]
+    tabs += [_transfer(rng, entries), _geometry(rng, entries), _cost()]
     return Board(tuple(tabs), behind, None)
 
 
@@ -105,7 +105,7 @@ def _simple(tab: Tab, rng: random.Random, scores: dict[str, tuple[float, float]]
     rows = tuple(
         Row(f"{tab.id}-m{i}", "measured", f"example {i}", BACKBONES[i % 6], "unsup",
             {name: Cell(value, value - 0.1, value + 0.1) for name, value in values.items()},
-            rank=None if tab.sample else Rank(i + 1, 1, count, "a"), entry=f"entry-{i % entries:02}", source="own")
+            rank=Rank(i + 1, 1, count, "a"), entry=f"entry-{i % entries:02}", source="own")
         for i, values in enumerate(found)
     )
     return Tab(**{**tab.__dict__, "measured": rows})
@@ -121,13 +121,6 @@ def _transfer(rng: random.Random, entries: int) -> Tab:
     empty = Tab("transfer-sgd", "transfer", "Accuracy", "Logistic regression on fixed vectors.", "accuracy", None, names,
                 "Avg", 2, False, (), published)
     return _simple(empty, rng, dict.fromkeys(names, (70.0, 95.0)), 4, entries)
-
-
-def _sample(rng: random.Random) -> Tab:
-    names = ("STS12", "STS13")
-    empty = Tab("regression-sample", "regression", "Pearson, sample", "A trained regressor.", "pearson", None, names,
-                "STS12", 2, False, (), (), sample=True)
-    return _simple(empty, rng, dict.fromkeys(names, (30.0, 50.0)), 3, 3)
 
 
 def _geometry(rng: random.Random, entries: int) -> Tab:

@@ -11,7 +11,6 @@ from stsbench.cli.main import main
 from stsbench.evaluation.run_file import load_records
 
 SAMPLE = Path(stsbench.__file__).parent / "data" / "sample"
-STS12 = "downstream/STS/STS12-en-test"
 STSB = "downstream/STS/STSBenchmark/sts-test.csv"
 
 MODULE = """
@@ -35,11 +34,6 @@ def some_zero(texts):
 def with_nan(texts):
     vectors = hashed(texts)
     vectors[texts.index(stsb_texts()[4]), 1] = np.nan
-    return vectors
-
-def with_infinity(texts):
-    vectors = hashed(texts)
-    vectors[texts.index(stsb_texts()[4]), 1] = np.inf
     return vectors
 
 def too_few(texts): return hashed(texts)[1:]

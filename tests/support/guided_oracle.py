@@ -16,7 +16,7 @@ def naive_guided(
     anchors, positives, guides, *, negatives=(), threshold="absolute", margin=0.0, phi=1.0, contrast_anchors=True,
     contrast_positives=True, diagonals="masked", masked="remove", loss="ce", temperature=0.01,
 ):
-    """(value, texts masked but for diagonals). guides: the guide's vectors of anchors, positives and each block of
+    """(value, texts masked but for a row's own). guides: the guide's vectors of anchors, positives and each block of
     negatives. One column after another: a-p, a-a, p-p, a-n."""
     ga, gp, *gn = guides
     losses, count = [], 0
@@ -36,7 +36,7 @@ def naive_guided(
                 elif kind in ("aa", "pp") and i == j and diagonals == "masked":
                     continue
                 elif cosine(guide_rows[i], guide_others[j]) > limit:
-                    count += i != j
+                    count += i != j or kind == "an"
                     if masked == "remove":
                         continue
                     logit = logit * 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 import sys
 import time
@@ -154,14 +155,17 @@ def forbidden(folder):
         (outside / name).write_text(text, "utf-8")
 
 
-def check(work, spoil, commands):
-    """Spoil the folder; each command then runs nothing of it, reads nothing outside, and says what is wrong in one line."""
+def check(work, spoil, commands, line=None):
+    """Spoil the folder; each command then runs nothing of it, reads nothing outside, and says what is wrong in one line.
+    line: a regular expression of it, which makes a refusal of what may go well otherwise."""
     spoil(work)
     for words in commands:
         done = told(words.split(), work)
         assert (done.ran, done.read) == ((), ()), (words, done)
         assert done.seconds < 10 and done.mebibytes < 600, (words, done)
-        assert done.code in (0, 1, 2, 3) and not any("Traceback" in line for line in done.lines), (words, done)
+        assert done.code in ((0, 1, 2, 3) if line is None else (1,)), (words, done)
+        assert not any("Traceback" in line for line in done.lines), (words, done)
         if done.code == 1:
             errors = [line for line in done.lines if line.startswith("stsbench: error: ")]
             assert errors == [done.lines[-1]] and "--debug" not in errors[0] and len(errors[0]) < 1500, (words, done)
+            assert re.search(line or "", errors[0]), (words, done)

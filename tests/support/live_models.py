@@ -12,8 +12,6 @@ from stsbench.encoders.forward.checkpoint import load_model
 from stsbench.encoders.prompt.tokenizer import load_tokenizer
 from stsbench.training.api.method import Inference
 
-FAMILIES = ["bert", "roberta", "distilbert"]
-
 
 def inference(folder, family="bert", pooler="cls"):
     """As a method gives it: every weight trainable, train mode, no pooler layer, a head where one is kept."""

@@ -34,24 +34,14 @@ RUNS = {
                             "options.sentence": "next", "data.contiguous": True, "data.file": "documents"}),
     "diffcse-rtd": ("diffcse", {"options.generator": "model", "options.replacement": "sampling"}),
     "rankcse": ("rankcse", {"options.teachers": TEACHERS}),
-    "rankcse-given": ("rankcse", {"options.teachers": TEACHERS, "data.file": "triplets", "options.view": "given",
-                                  "options.loss": "listnet", "options.head": "mlp"}),
     "distil": ("distil", {"options.teachers": TEACHERS[:1], "options.projection": "pca", "options.pca_texts": 50,
                           "backbone.layers": [1], "data.held_out": 5, "selection.by": "held-out"}),
-    "distil-linear": ("distil", {"options.teachers": TEACHERS[:1], "options.projection": "linear", "backbone.layers": [0],
-                                 "options.loss": "contrastive", "data.held_out": 0}),
-    "distil-rows": ("distil", {"options.teachers": TEACHERS, "options.objective": "similarities", "options.loss": "kl",
-                               "backbone.layers": None, "data.held_out": 0, "training.accumulate": 2}),
-    "distil-ranks": ("distil", {"options.teachers": TEACHERS, "options.objective": "ranks", "options.loss": "listnet",
-                                "backbone.layers": None, "data.held_out": 0}),
     "cosent": ("cosent", {"data.file": "scores", "data.held_out": 5, "selection.by": "held-out",
                           "training.accumulate": 2}),
     "angle": ("angle", {"data.file": None, "labelled.file": "pairs", "options.cosine_weight": 0.5}),
     "angle-triplets": ("angle", {"labelled": None, "data.file": "triplets", "options.format": "triplets",
                                  "options.label_scores": {"contradiction": 0, "entailment": 1},
                                  "options.cosine_weight": 0.5}),
-    "promptbert-ranked": ("promptbert", {"options.template": TEMPLATE, "ranking.teachers": TEACHERS[:1],
-                                         "ranking.loss": "listnet", "training.accumulate": 2}),
     "whitenedcse": ("whitenedcse", {"options.groups": 4, "options.eps": 0.1}),
     "pcl": ("pcl", {}),
     "pcl-clean": ("pcl", {"options.augmentations": ["shuffle", "delete", "repeat", "copy"], "options.reduce": "row",
@@ -87,7 +77,6 @@ RUNS = {
     "cmlm": ("cmlm", {"options.vectors": 3, "options.both_directions": True, "data.file": "documents"}),
     "is-bert": ("is-bert", {"backbone.mean_cnn": CNN}),
     "tsdae": ("tsdae", {"training.accumulate": 2, "data.held_out": 5, "selection.by": "held-out"}),
-    "tsdae-untied": ("tsdae", {"options.tie": False, "options.decoder": "model", "options.unit": "subword"}),
 }
 DIFFAUG = {"backbone.pooler": "mask", "options.template": TEMPLATE, "options.diagnose": 4, "labelled.file": "triplets",
            "labelled.batch_size": 4}
@@ -143,7 +132,7 @@ def recipe_of(place, name, **changes):
     }
     for stage in ("prefix", "joint") if method == "diffaug" else ():
         values |= {f"stages.{stage}.training.{key}": value for key, value in training.items()}
-    for key in ("data.file", "labelled.file", "options.generator", "options.decoder"):
+    for key in ("data.file", "labelled.file", "options.generator"):
         if values.get(key) is not None:
             values[key] = str(place / FILES.get(values[key], values[key]))
     for key in ("options.teachers", "ranking.teachers"):

@@ -1,11 +1,11 @@
 """Every kind of folder that sentence-transformers gives the vectors of: what it declares has to be honoured.
 
-A kind may also carry a regular expression of a refusal: then either is right, the same vectors or that one line. Here are
-the kinds by pooling, family and modules, in model_folder_settings.py those by settings and files; those with code are in
-code_folders.py."""
+A kind may also carry a regular expression of a refusal: then either is right, the same vectors or that one line. The kinds
+with code are in code_folders.py."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from model_folders import (
     PROMPT,
     WIDTH,
     WORDS,
+    adapter,
     change,
     declare,
     dense,
@@ -60,15 +61,12 @@ def of(*modules: Any, model: dict[str, Any] | None = None, **declared: Any) -> C
 
 # Pooling --------------------------------------------------------------------------------------------------------------
 
-for _mode in ("cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"):
-    kind(f"pooling {_mode}")(lambda folder, mode=_mode: declare(transformer(folder), pooling(mode)))
-    _side = "right" if _mode in ("cls", "max") else "left"
-    kind(f"pooling {_mode}, prompt left out, padding {_side}", alone=_side == "left")(
-        lambda folder, mode=_mode, side=_side: declare(
-            transformer(folder, tok=tokenizer(padding_side=side)), pooling(mode, include_prompt=False),
-            settings={"prompts": {"sts": PROMPT}, "default_prompt_name": "sts"}))
-kind("two modes concatenated")(of(pooling("mean", "cls")))
-kind("two modes, normalised")(of(pooling("max", "lasttoken"), normalize()))
+kind("pooling cls")(of(pooling("cls")))
+kind("pooling mean_sqrt_len_tokens")(of(pooling("mean_sqrt_len_tokens")))
+kind("pooling lasttoken, prompt left out, padding left", alone=True)(of(
+    pooling("lasttoken", include_prompt=False), model=dict(tok=tokenizer(padding_side="left")),
+    settings={"prompts": {"sts": PROMPT}, "default_prompt_name": "sts"},
+))
 kind("legacy booleans, two true")(lambda folder: declare(transformer(folder), (f"{LEGACY}.Pooling", {
     "word_embedding_dimension": WIDTH, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True,
 })))
@@ -79,115 +77,55 @@ kind("new module paths")(lambda folder: declare(
 
 # Families -------------------------------------------------------------------------------------------------------------
 
-for _family in (
-    "roberta", "xlm-roberta", "distilbert", "mpnet", "electra", "albert", "modernbert", "t5", "t5-whole", "longt5",
-):
-    kind(f"family {_family}")(
-        lambda folder, family=_family: declare(transformer(folder, family), pooling("mean"), normalize())
-    )
-kind("t5 with dense")(
-    lambda folder: declare(
-        transformer(folder, "t5"), pooling("mean"), dense(10, bias=False, activation_function=_identity()), normalize()
-    )
-)
+for _family in ("t5-whole", "longt5"):
+    kind(f"family {_family}")(of(pooling("mean"), normalize(), model=dict(family=_family)))
 kind("masked-LM weights")(of(pooling("cls"), model=dict(family="bert-lm")))
 kind("transformer in a sub-folder")(
     lambda folder: declare(transformer(folder / "0_Transformer").parent, pooling("mean"), first="0_Transformer")
 )
-for _family, _mode, _tok in (
-    ("qwen3", "lasttoken", {"padding_side": "left"}), ("qwen3", "mean", {"padding_side": "left"}),
-    ("qwen3", "lasttoken", {"padding_side": "right"}), ("qwen3", "lasttoken", {"padding_side": "left", "ends": False}),
-    ("qwen3-lm", "weightedmean", {"padding_side": "left"}),
-):
-    kind(
-        f"{_family} {_mode}, padding {_tok['padding_side']}{'' if _tok.get('ends', True) else ', no EOS'}",
-        empty=_tok.get("ends", True),
-    )(lambda folder, family=_family, mode=_mode, tok=_tok: declare(
-        transformer(folder, family, tok=tokenizer("qwen3", **tok)), pooling(mode), normalize()
-    ))
+kind("qwen3-lm weightedmean, padding left")(of(
+    pooling("weightedmean"), normalize(), model=dict(family="qwen3-lm", tok=tokenizer("qwen3", padding_side="left"))
+))
 _EVERY = (  # family, tokenizer (None: BERT's), EOS, padding: what its models use, and every way to pool and to end in turn
-    ("data2vec", "roberta", True, "right"), ("deberta-v2", None, True, "right"), ("ernie", None, True, "right"),
-    ("eurobert", "llama", True, "left"), ("gemma", "llama", False, "left"), ("gemma2", "llama", True, "right"),
-    ("gemma3", "llama", True, "left"), ("gemma3 bidirectional", "llama", True, "right"), ("gpt2", "gpt2", False, "right"),
-    ("gpt_neox", "gpt2", False, "left"), ("granite", "gpt2", True, "left"), ("jina_embeddings_v3", "roberta", True, "right"),
-    ("llama", "llama", False, "left"), ("mistral", "llama", False, "left"), ("nomic_bert", None, True, "right"),
-    ("olmo2", "gpt2", True, "right"), ("opt", "llama", False, "right"), ("phi3", "llama", False, "left"),
-    ("qwen2", "qwen3", False, "left"), ("smollm3", "gpt2", False, "right"), ("mistral", "llama", True, "right"),
-    ("llama", "gpt2", False, "left"), ("gemma3", "llama", False, "right"), ("modernbert", None, True, "left"),
+    ("data2vec", "roberta", True, "right"), ("llama", "llama", False, "left"), ("gemma3", "llama", True, "left"),
+    ("gpt2", "gpt2", False, "right"), ("opt", "llama", False, "right"), ("qwen2", "qwen3", False, "left"),
+    ("deberta-v2", None, True, "right"), ("modernbert", None, True, "left"),
 )
 for _i, (_family, _tok, _end, _side) in enumerate(_EVERY):
     _mode = ("mean", "lasttoken", "weightedmean", "max")[_i % 4]
+    _words = tokenizer(_tok or "bert", ends=_end, padding_side=_side, blanks=_family == "qwen2")
+    _pooling = pooling(_mode, width=WIDTH if _family == "modernbert" else 32)
     kind(f"every family: {_family} {_mode} {_tok} {_end} {_side}", empty=_end or _tok == "llama")(
-        lambda folder, family=_family, mode=_mode, tok=_tok, end=_end, side=_side: declare(
-            transformer(folder, family, tok=tokenizer(
-                tok or "bert", ends=end, padding_side=side, blanks=family == "qwen2",
-            )), pooling(mode, width=WIDTH if family == "modernbert" else 32), normalize()))
-for _family in ("eurobert", "gemma3 bidirectional", "jina_embeddings_v3", "modernbert", "nomic_bert"):
-    kind(f"{_family} cls")(lambda folder, family=_family: declare(
-        transformer(folder, family, tok=tokenizer("roberta")), pooling("cls", width=WIDTH if family == "modernbert" else 32),
-    ))
-for _family in ("gemma3", "gpt_neox", "modernbert", "nomic_bert"):
-    kind(f"{_family}, more tokens than positions")(lambda folder, family=_family: declare(
-        transformer(folder, family, tok=tokenizer("llama"), max_position_embeddings=40),
-        pooling("mean", width=WIDTH if family == "modernbert" else 32), limit=500,
-    ))
+        of(_pooling, normalize(), model=dict(family=_family, tok=_words))
+    )
+kind("gemma3 bidirectional cls")(
+    of(pooling("cls", width=32), model=dict(family="gemma3 bidirectional", tok=tokenizer("roberta")))
+)
+kind("gpt_neox, more tokens than positions")(of(
+    pooling("mean", width=32), model=dict(family="gpt_neox", tok=tokenizer("llama"), max_position_embeddings=40), limit=500,
+))
 kind("opt, states of another width")(
     of(pooling("mean", width=20), model=dict(family="opt", tok=tokenizer("llama"), word_embed_proj_dim=20))
 )
-for _family in ("roberta", "qwen3"):
-    kind(f"{_family}, blanks count")(lambda folder, family=_family: declare(
-        transformer(folder, family, tok=tokenizer(family, blanks=True)), pooling("mean"),
-        settings={"prompts": {"sts": "red : "}, "default_prompt_name": "sts"},
-    ))
+kind("roberta, blanks count")(of(
+    pooling("mean"), model=dict(family="roberta", tok=tokenizer("roberta", blanks=True)),
+    settings={"prompts": {"sts": "red : "}, "default_prompt_name": "sts"},
+))
 kind("token_type_ids of 1", refused="token_type_ids")(of(pooling("mean"), model=dict(tok=tokenizer(kinds=True))))
-kind("plain, token_type_ids of 1", refused="token_type_ids", options={"pooler": "mean"})(
-    lambda folder: transformer(folder, tok=tokenizer(kinds=True))
-)
 kind("stored cls of a decoder", refused=r"cls.*causal|causal.*cls")(
     of(pooling("cls"), model=dict(family="qwen3", tok=tokenizer("qwen3")))
 )
-kind("qwen3, bidirectional")(of(pooling("mean"), model=dict(family="qwen3", is_causal=False)))
 
 # Modules --------------------------------------------------------------------------------------------------------------
 
 
-def _identity() -> Any:
-    import torch
-
-    return torch.nn.Identity()
-
-
-@kind("layer norm")
-def _(folder):
-    import torch
-    from sentence_transformers.sentence_transformer.modules import LayerNorm
-
-    module = LayerNorm(WIDTH)
-    with torch.no_grad():
-        module.norm.weight.copy_(torch.linspace(0.5, 2, WIDTH))
-    declare(transformer(folder), pooling("mean"), module, normalize())
-
-
 kind("normalize")(of(pooling("mean"), normalize()))
-kind("normalize, padding left", alone=True)(
-    of(pooling("mean"), normalize(), model=dict(tok=tokenizer(padding_side="left")))
-)
 kind("dense, then normalize")(of(pooling("mean"), dense(), normalize()))
-kind("normalize, then dense")(of(pooling("mean"), normalize(), dense()))
-kind("two dense")(of(pooling("cls"), dense(12), dense(6, 12)))
-kind("dense with residual")(of(pooling("mean"), dense(use_residual=True)))
-kind("dense on tokens")(of(dense(WIDTH, module_input_name="token_embeddings"), pooling("mean")))
+kind("dense for other vectors", refused="cannot encode with")(of(pooling("mean"), dense(given=8)))
 kind("dense with an activation of its own", refused=r"activation_function")(lambda folder: (
     declare(transformer(folder), pooling("mean"), dense()),
     change(folder / "2_Dense" / "config.json", activation_function="my_code.Activation"),
 ))
-
-
-@kind("dropout")
-def _(folder):
-    from sentence_transformers.sentence_transformer.modules import Dropout
-
-    declare(transformer(folder), pooling("mean"), Dropout(0.5), normalize())
 
 
 @kind("cnn", alone=True)
@@ -197,19 +135,6 @@ def _(folder):
 
     torch.manual_seed(1)
     declare(transformer(folder), CNN(WIDTH, out_channels=4, kernel_sizes=[1, 3]), pooling("mean", width=8))
-
-
-@kind("weighted layer pooling")
-def _(folder):
-    import torch
-    from sentence_transformers.sentence_transformer.modules import WeightedLayerPooling
-
-    layers = WeightedLayerPooling(WIDTH, num_hidden_layers=2, layer_start=1)
-    with torch.no_grad():
-        layers.layer_weights.copy_(torch.tensor([1.0, 3.0]))
-    transformer(folder)
-    change(folder / "config.json", output_hidden_states=True)
-    declare(folder, layers, pooling("mean"))
 
 
 def word_embeddings() -> Any:
@@ -222,16 +147,6 @@ def word_embeddings() -> Any:
     return WordEmbeddings(WhitespaceTokenizer(WORDS, stop_words=set()), table)
 
 
-@kind("word embeddings and an lstm")
-def _(folder):
-    import torch
-    from sentence_transformers.sentence_transformer.modules import LSTM
-
-    words = word_embeddings()
-    torch.manual_seed(3)
-    declare(folder, words, LSTM(WIDTH, 6), pooling("lasttoken", "mean", width=12), first=None)
-
-
 @kind("word embeddings and a cnn", alone=True)
 def _(folder):
     import torch
@@ -240,14 +155,6 @@ def _(folder):
     words = word_embeddings()
     torch.manual_seed(4)
     declare(folder, words, CNN(WIDTH, out_channels=5, kernel_sizes=[3]), pooling("mean", width=5), first=None)
-
-
-@kind("word embeddings with weights")
-def _(folder):
-    from sentence_transformers.sentence_transformer.modules import WordWeights
-
-    weights = WordWeights(WORDS, {word: 1 / (1 + i) for i, word in enumerate(WORDS)})
-    declare(folder, word_embeddings(), weights, pooling("mean"), normalize(), first=None)
 
 
 @kind("bag of words")
@@ -281,3 +188,139 @@ def _(folder):
     from sentence_transformers.base.modules import Router
 
     declare(folder, Router({"one": [static(7)], "other": [static(8)]}), first=None)
+
+
+# What settings declare ------------------------------------------------------------------------------------------------
+
+kind("max_seq_length over the tokenizer's")(of(pooling("mean"), limit=20, model=dict(tok=tokenizer(limit=7))))
+kind("a limit of no token", refused="token limit 0 is not a positive number")(of(pooling("mean"), limit=0))
+kind("the tokenizer's limit alone")(of(pooling("mean"), limit=None, model=dict(tok=tokenizer(limit=9))))
+kind("truncation_side left")(of(pooling("mean"), limit=8, model=dict(tok=tokenizer(truncation_side="left"))))
+kind("the settings' old file name")(
+    of(pooling("mean"), limit=8, transformer_file="sentence_roberta_config.json", model=dict(family="roberta"))
+)
+kind("do_lower_case")(of(pooling("cls"), stored={"do_lower_case": True}))
+kind("tokenizer_args", refused=r"tokenizer_args|processor_kwargs")(
+    of(pooling("mean"), limit=None, stored={"tokenizer_args": {"model_max_length": 8}})
+)
+kind("config_kwargs", refused=r"config_kwargs|hidden_act")(
+    of(pooling("mean"), stored={"config_kwargs": {"hidden_act": "relu"}})
+)
+
+
+@kind("the tokenizer's limit by its old name")
+def _(folder):
+    declare(transformer(folder), pooling("mean"), limit=None)
+    change(folder / "tokenizer_config.json", model_max_length=None, max_len=9)
+
+
+@kind("the tokenizer's own file cuts on the left")
+def _(folder):
+    tok = tokenizer()
+    tok.backend_tokenizer.enable_truncation(6, direction="left")
+    declare(transformer(folder, tok=tok), pooling("mean"), limit=8)
+    change(folder / "tokenizer_config.json", truncation_side=None)
+
+
+kind("plain, truncation_side left", options={"pooler": "mean", "max_length": 8}, refused="truncation_side")(
+    of(pooling("mean"), limit=8, model=dict(tok=tokenizer(truncation_side="left")))
+)
+kind("another pooler beside config_kwargs", options={"pooler": "mean"}, refused="config_kwargs")(
+    of(pooling("mean"), stored={"config_kwargs": {"hidden_act": "relu"}})
+)
+
+
+@kind("a tokenizer's class that lowers texts, in the library", refused="makes another tokenizer of its class's name")
+def _(folder):
+    declare(transformer(folder), pooling("mean"), dense())
+    change(folder / "tokenizer_config.json", tokenizer_class="BertTokenizer")
+
+
+@kind("a token beyond the table, in the library", refused="'zebra' the token id")
+def _(folder):
+    declare(transformer(folder), pooling("mean"), dense())
+    words = tokenizer()
+    words.add_tokens(["zebra"])
+    words.save_pretrained(folder)
+
+
+@kind("the tokenizer cuts and pads by itself")
+def _(folder):
+    tok = tokenizer()
+    tok.backend_tokenizer.enable_truncation(6)
+    tok.backend_tokenizer.enable_padding(length=6, pad_id=tok.pad_token_id, pad_token=tok.pad_token)
+    declare(transformer(folder, tok=tok), pooling("mean"))
+
+
+_PROMPTS = {"sts": PROMPT, "other": "red : "}
+kind("default_prompt_name")(of(pooling("mean"), settings={"prompts": _PROMPTS, "default_prompt_name": "sts"}))
+kind("a default prompt longer than the limit", refused="leaves no token")(
+    of(pooling("mean"), limit=6, settings={"prompts": {"sts": PROMPT * 2}, "default_prompt_name": "sts"})
+)
+kind("truncate_dim, normalised before")(of(pooling("mean"), normalize(), settings={"truncate_dim": 6}))
+kind("similarity dot")(of(pooling("mean"), settings={"similarity_fn_name": "dot"}))
+
+# Files of weights -----------------------------------------------------------------------------------------------------
+
+
+@kind("adapter beside the model")
+def _(folder):
+    adapter(transformer(folder), folder)
+    declare(folder, pooling("mean"), normalize())
+
+
+@kind("adapter beside the model, base elsewhere")
+def _(folder):
+    """Its weights are the folder's, its config is the base's."""
+    base = transformer(folder.with_name(folder.name + "-base"), seed=4)
+    declare(adapter(transformer(folder), folder, named=str(base)), pooling("mean"))
+
+
+@kind("adapter alone, with modules")
+def _(folder):
+    base = transformer(folder.with_name(folder.name + "-base"))
+    adapter(folder, base)
+    tokenizer().save_pretrained(folder)
+    declare(folder, pooling("cls"))
+
+
+@kind("adapter alone", options={"pooler": "mean"})
+def _(folder):
+    base = transformer(folder.with_name(folder.name + "-base"))
+    adapter(folder, base)
+    tokenizer(limit=LIMIT_OF_ADAPTER).save_pretrained(folder)
+
+
+LIMIT_OF_ADAPTER = 20
+
+
+@kind("transformers_weights, sharded")
+def _(folder):
+    other = transformer(folder.with_name(folder.name + "-other"), seed=8, save={"max_shard_size": "8KB"})
+    transformer(folder)
+    for path in other.glob("model*"):
+        name = "tuned.safetensors.index.json" if path.name.endswith("index.json") else path.name
+        shutil.move(path, folder / name)
+    change(folder / "config.json", transformers_weights="tuned.safetensors.index.json")
+    declare(folder, pooling("mean"))
+
+
+@kind("weights as .bin")
+def _(folder):
+    import torch
+    from safetensors.torch import load_file
+
+    transformer(folder)
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    declare(folder, pooling("mean"))
+
+
+kind("fp16 weights")(of(pooling("mean"), model=dict(dtype="float16")))
+
+# Folders of transformers, without modules -----------------------------------------------------------------------------
+
+kind("plain decoder, last", options={"pooler": "last"})(
+    lambda folder: transformer(folder, "qwen3-lm", tok=tokenizer("qwen3", limit=20, padding_side="left"))
+)
+kind("plain fnet, mean", options={"pooler": "mean"}, alone=True)(lambda folder: transformer(folder, "fnet"))

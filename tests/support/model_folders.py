@@ -46,7 +46,7 @@ def tokenizer(
     from transformers import PreTrainedTokenizerFast
 
     first, last, pad = {
-        "roberta": _OFFSET, "xlm-roberta": _OFFSET, "camembert": _OFFSET, "mpnet": _OFFSET,
+        "roberta": _OFFSET, "xlm-roberta": _OFFSET,
         "t5": (None, "</s>", "<pad>"), "qwen3": (None, "<|end|>", "<|pad|>"), "llama": ("<s>", "</s>", "</s>"),
         "gpt2": (None, "<|end|>", "<|end|>"),
     }.get(family, ("[CLS]", "[SEP]", "[PAD]"))
@@ -83,16 +83,13 @@ def _family(family: str, tok: Any, settings: dict[str, Any]) -> Any:
         "vocab_size": len(tok), "pad_token_id": tok.pad_token_id, "hidden_size": WIDTH, "num_hidden_layers": 2,
         "num_attention_heads": 2, "intermediate_size": 24, "max_position_embeddings": POSITIONS, "initializer_range": 0.3,
     }
-    offset = {
-        "roberta": (hf.RobertaConfig, hf.RobertaModel), "xlm-roberta": (hf.XLMRobertaConfig, hf.XLMRobertaModel),
-        "camembert": (hf.CamembertConfig, hf.CamembertModel), "mpnet": (hf.MPNetConfig, hf.MPNetModel),
-    }
-    if family in offset:
+    if family in ("roberta", "xlm-roberta"):
         shape["max_position_embeddings"] = POSITIONS + 2
-        own = {"bos_token_id": tok.bos_token_id, "eos_token_id": tok.eos_token_id}
-        extra = {} if family == "mpnet" else {"type_vocab_size": 1}
-        config, make = offset[family]
-        return make(config(**{**shape, **own, **extra, **settings}))
+        own = {"bos_token_id": tok.bos_token_id, "eos_token_id": tok.eos_token_id, "type_vocab_size": 1}
+        config, make = {
+            "roberta": (hf.RobertaConfig, hf.RobertaModel), "xlm-roberta": (hf.XLMRobertaConfig, hf.XLMRobertaModel),
+        }[family]
+        return make(config(**{**shape, **own, **settings}))
     if family == "distilbert":
         own = {"dim": WIDTH, "n_layers": 2, "n_heads": 2, "hidden_dim": 24}
         kept = {key: shape[key] for key in ("vocab_size", "pad_token_id", "max_position_embeddings", "initializer_range")}
@@ -114,7 +111,7 @@ def _family(family: str, tok: Any, settings: dict[str, Any]) -> Any:
             "sep_token_id": tok.sep_token_id, "bos_token_id": tok.bos_token_id, "eos_token_id": tok.eos_token_id,
         }
         return hf.ModernBertModel(hf.ModernBertConfig(**{**shape, **own, **settings}))
-    if family in FAMILIES and family not in ("bert", "electra", "albert", "fnet", "convbert", "big_bird", "mobilebert"):
+    if family in FAMILIES and family not in ("bert", "fnet"):
         ids = {f"{name}_token_id": getattr(tok, f"{name}_token_id") for name in ("pad", "bos", "eos")}
         counted = {"max_position_embeddings": POSITIONS + 2} if family == "data2vec" else {}  # from the padding's id on
         return family_model(family, vocab_size=len(tok), **ids, **counted, **settings)
@@ -122,12 +119,7 @@ def _family(family: str, tok: Any, settings: dict[str, Any]) -> Any:
         "bert": (hf.BertConfig, hf.BertModel, {}),
         "bert-lm": (hf.BertConfig, hf.BertForMaskedLM, {}),
         "bert-classifier": (hf.BertConfig, hf.BertForSequenceClassification, {"num_labels": 1}),
-        "electra": (hf.ElectraConfig, hf.ElectraModel, {"embedding_size": 8}),
-        "albert": (hf.AlbertConfig, hf.AlbertModel, {"embedding_size": 8}),
         "fnet": (hf.FNetConfig, hf.FNetModel, {}),
-        "convbert": (hf.ConvBertConfig, hf.ConvBertModel, {"embedding_size": WIDTH, "conv_kernel_size": 3, "head_ratio": 1}),
-        "big_bird": (hf.BigBirdConfig, hf.BigBirdModel, {"block_size": 2, "num_random_blocks": 1}),
-        "mobilebert": (hf.MobileBertConfig, hf.MobileBertModel, {"embedding_size": 8, "intra_bottleneck_size": 8}),
     }[family]
     return model(config(**{**shape, **own, **settings}))
 

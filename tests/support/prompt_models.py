@@ -1,4 +1,4 @@
-"""Tokenizers and small random models for templates: a byte-level BPE as RoBERTa's, a slow tokenizer, and their folders."""
+"""Tokenizers and small random models for templates: a byte-level BPE as RoBERTa's, and their folders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from tiny_models import READ, SHAPE, build
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
+from transformers import PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 from written_once import written_once
 
 from stsbench.encoders.forward.checkpoint import load_model
@@ -46,33 +46,6 @@ def bpe() -> PreTrainedTokenizerFast:
         eos_token="</s>", pad_token="<pad>", unk_token="<unk>",
         mask_token=AddedToken("<mask>", lstrip=True, special=True),
     )
-
-
-class Slow(PreTrainedTokenizer):
-    """A tokenizer in Python, without offsets: words between blanks."""
-
-    def __init__(self) -> None:
-        self.words = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]", "the", "cat", "means", "of", "dog", "."]
-        super().__init__(
-            pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]", unk_token="[UNK]",
-            special_tokens_pattern="cls_sep",
-        )
-
-    @property
-    def vocab_size(self) -> int:
-        return len(self.words)
-
-    def get_vocab(self) -> dict[str, int]:
-        return {word: i for i, word in enumerate(self.words)}
-
-    def _tokenize(self, text: str, **kwargs: object) -> list[str]:
-        return text.split()
-
-    def _convert_token_to_id(self, token: str) -> int:
-        return self.words.index(token) if token in self.words else 4
-
-    def _convert_id_to_token(self, index: int) -> str:
-        return self.words[index]
 
 
 @written_once

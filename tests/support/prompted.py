@@ -37,8 +37,6 @@ MORE = [
     ("bert", {"prefixes": 1, "shift": 7}),
     ("roberta", {"prefixes": 1, "denoise": True, "start": "zero", "full_stop": True}),
     ("roberta", {"prefixes": 2, "text": "pieces"}),
-    ("roberta", {"words": True, "denoise": True}),
-    ("bert", {"words": True, "word_places": "rightmost", "denoise": True}),
 ]
 LAYERS, WIDTH, HEADS = 3, 32, 4  # of tiny_models
 

@@ -1,4 +1,4 @@
-"""Tiny random folders of many families, which mteb loads as it loads a registered model of the family; and tasks without a
+"""Tiny random folders of some families, which mteb loads as it loads a registered model of the family; and tasks without a
 network, for mteb and for us."""
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from code_folders import own_model, own_module
+from code_folders import own_module
 from model_folder_kinds import static
-from model_folders import adapter, declare, dense, normalize, pooling, read, tokenizer, transformer, write
+from model_folders import declare, dense, normalize, pooling, read, tokenizer, transformer, write
 from tiny_models import sentences
 
 PAIRS, QUERIES, DOCUMENTS = 24, 12, 30
 PROMPTS = {  # by mteb's names of types, as EmbeddingGemma stores them
     "query": "the man reads : ", "document": "no food : ", "STS": "a small dog : ", "Classification": "the house , ",
 }
-
 
 _BY_TASK = """
 import torch
@@ -49,10 +48,6 @@ def sides(folder: Path) -> Path:
     return declare(folder, Router.for_query_document([static(7)], [static(8)]), normalize(), first=None)
 
 
-def mean(folder: Path, family: str, *more: Any, settings: dict[str, Any] | None = None) -> Path:
-    return declare(transformer(folder, family), pooling("mean"), *more, settings=settings)
-
-
 # name -> how the folder is built, and whose entry in mteb's registry loads it
 MODELS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "qwen3": (lambda folder: declare(
@@ -63,16 +58,8 @@ MODELS: dict[str, tuple[Callable[[Path], Any], str]] = {
         transformer(folder, "gemma3 bidirectional", tok=tokenizer("llama", limit=64)),
         pooling("mean", width=32), dense(12, 32), normalize(), settings={"prompts": PROMPTS},
     ), "google/embeddinggemma-300m"),
-    "e5": (lambda folder: mean(folder, "bert", normalize()), "intfloat/e5-small"),
-    "e5-instruct": (lambda folder: mean(folder, "xlm-roberta", normalize()), "intfloat/multilingual-e5-large-instruct"),
-    "bge": (lambda folder: declare(transformer(folder), pooling("cls"), normalize()), "BAAI/bge-small-en-v1.5"),
-    "nomic": (lambda folder: declare(own_model(folder), pooling("mean")), "nomic-ai/nomic-embed-text-v1"),
+    "e5": (lambda folder: declare(transformer(folder), pooling("mean"), normalize()), "intfloat/e5-small"),
     "jina": (tasks_of_jina, "jinaai/jina-embeddings-v3"),
-    "t5": (lambda folder: mean(folder, "t5", dense(10, bias=False), normalize()), "sentence-transformers/gtr-t5-base"),
-    "static": (lambda folder: declare(folder, static(5), normalize(), first=None), "minishlab/potion-base-8M"),
-    "adapter": (lambda folder: (
-        adapter(folder, transformer(folder.with_name("base"))), tokenizer().save_pretrained(folder),
-    ), "sentence-transformers/all-MiniLM-L6-v2"),
     "router": (sides, "sentence-transformers/all-MiniLM-L6-v2"),
 }
 
@@ -106,28 +93,12 @@ def scored_pairs() -> tuple[list[str], list[str], list[float]]:
     return texts[:PAIRS], texts[PAIRS:], np.random.default_rng(2).uniform(0, 5, size=PAIRS).round(2).tolist()
 
 
-def write_pairs(file: Path) -> Path:
-    rows = zip(*scored_pairs(), strict=True)
-    file.write_text("".join(f"{first}\t{second}\t{gold}\n" for first, second, gold in rows), "utf-8")
-    return file
-
-
 def judged() -> tuple[dict[str, str], dict[str, str], dict[str, dict[str, int]]]:
     texts = sentences(QUERIES + DOCUMENTS, longest=12, seed=4)
     queries = {f"q{i}": text for i, text in enumerate(texts[:QUERIES])}
     corpus = {f"d{i}": text for i, text in enumerate(texts[QUERIES:])}
     drawn = np.random.default_rng(5)
     return queries, corpus, {key: {f"d{i}": 1 for i in drawn.choice(DOCUMENTS, 2, replace=False)} for key in queries}
-
-
-def write_judged(folder: Path) -> Path:
-    queries, corpus, relevant = judged()
-    folder.mkdir()
-    for name, texts in (("queries", queries), ("corpus", corpus)):
-        (folder / f"{name}.tsv").write_text("".join(f"{key}\t{text}\n" for key, text in texts.items()), "utf-8")
-    rows = (f"{key}\t{other}\n" for key, documents in relevant.items() for other in documents)
-    (folder / "relevance.tsv").write_text("".join(rows), "utf-8")
-    return folder
 
 
 def similarity_task(name: str = "STSBenchmark") -> Any:

@@ -18,8 +18,14 @@ U, S = "unsup-bert-base", "sup-bert-base"
 BERT_LARGE, ROBERTA_LARGE = "google-bert/bert-large-uncased", "FacebookAI/roberta-large"
 
 
+@cache
 def recipe(name, method="simcse"):
     return find_recipe(method, name)[0]
+
+
+@cache
+def publications():
+    return load_publications(PUBLISHED)
 
 
 @cache
@@ -28,12 +34,11 @@ def ways():
     return pytest.importorskip("stsbench.leaderboard.reproduce.ways").load_ways()
 
 
-def printed(method, paper=None):
-    """(recipe, protocol, metric, task, score), from the committed tables (of `paper`), of rows that a recipe of `method` is
-    stated for (leaderboard/reproductions), and nothing after it but the length of a test. Costs are left out: they are no
-    scores."""
+def printed(method):
+    """(recipe, protocol, metric, task, score), from the committed tables, of rows that a recipe of `method` is stated for
+    (leaderboard/reproductions), and nothing after it but the length of a test. Costs are left out: they are no scores."""
     found = set()
-    for row in (row for each in load_publications(PUBLISHED) if paper in (None, each.paper.id) for row in each.rows):
+    for row in (row for each in publications() for row in each.rows):
         way = ways().get(row.id)
         if way is None or {*shlex.split(way.eval or "")[::2]} - {"--max-length"} or row.heading.protocol == "cost":
             continue
@@ -45,7 +50,7 @@ def printed(method, paper=None):
 
 
 def rows_of(papers, own):
-    return [row for each in load_publications(PUBLISHED) if each.paper.id in papers for row in each.rows if own(row)]
+    return [row for each in publications() if each.paper.id in papers for row in each.rows if own(row)]
 
 
 def _place(heading, column):

@@ -18,7 +18,6 @@ TEXTS = sentences(60, longest=9, seed=5)
 PLAIN = {"sentence": TEXTS[:5]}
 PAIRS = {"anchor": TEXTS[:5], "positive": TEXTS[5:10]}
 TRIPLETS = {**PAIRS, "negative": TEXTS[10:15]}
-QUADRUPLES = {**TRIPLETS, "negative2": TEXTS[15:20]}
 
 
 def simcse(folder, *, dropout=0.0, pooler="cls", **options):

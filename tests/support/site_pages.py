@@ -67,12 +67,10 @@ def requests(browser: Any) -> list[str]:
     return [url for url in urls if not url.startswith(("data:", "chrome:", "about:"))]
 
 
-def screen(browser: Any, width: int, height: int, scheme: str = "light") -> None:
-    """The size of the window's inside and the colour scheme that the system prefers."""
+def screen(browser: Any, width: int, height: int) -> None:
+    """The size of the window's inside."""
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
                             {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600})
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
 
 def accessible(browser: Any) -> list[tuple[str, str, dict[str, Any]]]:
@@ -90,12 +88,11 @@ def accessible(browser: Any) -> list[tuple[str, str, dict[str, Any]]]:
 _visits = count()
 ODD = board(12, 50)  # everything a page must be able to show
 SMALL = synthetic(12)  # the same rows in every tab
-TEXTS = synthetic(9, 3, ("", "raw text"))  # the same, on two texts
 
 
 @pytest.fixture(scope="module")
 def urls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    boards = {"odd": ODD, "small": SMALL, "texts": TEXTS}
+    boards = {"odd": ODD, "small": SMALL}
     return {name: write_site(each, tmp_path_factory.mktemp(name)) for name, each in boards.items()}
 
 
@@ -146,9 +143,9 @@ def ready(browser: Any) -> Any:
     return browser
 
 
-def go(browser: Any, url: str, fragment: str = "", width: int = 1280, scheme: str = "light") -> Any:
+def go(browser: Any, url: str, fragment: str = "", width: int = 1280) -> Any:
     """Open the page at a fragment, afresh: another query makes it another page."""
-    screen(browser, width, 844 if width < 600 else 1000, scheme)
+    screen(browser, width, 844 if width < 600 else 1000)
     browser.get(f"{url}?{next(_visits)}" + (f"#{fragment}" if fragment else ""))
     return ready(browser)
 

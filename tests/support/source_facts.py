@@ -14,13 +14,15 @@ OWNERS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 class Facts(NamedTuple):
     """imports: inside functions, too; typing_only: those of them that only a type checker runs; words: names, attributes,
-    arguments and whole strings; members: attributes and imported names; strings: (line, text) of each but docstrings."""
+    arguments and whole strings; members: attributes and imported names; strings: (line, text) of each but docstrings;
+    defined: (line, name, whether it is a class) of all that a file defines, assigns or takes as a parameter."""
 
     imports: list[ast.Import | ast.ImportFrom]
     typing_only: set[ast.AST]
     words: set[str]
     members: set[str]
     strings: list[tuple[int, str]]
+    defined: list[tuple[int, str, bool]]
 
 
 @cache
@@ -31,7 +33,7 @@ def tree() -> dict[str, str]:
 
 @cache
 def facts(text: str) -> Facts:
-    made, docstrings = Facts([], set(), set(), set(), []), set()
+    made, docstrings = Facts([], set(), set(), set(), [], []), set()
     for node in ast.walk(ast.parse(text)):  # an owner comes before its docstring
         if isinstance(node, OWNERS) and node.body and isinstance(node.body[0], ast.Expr):
             docstrings.add(node.body[0].value)
@@ -45,4 +47,13 @@ def facts(text: str) -> Facts:
         made.words.update(word for word in said if isinstance(word, str))
         if isinstance(node, ast.Attribute | ast.alias):
             made.members.add(node.attr if isinstance(node, ast.Attribute) else node.name)
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.arg(arg=name):
+                made.defined.append((node.lineno, name, isinstance(node, ast.ClassDef)))
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                made.defined.append((node.lineno, name, False))
+            case ast.alias(asname=str() as name):
+                made.defined.append((node.lineno, name, False))
+            case ast.ExceptHandler(name=str() as name) | ast.MatchAs(name=str() as name) | ast.MatchStar(name=str() as name):
+                made.defined.append((node.lineno, name, False))
     return made

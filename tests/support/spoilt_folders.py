@@ -90,11 +90,6 @@ def work(tmp_path, monkeypatch):
     return folder
 
 
-def replacements(*pairs):
-    steps = [{"type": "Replace", "pattern": {"String": old}, "content": new} for old, new in pairs]
-    return set_in(WORDS, normalizer={"type": "Sequence", "normalizers": steps})
-
-
 @spoils
 def set_in(m, file, /, **values):
     """Keys of a JSON file; __ for a step inside."""
@@ -136,9 +131,8 @@ def zipped(m, file):
     torch.save({WEIGHT: Evil()}, m / file)
 
 
-def header(file, text, size=None):
-    content = text.encode()
-    return put(file, (len(content) if size is None else size).to_bytes(8, "little") + content)
+def header(file, text, size):
+    return put(file, size.to_bytes(8, "little") + text.encode())
 
 
 def linked_module(m):

@@ -26,7 +26,7 @@ def place(tmp_path_factory):
     (facts / "entry_points.txt").write_text("[stsbench.methods]\ntoy = toy_stages.method:Toy\n")
     tiny_models.build(place / "tiny", pooler=False, layers=1)
     for number, name in enumerate(("first", "second")):
-        (place / f"{name}.txt").write_text("\n".join(tiny_models.sentences(60, longest=9, seed=number)) + "\n", "utf-8")
+        (place / f"{name}.txt").write_text("\n".join(tiny_models.sentences(30, longest=9, seed=number)) + "\n", "utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STSBENCH_CACHE", str(place / "cache"))
         patch.syspath_prepend(str(place / "site"))
@@ -37,10 +37,10 @@ def place(tmp_path_factory):
 
 
 def recipe_of(place, *, stages=None, **settings):
-    """12 steps in stage first, 6 in stage second; a dev score every 4, a checkpoint every 3."""
+    """6 steps in stage first, 3 in stage second; a dev score and a checkpoint every 2."""
     values = {
         "name": "toy", "method": "toy", "backbone": {"model": str(place / "tiny"), "dropout": 0.1, "max_length": 16},
-        "training": {"batch_size": 10, "learning_rate": 1e-3}, "selection": {"every": 4}, "checkpoint_every": 3,
+        "training": {"batch_size": 10, "learning_rate": 1e-3}, "selection": {"every": 2}, "checkpoint_every": 2,
         "stages": {
             "first": {"data": {"file": str(place / "first.txt")}, "training": {"epochs": 2.0}},
             "second": {"data": {"file": str(place / "second.txt")}},

@@ -90,9 +90,10 @@ def seed_run(folder, seed, noise, tasks=("STS-B",), **provenance):
     return edit_all(folder, change)
 
 
-@pytest.fixture
-def two(tmp_path):
-    folders = [[seed_run(tmp_path / name / str(seed), seed, noise) for seed in (42, 43, 44)]
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two")
+    folders = [[seed_run(folder / name / str(seed), seed, noise) for seed in (42, 43, 44)]
                for name, noise in (("good", 0.3), ("poor", 0.6))]
     scores = [[100 * spearmanr(each.arrays["similarity"], each.arrays["gold"]).statistic for each in
                (pairs("STS-B", noise, draw=seed) for seed in (42, 43, 44))] for noise in (0.3, 0.6)]

@@ -15,17 +15,16 @@ SIZES = {"MiniLM-L6": 384, "BERT-base": 768, "RoBERTa-large": 1024, "words": 300
 METHODS = ("SimCSE", "DiffCSE", "PromptBERT", "ConSERT", "SBERT", "whitening")
 
 
-def synthetic(rows: int, published: int = 60, texts: tuple[str, ...] = ("",), most: int | None = None) -> Board:
+def synthetic(rows: int, published: int = 60, most: int | None = None) -> Board:
     """Six STS tabs of `rows` measured rows each, with `published` rows in the first. The same size gives the same board.
-    texts: as tabs' titles say it, "" for SentEval's; each has its six tabs, with scores of its own. most: so many tabs."""
+    most: so many tabs."""
     rng = np.random.default_rng(rows)
     quality = np.sort(rng.normal(70, 6, rows))[::-1]
     tabs: list[Tab] = []
-    for text, metric, how in [*product(texts, ("spearman", "pearson"), ("all", "mean", "wmean"))][:most]:
+    for metric, how in [*product(("spearman", "pearson"), ("all", "mean", "wmean"))][:most]:
         ranked = _ranked(quality[:, None] + rng.normal(0, 4, (rows, len(TASKS))), rng)
-        title = ", ".join(filter(None, (metric.title(), how, text)))
         tabs.append(Tab(
-            "-".join(["sts", metric, how, *text.split()]), "sts", title, "Drawn at random.", metric, how,
+            f"sts-{metric}-{how}", "sts", f"{metric.title()}, {how}", "Drawn at random.", metric, how,
             (*TASKS, "Avg"), "Avg", 2, False, ranked,
             () if tabs else tuple(_published(i, rng) for i in range(published)), settings={"similarity": "cosine"},
             data={task: f"{k:064x}" for k, task in enumerate(TASKS)}, pairs=_pairs(ranked, rng),

@@ -1,4 +1,4 @@
-"""`stsbench data fetch STS17`: a whole repository from a server on this machine, then measured without one."""
+"""`stsbench data fetch STS17`: a whole repository from a server on this machine, then read without one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def hub(tmp_path, monkeypatch):
     http.server_close()
 
 
-def test_what_was_fetched_is_measured_offline(hub, tmp_path, monkeypatch):
+def test_what_was_fetched_is_read_offline(hub, monkeypatch):
     done = CliRunner().invoke(cli, ["data", "fetch", "STS17", "JSTS"])
     assert done.exit_code == 0 and "senteval" not in done.output.lower(), done.output
     names = copied_files(data_root())
@@ -64,9 +64,6 @@ def test_what_was_fetched_is_measured_offline(hub, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     pairs = load_pairs("sts17/test", offline=True)
     assert len(pairs.counts) == 11 and pairs.origin == str(data_root() / "mteb/sts17-crosslingual-sts")
-    run = ["eval", "--model", "lexical:char-ngrams", "--protocol", "sts", "--tasks", "STS17,JSTS", "--offline", "--output"]
-    done = CliRunner().invoke(cli, [*run, str(tmp_path / "run")])
-    assert done.exit_code == 0, done.output
 
 
 def test_all_files_come_or_none_and_the_next_call_goes_on(hub):

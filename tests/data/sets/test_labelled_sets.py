@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from realdata import real_data
 
 from stsbench.data.fetch.sources import load_data, verify
@@ -62,16 +59,6 @@ def test_entailment(tmp_path: Path) -> None:
     rows = "".join(f"{i}\tA {i}\tB\t3.0\t{name}\r\n" for i, name in enumerate(readers.ENTAILMENT))
     items = readers.read_sick_entailment(written(tmp_path, SICK_HEADER + rows), "dev")
     assert items.labels == [0, 1, 2] and items.first == ["A 0", "A 1", "A 2"] and items.second == ["B"] * 3
-
-
-WORDS = st.lists(st.text("abc\xe9'", min_size=1, max_size=4), max_size=4)
-
-
-@settings(max_examples=30, deadline=None)
-@given(rows=st.lists(WORDS, max_size=10), spaces=st.sampled_from([" ", "  ", " \t", "\xa0"]))
-def test_class_file_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]], spaces: str) -> None:
-    path = written(tmp_path_factory.mktemp("c"), "".join(spaces.join(row) + "\n" for row in rows), "latin-1")
-    assert readers.read_class(path, 0).first == [" ".join(row) for row in rows]
 
 
 def test_every_sample_reads() -> None:
@@ -154,31 +141,4 @@ def test_entries_that_share_files_agree_on_their_digests() -> None:
 def test_real_counts_are_the_published_ones() -> None:
     folder = real_data()
     assert [entry(name).total for name in TRANSFER] == [10662, 3775, 10000, 10606, 70042, 5952, 5801]
-    blank = {name: load_data(name, data_dir=folder).first.count("") for name in ("mr", "cr", "subj", "mpqa")}
-    assert blank == {"mr": 0, "cr": 4, "subj": 0, "mpqa": 3}
-
-
-@pytest.mark.parametrize("name", TRANSFER)
-def test_real_files_read_as_a_plain_loop_with_splitlines_reads_them(name: str) -> None:
-    """SentEval's recipe, spelled out again: decode, splitlines, split at whitespace."""
-    folder = real_data()
-    encoding = "utf-8" if name in ("sst2", "mrpc") else "latin-1"
-    expected: Counter[tuple[str, ...]] = Counter()
-    for number, file in enumerate(entry(name).files):
-        for row, line in enumerate((folder / file).read_bytes().decode(encoding).splitlines()):
-            cells = line.strip().split("\t")
-            if name == "sst2":
-                key = (cells[1], cells[0])
-            elif name == "trec":
-                label, text = line.strip().split(":", 1)
-                key = (str(["ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"].index(label)), text.split(" ", 1)[1])
-            elif name == "mrpc":
-                if not row:
-                    continue
-                key = (cells[0], cells[3], cells[4])
-            else:
-                key = (str(1 - number), line)
-            expected[(key[0], *(" ".join(text.split()) for text in key[1:]))] += 1
-    found = load_data(name, data_dir=folder)
-    columns = [column for column in (found.first, found.second) if column]
-    assert Counter(zip(map(str, found.labels.tolist()), *columns, strict=True)) == expected
+    assert [load_data(name, data_dir=folder).first.count("") for name in ("cr", "mpqa")] == [4, 3]  # blank

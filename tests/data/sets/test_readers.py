@@ -6,9 +6,6 @@ import gzip
 import json
 from pathlib import Path
 
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from realdata import real_data
 
 from stsbench.data.fetch.sources import load_data
@@ -61,26 +58,6 @@ def test_raw_keeps_texts_letter_by_letter(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl.gz").write_bytes(gzip.compress(line.encode()))
     plain, packed = (readers.read_raw(tmp_path / name, "STS12") for name in ("t.jsonl", "t.jsonl.gz"))
     assert plain == packed and plain.first == ["A  b\u2028c."] and plain.second == [" D"] and plain.gold == [2.5]
-
-
-WORD = st.text(st.characters(exclude_categories=("Cs", "Z", "Cc")), min_size=1, max_size=6)
-SENTENCE = st.lists(WORD, min_size=1, max_size=5).map(" ".join)
-ROW = st.tuples(SENTENCE, SENTENCE, st.none() | st.floats(0, 5))
-
-
-@settings(max_examples=40, deadline=None)
-@given(rows=st.lists(ROW, max_size=12), end=st.sampled_from(["\n", "\r\n"]), last=st.booleans())
-def test_what_is_written_is_read(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, float | None]], end: str, last: bool
-) -> None:
-    folder = tmp_path_factory.mktemp("year")
-    # The final line end may be left out unless the last gold line is blank: then it is what makes that line a line.
-    tail = end if last or not rows or rows[-1][2] is None else ""
-    pairs = end.join(f"{first}\t{second}" for first, second, _ in rows)
-    gold = end.join("" if score is None else repr(score) for _, _, score in rows)
-    read = year(folder, (pairs + tail if rows else "").encode(), (gold + tail if rows else "").encode())
-    scored = [row for row in rows if row[2] is not None]
-    assert list(zip(read.first, read.second, read.gold, strict=True)) == scored
 
 
 def test_sick_mteb_is_train_trial_test_merged() -> None:

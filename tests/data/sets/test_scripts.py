@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,8 +11,7 @@ from realdata import real_data
 
 from stsbench.data.fetch.sources import load_data
 from stsbench.data.sets.sentences import is_letter, letters, normalise, unified, words
-from stsbench.encoders.light.lexical import CharNgrams, TokenSet
-from stsbench.metrics.similarity import paired_similarity
+from stsbench.encoders.light.lexical import CharNgrams
 from stsbench.protocols.sts import pair_keys
 
 SAME = {
@@ -47,13 +45,13 @@ def test_words_of_other_scripts_keep_their_spaces():
     assert unified("µ ½ ύ") == "µ ½ ύ"  # other compatibility forms stay: keys of such texts are in records
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.text())
 def test_words_of_words_are_the_same(text):
     assert words(words(text)) == words(text) and normalise(normalise(text)) == normalise(text)
 
 
-@pytest.mark.parametrize("set_id", ["sts12/test", "sts15/test", "sts16/test", "stsb/test", "sick-r/test"])
+@pytest.mark.parametrize("set_id", ["sts16/test", "stsb/test"])
 def test_keys_in_older_records_stay(set_id):
     """On English data a letter is what `str.isalnum` says."""
     data = load_data(set_id, data_dir=real_data())
@@ -76,15 +74,3 @@ def test_character_n_grams_are_those_of_a_naive_loop():
     assert vectors.sum(axis=1).tolist() == [len(row) for row in rows]
     same = encoder.encode(["\u200fＡ　 Cat", "a cat"])
     assert (same[0] != same[1]).nnz == 0
-
-
-def test_phrases_without_spaces_have_a_graded_similarity():
-    first, second = ["いぬがはしる", "いぬがはしる"], ["いぬがはしった", "そらはあおい"]
-
-    def scores(encoder):
-        encoder.encode([*first, *second])  # so that every column is there
-        return paired_similarity(encoder.encode(first), encoder.encode(second), "cosine")
-
-    assert np.all(scores(TokenSet()) == 0)
-    near, far = scores(CharNgrams())
-    assert near > 0.5 > far > 0

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
+from realdata import real_data
 
 from stsbench.data.fetch.sources import load_data
-from stsbench.data.sets.sentences import FILE, has_numbers, known_sentences, pair_keys, text_keys
+from stsbench.data.sets import sentences
+from stsbench.data.sets.sentences import has_numbers, known_sentences, pair_keys, text_keys
 from stsbench.metrics.shared_sentences import SharedSentences
-from tests.support.realdata import real_data
-
-SCRIPT = Path(__file__).resolve().parents[3] / "benchmarks" / "sentence_numbers.py"
 
 
 @pytest.fixture
 def real(monkeypatch):
     monkeypatch.setenv("STSBENCH_DATA", str(real_data()))
-
-
-def test_the_file_is_what_the_script_makes_of_the_data(real):
-    spec = importlib.util.spec_from_file_location("sentence_numbers_script", SCRIPT)
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    with np.load(FILE) as stored:
-        for name, made in script.numbers().items():
-            np.testing.assert_array_equal(stored[name], made, err_msg="python benchmarks/sentence_numbers.py")
 
 
 @pytest.mark.parametrize("name", ["sts12/test", "stsb/test", "sick-r/test"])
@@ -46,6 +33,17 @@ def test_an_unknown_pair_shares_no_sentence_with_another():
     pairs = pair_keys(["a cat", "a cat", "a dog"], ["sits", "runs", "runs"])
     assert not has_numbers(pairs)
     assert len(np.unique(np.concatenate(known_sentences(pairs)))) == 6
+
+
+def test_what_is_packed_is_known(tmp_path, monkeypatch):
+    first, second = ["A cat.", "a cat", "a dog"], ["sits", "runs", "runs"]
+    pairs = pair_keys(first, second)
+    np.savez(tmp_path / "numbers.npz", **sentences.packed(pairs, first, second))
+    monkeypatch.setattr(sentences, "FILE", tmp_path / "numbers.npz")
+    monkeypatch.setattr(sentences, "_known", sentences._known.__wrapped__)
+    assert has_numbers(pairs)
+    for made, texts in zip(known_sentences(pairs), (first, second), strict=True):
+        assert np.array_equal(made[:, None] == made, text_keys(texts)[:, None] == text_keys(texts))
 
 
 def test_own_texts_are_equal_to_the_letter_the_catalogs_by_their_letters():

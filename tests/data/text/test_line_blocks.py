@@ -64,7 +64,7 @@ def add_each(writer, start, texts, fields):
         writer.add(line, (text,))
 
 
-@MANY
+@settings(MANY, max_examples=25)
 @given(
     st.lists(st.sampled_from(["", " ", "a", "b", "é\u2028", "\u3000", "a b"]), min_size=1, max_size=14),
     st.booleans(), st.booleans(), st.booleans(),

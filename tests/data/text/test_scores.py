@@ -50,14 +50,6 @@ def test_numbers_of_json_are_kept_to_the_last_bit(opened, numbers):
     assert opened(rows, "a.jsonl").scores(range(len(rows))).tolist() == [float(number) for number in numbers]
 
 
-def test_other_columns_and_rows_left_out(opened):
-    header = ("left", "right", "similarity", "split")
-    rows = [("a", "b", "1.5", "train"), ("c", "d", "2.5", "dev"), ("", "e", "3.5", "train"), ("f", "g", "4.5", "train")]
-    columns = {"sentence1": "left", "sentence2": "right", "score": "similarity"}
-    store = opened(rows, header=header, columns=columns, where={"split": "train"}, drop_blank=True)
-    assert store.scores(range(2)).tolist() == [1.5, 4.5] and store.line(1) == 5
-
-
 def test_rows_without_scores(opened, tmp_path):
     store = opened([row[:2] for row in ROWS], header=HEADER[:2])
     assert store.roles == HEADER[:2]

@@ -3,15 +3,11 @@
 import csv
 import io
 import json
-import re
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stsbench.config import apply_sets
 from stsbench.data.text.rows import file_format, read_rows
-from stsbench.errors import DataError
 
 # Characters at which some reader or other splits, joins or unquotes.
 CHARACTERS = st.sampled_from([*"ab \"',\\é猫😀", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\ufeff"])
@@ -121,20 +117,3 @@ def test_the_format_stated_wins(tmp_path):
     assert file_format(tmp_path / "A.TSV") == "tsv"
     assert file_format(tmp_path / "a.csv", "text") == "text"
     assert rows_of(written(tmp_path, "a.csv", 'a,"b\n'), "text") == [(1, ('a,"b',))]
-
-
-
-
-def test_the_settings_that_an_error_says_to_give_read_the_file(tmp_path):
-    triplet = {"anchor": "sent0", "positive": "sent1", "negative": "hard_neg"}
-    for name, content, options in (
-        ("a.csv", "anchor,positive,negative\n1,2,3\n", {"columns": triplet}),
-        ("a.tsv", "premise\thypothesis\n1\t2\n", {"columns": triplet}),
-        ("a.jsonl", '{"sent0": "a", "sent1": "b"}\n', {"columns": {"anchor": "x", "positive": "y"}, "where": {"z": "1"}}),
-    ):
-        path = written(tmp_path, name, content)
-        with pytest.raises(DataError) as caught:
-            read_rows(path, **options)
-        sets = re.findall(r"--set '(.+?)'", str(caught.value))
-        reader = read_rows(path, **apply_sets({"data": options}, sets)["data"])
-        assert reader.roles[:2] == ("anchor", "positive") and len(list(reader)) == 1

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny_models import sentences, tokenizer
-from transformers import CanineTokenizer
+from transformers import ByT5Tokenizer
 
 from stsbench.data.sets import lines
 from stsbench.data.text import cache as cache_files
@@ -26,7 +26,7 @@ from stsbench.data.text.store_writer import EarlierRows
 from stsbench.data.text.tokens import tokenised
 from stsbench.errors import DataError
 
-SHORT = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SHORT = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 TEXT = st.sampled_from(["", " ", "a", "b", "a b", "é\u2028\x85", "\u3000"])
 
 
@@ -188,25 +188,6 @@ def test_a_damaged_cache_is_rebuilt(tmp_path):
     assert not unfinished(cache)
 
 
-def test_an_exception_in_the_middle_leaves_nothing(tmp_path, monkeypatch):
-    path, cache = tmp_path / "a.txt", tmp_path / "cache"
-    path.write_text("a\n" * 50)
-    flushes = []
-
-    def stop(writer, original=store_writer._Writer.flush):
-        original(writer)
-        flushes.append(1)
-        if len(flushes) == 3:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(store_writer._Writer, "flush", stop)
-        with pytest.raises(KeyboardInterrupt):
-            open_store(path, cache=cache)
-    assert not [path for path in (cache / "text").iterdir() if path.is_dir()]
-    assert len(open_store(path, cache=cache)) == 50
-
-
 CHILD = """
 import sys, time
 from pathlib import Path
@@ -290,25 +271,25 @@ def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
         tracemalloc.stop()
         return most, path.stat().st_size
 
-    (small, small_size), (large, large_size) = peak(2_000), peak(16_000)
+    (small, small_size), (large, large_size) = peak(1_000), peak(8_000)
     assert large - small < 0.12 * (large_size - small_size)  # 48 of 506 bytes: the hashes, three times over
 
 
-@pytest.mark.parametrize(("family", "side"), [("bert", "right"), ("roberta", "left"), ("canine", "right")])
+@pytest.mark.parametrize(("family", "side"), [("bert", "right"), ("roberta", "left"), ("byt5", "right")])
 def test_ids_are_those_of_transformers_and_the_tokenizer_is_left_alone(tmp_path, family, side):
-    """Canine's has no fast backend."""
+    """ByT5's has no fast backend."""
     def stored():
-        return family == "canine" or (tok.backend_tokenizer.truncation, tok.backend_tokenizer.padding)
+        return family == "byt5" or (tok.backend_tokenizer.truncation, tok.backend_tokenizer.padding)
 
-    tok = CanineTokenizer() if family == "canine" else tokenizer(family)
-    own = tok if family == "canine" else tokenizer(family)
+    tok = ByT5Tokenizer() if family == "byt5" else tokenizer(family)
+    own = tok if family == "byt5" else tokenizer(family)
     tok.truncation_side = own.truncation_side = side
-    texts = ["", " ", "a", *sentences(5 if family == "canine" else 40, 25), "[SEP] in </s> text", "猫\u2028\x85 zzz"]
+    texts = ["", " ", "a", *sentences(30, 25), "[SEP] in </s> text", "猫\u2028\x85 zzz"]
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(json.dumps({"sent0": text, "sent1": text[::-1]}) for text in texts))
     store = open_store(path, cache=tmp_path / "cache")
     before, done = stored(), []
-    assert family == "canine" or before[0]["max_length"] == 8  # what must not act
+    assert family == "byt5" or before[0]["max_length"] == 8  # what must not act
     for length in (3, 12):
         tokens = tokenised(store, tok, "t", length, ("anchor", "positive"), cache=tmp_path / "cache", progress=done.append)
         assert stored() == before

@@ -29,6 +29,9 @@ def store(tmp_path):
 
 
 def test_what_was_put_is_got(store):
+    assert store.get(KEY, ["a"]).vectors is None and store.size() == 0 and store.clear() == 0
+    with pytest.raises(ValueError, match="not the key of an encoder"):
+        store.get("../elsewhere", ["a"])
     texts = ["a", "longer text", "ü", "\ud800 lone surrogate", ""]
     store.put(KEY, texts, embed(texts))
     hits = store.get(KEY, ["new", *reversed(texts)])
@@ -40,13 +43,6 @@ def test_what_was_put_is_got(store):
         store.put(KEY, many := [str(i) for i in range(start, start + 7)], embed(many))
     asked = [str(i) for i in range(300)][::-1]
     np.testing.assert_array_equal(store.get(KEY, asked).vectors, embed(asked).vectors)
-
-
-def test_nothing_stored(store):
-    hits = store.get(KEY, ["a"])
-    assert hits.vectors is None and not hits.mask.any() and store.size() == 0 and store.clear() == 0
-    with pytest.raises(ValueError, match="not the key of an encoder"):
-        store.get("../elsewhere", ["a"])
 
 
 OTHER = {
@@ -147,45 +143,13 @@ def test_a_full_disk_costs_a_warning_and_no_result(store, monkeypatch, call):
     assert store.size() == 0 and not list(store.folder.glob("**/*.tmp"))
 
 
-@pytest.fixture
-def full_folder(tmp_path):
-    """A cache with 200 files, as many as its limit lets it hold."""
-    one = shard_bytes(1, 3)
-    (tmp_path / KEY).mkdir()
-    for i in range(200):
-        path = tmp_path / KEY / f"{i:020d}-old.shard"
-        path.write_bytes(bytes(one))
-        os.utime(path, (i, i))
-    return tmp_path, 200 * one
-
-
-def test_a_put_takes_no_longer_in_a_large_folder(full_folder, monkeypatch):
-    """At the limit, where each put may have to evict: of 200 files some 20 are looked at a put, not 200."""
-    folder, limit = full_folder
-    store, looked_at = EmbeddingCache(folder, limit), []
-    stats = store._stats
-    monkeypatch.setattr(store, "_stats", lambda: looked_at.extend(hits := stats()) or hits)
-    for i in range(60):
-        store.put(KEY, [str(i)], embed([str(i)]))
-        assert sum(path.stat().st_size for path in shards(store)) <= limit
-    assert len(looked_at) < 60 * 30
-    assert len(shards(store)) >= 0.95 * 200 and store.get(KEY, [str(i) for i in range(60)]).mask.all() and not store.warnings
-
-
-def test_the_limit_holds_beside_other_processes_but_for_what_they_have_just_written(full_folder):
-    folder, limit = full_folder
-    stores = [EmbeddingCache(folder, limit) for _ in range(3)]  # three processes have three of these
+def test_the_limit_holds_beside_other_processes_but_for_what_they_have_just_written(tmp_path):
+    limit = 60 * shard_bytes(1, 3)
+    stores = [EmbeddingCache(tmp_path, limit) for _ in range(3)]  # three processes have three of these
     for i in range(90):
         stores[i % 3].put(KEY, [str(i)], embed([str(i)]))
         assert stores[0].size() <= limit * (1 + 2 * 0.05)
-    grown = EmbeddingCache(folder.with_name("empty"), limit)
-    other = EmbeddingCache(folder.with_name("empty"), limit)
-    grown.put(KEY, ["first"], embed(["first"]))
-    for i in range(190):
-        other.put(KEY, [f"other {i}"], embed([f"other {i}"]))
-    for i in range(40):
-        grown.put(KEY, [f"mine {i}"], embed([f"mine {i}"]))
-    assert grown.size() <= limit
+    assert stores[0].size() >= 0.9 * limit
 
 
 def test_without_file_descriptors_the_cache_warns_and_the_run_goes_on(store):
@@ -223,7 +187,7 @@ def test_many_files_that_cannot_be_read_are_one_warning(store, monkeypatch):
 def written_and_read(folder, own, limit):
     """What each of two processes does: puts its own texts and shared ones, and reads those of both."""
     store = EmbeddingCache(folder, limit)
-    for i in range(40):
+    for i in range(12):
         texts = [f"{own}{i}-{k}" for k in range(20)] + [f"shared{i}"]
         store.put(KEY, texts, embed(texts))
         asked = [f"{name}{j}-{k}" for name in "ab" for j in range(i + 1) for k in (0, 19)] + [f"shared{i}"]
@@ -248,7 +212,7 @@ def test_two_processes_share_a_folder(tmp_path):
         if limit:
             assert store.size() <= limit + shard_bytes(21, 3)
         else:
-            assert store.get(KEY, [f"{own}{i}-{k}" for own in "ab" for i in range(40) for k in range(20)]).mask.all()
+            assert store.get(KEY, [f"{own}{i}-{k}" for own in "ab" for i in range(12) for k in range(20)]).mask.all()
 
 
 def test_vectors_of_another_way_to_encode_are_not_read(tmp_path, monkeypatch):

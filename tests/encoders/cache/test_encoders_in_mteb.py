@@ -4,26 +4,16 @@ import numpy as np
 import pytest
 
 library = pytest.importorskip("sentence_transformers")
-import tiny_models  # noqa: E402
-from model_folders import declare, dense, normalize, pooling, transformer  # noqa: E402
+from model_folders import declare, pooling, transformer  # noqa: E402
 from registered_models import PROMPTS, retrieval_task, scored_pairs, scores_of_mteb, similarity_task  # noqa: E402
 
 from stsbench import load_encoder, to_mteb  # noqa: E402
 from stsbench.data.fetch.mteb import undisturbed  # noqa: E402
 
-FOLDERS = {  # folder -> how it is built, options, and whether sentence-transformers reads it so, too
-    "a transformers folder": (lambda folder: tiny_models.build(folder), {"pooler": "mean"}),
-    "with prompts": (lambda folder: declare(transformer(folder), pooling("mean"), settings={"prompts": PROMPTS}), {}),
-    "run by the library": (lambda folder: declare(transformer(folder, "t5"), pooling("mean"), dense(10), normalize(),
-                                                  settings={"prompts": PROMPTS}), {}),
-}
 
-
-@pytest.mark.parametrize("kind", FOLDERS)
-def test_three_kinds_of_folder(kind, tmp_path):
-    build, options = FOLDERS[kind]
-    build(tmp_path / "model")
-    encoder = load_encoder(tmp_path / "model", device="cpu", offline=True, **options)
+def test_a_folder_with_prompts(tmp_path):
+    declare(transformer(tmp_path / "model"), pooling("mean"), settings={"prompts": PROMPTS})
+    encoder = load_encoder(tmp_path / "model", device="cpu", offline=True)
     theirs = library.SentenceTransformer(str(tmp_path / "model"), device="cpu", local_files_only=True)
     with undisturbed() as package:
         assert isinstance(encoder, package.EncoderProtocol)

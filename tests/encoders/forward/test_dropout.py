@@ -12,18 +12,16 @@ SEQ2SEQ = {
     "encoder_ffn_dim": 24, "decoder_ffn_dim": 24,
 }
 FAMILIES = {
-    "bert": SHAPE, "deberta-v2": SHAPE, "fnet": SHAPE, "albert": {**SHAPE, "embedding_size": 8},
-    "distilbert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24},
+    "bert": SHAPE, "distilbert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24},
     "bart": SEQ2SEQ, "t5": {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2},
     "modernbert": {**SHAPE, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2},
-    "llama": {**SHAPE, "num_key_value_heads": 2}, "phi": SHAPE, "gpt_neox": SHAPE,
+    "llama": {**SHAPE, "num_key_value_heads": 2},
     "gpt2": {"n_embd": 16, "n_layer": 2, "n_head": 2, "bos_token_id": 1, "eos_token_id": 2},
-    "xlnet": {"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 24},
 }
 
 
 def config(family):
-    positions = {} if family in ("xlnet", "t5") else {"max_position_embeddings": 40}
+    positions = {} if family == "t5" else {"max_position_embeddings": 40}
     return CONFIG_MAPPING[family](vocab_size=50, pad_token_id=0, **positions, **FAMILIES[family])
 
 

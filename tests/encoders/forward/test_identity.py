@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from stsbench import load_encoder
 from stsbench.encoders.forward import identity
-from stsbench.encoders.forward.identity import Opened, external_data, folder_digest, model_files
+from stsbench.encoders.forward.identity import Opened, external_data, folder_digest
 from stsbench.errors import EncoderError
 
 TEXTS = ["a dog runs", "a cat sleeps"]
@@ -140,20 +140,6 @@ def test_where_the_system_does_not_tell_nothing_is_cached(tmp_path, monkeypatch)
     monkeypatch.setattr(identity, "_watch", lambda real: False)
     encoder = loaded(tmp_path / "m")
     assert not encoder.cacheable and any("does not tell which files" in note for note in encoder.notes)
-
-
-def test_openings_outside_of_the_block_do_not_count(tmp_path):
-    (tmp_path / "a.bin").write_bytes(b"a")
-    (tmp_path / "b.png").write_bytes(b"b")
-    digest = folder_digest(tmp_path)
-    opened = Opened([tmp_path], native=True)
-    (tmp_path / "b.png").read_bytes()
-    with opened:
-        (tmp_path / "a.bin").read_bytes()
-    assert model_files(tmp_path) == [tmp_path / "a.bin"] and opened.digest("m", digest) == digest
-    with opened:
-        (tmp_path / "b.png").read_bytes()
-    assert opened.digest("m", digest) == folder_digest(tmp_path, (), [tmp_path / "b.png"]) != digest
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells what C++ and Rust open")

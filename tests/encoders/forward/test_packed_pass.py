@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-import transformers
 from families import FAMILIES, TEXTS, family_model
 
 from stsbench.encoders.forward import attention, batching, passes
 from stsbench.encoders.forward.attention import NAME, UnknownAttentionError
 from stsbench.encoders.forward.passes import PackedForward, PaddedForward, why_padded
 
+HALF = ["bert", "gemma3", "modernbert", "mpnet"]  # one of each way to look at other tokens
 PADDED = {  # family -> why
     "t5": "does not go through|takes no position_ids|takes position_bias",
     "deberta-v2": "does not go through", "big_bird": "does not go through", "gemma2": "its attention takes softcap",
@@ -50,7 +50,7 @@ def test_a_text_has_the_states_that_it_has_alone(family):
     joined = [*((1, len(text)) for text in TEXTS[:-2]), (1, len(TEXTS[-2]) + len(TEXTS[-1]))]
     assert float((in_a_row(model, TEXTS, joined) - own).abs().max()) > 0.1  # the last two as one text
     assert model.config._attn_implementation == before
-    for dtype, rounding in ((torch.float16, 2e-3), (torch.bfloat16, 2e-2)):
+    for dtype, rounding in ((torch.float16, 2e-3), (torch.bfloat16, 2e-2)) if family in HALF else ():
         half = model.to(dtype)
         assert reason(half) is None
         own, row = alone(half, TEXTS).float(), in_a_row(half, TEXTS).float()
@@ -86,7 +86,7 @@ def test_wrong_positions_and_boundaries_are_found_out(dtype, monkeypatch):
         assert "not those that it has alone" in reason(model)
     one = lambda groups, *more: attention.Row([(1, sum(n * length for n, length in groups))], *more)  # noqa: E731
     monkeypatch.setattr(passes, "Row", one)
-    for family in ("bert", "modernbert", "gemma3"):
+    for family in ("bert", "modernbert"):
         assert "not those that it has alone" in reason(family_model(family).to(dtype)), family
 
 
@@ -117,15 +117,6 @@ def test_attention_by_other_means_at_some_length_is_noticed():
             forward(ids.repeat(2), [(4, 10)], (-1,))
 
 
-def test_a_row_may_be_longer_than_the_positions_of_a_text():
-    for family in ("bert", "roberta", "nomic_bert", "gpt2"):
-        model = family_model(family)
-        texts = [TEXTS[0], *TEXTS[1:] * 9]
-        assert sum(map(len, texts)) > 10 * model.config.max_position_embeddings
-        texts.sort(key=len, reverse=True)
-        assert float((in_a_row(model, texts) - alone(model, texts)).abs().max()) < 1e-5, family
-
-
 def test_a_pass_in_one_thread_leaves_another_its_own():
     """Both run at once on one model; afterwards it has its own attention again."""
     model = family_model("bert")
@@ -147,46 +138,10 @@ def test_a_pass_in_one_thread_leaves_another_its_own():
     assert model.config._attn_implementation == "sdpa" and not attention._borrowed
 
 
-@pytest.mark.parametrize("family", ["bert", "mpnet"])
-def test_the_padded_pass_has_every_hidden_state_that_a_text_has_alone(family):
-    model, chosen = family_model(family), (0, 1, -2, -1)
-    groups = batching.groups(np.array([len(text) for text in TEXTS]))
-    with torch.inference_mode():
-        states = PaddedForward(model, 1)(torch.cat(TEXTS), groups, chosen)
-        each = [model(input_ids=text[None], output_hidden_states=True).hidden_states for text in TEXTS]
-    for i, state in zip(chosen, states, strict=True):
-        assert float((state - torch.cat([hidden[i][0] for hidden in each])).abs().max()) < 1e-5
-
-
 def test_a_padding_token_inside_a_text_keeps_its_position_in_roberta():
     """The pad token is a word of the sentence here, and transformers gives it the padding position."""
     model, texts = family_model("roberta"), [torch.tensor([7, 9, 1, 12, 30]), torch.tensor([8, 1, 33])]
     assert float((in_a_row(model, texts) - alone(model, texts)).abs().max()) < 1e-5
-
-
-def test_code_of_the_user_s_own_is_tried_out_like_any():
-    """What changes a text's states alone acts as in the model's own pass; what mixes texts is padded."""
-    model = family_model("bert")
-    plain = alone(model, TEXTS)
-    model.encoder.layer[0].output.register_forward_hook(lambda module, inputs, output: output.flip(-1))
-
-    class Doubled(torch.nn.Linear):
-        def forward(self, states):
-            return 2 * super().forward(states)
-
-    model.encoder.layer[1].attention.self.query.__class__ = Doubled
-    assert float((alone(model, TEXTS) - plain).abs().max()) > 0.1
-    assert reason(model) is None
-    assert float((in_a_row(model, TEXTS) - alone(model, TEXTS)).abs().max()) < 1e-5
-
-    class Mixing(transformers.BertModel):
-        def forward(self, *args, **named):
-            output = super().forward(*args, **named)
-            output.last_hidden_state = output.last_hidden_state + output.last_hidden_state.mean(1, keepdim=True)
-            return output
-
-    model.__class__ = Mixing
-    assert reason(model) is not None
 
 
 def kernel(query, key, value, bounds, key_bounds, longest, longest_key, *, scale, window_size=(-1, -1), enable_gqa=False):
@@ -208,7 +163,7 @@ def kernel(query, key, value, bounds, key_bounds, longest, longest_key, *, scale
     return out
 
 
-@pytest.mark.parametrize("family", ["qwen3", "modernbert", "mistral", "gemma3 bidirectional"])
+@pytest.mark.parametrize("family", ["qwen3", "modernbert"])
 def test_one_call_for_all_texts_is_handed_their_bounds_and_windows(family, monkeypatch):
     """The GPU's attention, here by hand: its arguments are those that torch's own function has."""
     varlen = pytest.importorskip("torch.nn.attention.varlen")

@@ -1,12 +1,10 @@
-"""Poolers against formulas written out, templates, and how texts are packed."""
+"""Poolers against formulas written out, and how texts are packed."""
 
 import numpy as np
-import pytest
 import torch
 
 from stsbench.encoders.forward import batching
 from stsbench.encoders.forward.pooling import pool
-from stsbench.encoders.prompt.template import parse_template
 
 
 def test_poolers_on_a_worked_example():
@@ -20,15 +18,6 @@ def test_poolers_on_a_worked_example():
     assert pool("last2", [other, last], groups).tolist() == [[2.5, 3.5], [4.5, 4.5], [1.5, 1]]
     assert pool("mask", [last], groups, torch.tensor([1, 3, 4])).tolist() == [[3, 4], [7, 7], [1, 0]]
     assert pool("cls+dense", [last], groups, dense=lambda x: x * 2).tolist() == [[2, 4], [14, 14], [2, 0]]
-
-
-@pytest.mark.parametrize("mark", ["{}", "[X]"])
-@pytest.mark.parametrize("mask", ["[MASK]", "{mask}"])
-def test_templates(mark, mask):
-    template = parse_template(f"This sentence : \"{mark}\" means {mask} .", "<mask>", True)
-    assert template.fill("{} [MASK] [X]") == 'This sentence : "{} [MASK] [X]" means <mask> .'
-    assert template.mask_last
-    assert not parse_template(f"{mask} : {mark}", "<mask>", True).mask_last
 
 
 def test_batches_keep_to_the_budget_and_cover_every_text():

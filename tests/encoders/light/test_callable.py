@@ -9,7 +9,6 @@ from scipy.sparse import issparse, lil_matrix
 
 from stsbench.encoders.light.callable import CallableEncoder
 from stsbench.encoders.load import load_encoder
-from stsbench.errors import EncoderError
 
 MODULE = """
 import numpy as np
@@ -46,15 +45,6 @@ def test_a_module_in_the_working_folder(module):
         cached.unlink()
     other = load_encoder("python:my_encoder_x:lengths")
     assert other.encode(["a"]).tolist() == [[1, 2]] and other.spec.fingerprint() != encoder.spec.fingerprint()
-
-
-def test_errors_of_the_callable_keep_their_cause():
-    def fail(texts):
-        raise KeyError("boom")
-
-    with pytest.raises(EncoderError) as caught:
-        CallableEncoder(fail).encode(["a"])
-    assert isinstance(caught.value.__cause__, KeyError)
 
 
 def test_sparse_and_integer_results():

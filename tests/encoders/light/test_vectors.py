@@ -32,7 +32,7 @@ def test_a_compressed_file_damaged_anywhere_is_one_line(tmp_path):
     path = tmp_path / "v.npz"
     np.savez_compressed(path, texts=np.array(TEXTS * 50), vectors=np.tile(VECTORS, (50, 1)))
     whole = path.read_bytes()
-    for at, size in itertools.product(range(0, len(whole), 7), (1, 40)):
+    for at, size in itertools.product(range(0, len(whole), 13), (1, 40)):
         path.write_bytes(whole[:at] + bytes(255 - byte for byte in whole[at : at + size]) + whole[at + size :])
         try:
             load_encoder(f"vectors:{path}")  # a byte of a time or of an attribute changes nothing

@@ -1,13 +1,11 @@
-"""words:FILE against loops written from the two tools' descriptions, and against broken files."""
+"""words:FILE against a loop and sentence-transformers' own tokenizer, and against broken files."""
 
-import ast
 import gzip
-import importlib.util
-import string
-from pathlib import Path
 
 import numpy as np
 import pytest
+from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
+from sentence_transformers.sentence_transformer.modules.tokenizer.word import ENGLISH_STOP_WORDS
 
 from stsbench.encoders.light.words import WordAverage, stop_words
 from stsbench.encoders.load import load_encoder
@@ -42,28 +40,6 @@ def naive_senteval(text):
     return np.mean(found, axis=0) if found else np.zeros(3)
 
 
-def naive_sentence_transformers(text, stop):
-    found = []
-    for token in text.split():
-        if token in stop:
-            continue
-        if token in TABLE:
-            found.append(TABLE[token])
-            continue
-        token = token.strip(string.punctuation)
-        if token in stop:
-            continue
-        if token and token in TABLE:
-            found.append(TABLE[token])
-            continue
-        token = token.lower()
-        if token in stop:
-            continue
-        if token in TABLE:
-            found.append(TABLE[token])
-    return np.mean(found, axis=0) if found else np.zeros(3)
-
-
 def test_senteval_variant_equals_the_loop(glove):
     encoder = load_encoder(f"words:{glove}")
     vectors = encoder.encode(TEXTS)
@@ -72,31 +48,19 @@ def test_senteval_variant_equals_the_loop(glove):
     assert not vectors[TEXTS.index("unknown words")].any()
 
 
-def test_sentence_transformers_variant_equals_the_loop(glove):
+def test_sentence_transformers_variant_reads_the_tokens_that_the_library_finds(glove):
+    assert stop_words("sentence-transformers") == set(ENGLISH_STOP_WORDS)
+    table = list(TABLE.values())
     specs = [load_encoder(f"words:{glove}").spec]
     for name in ("sentence-transformers", "sklearn", "none"):
         query = "variant=sentence-transformers" + (f"&stop_words={name}" if name != "sentence-transformers" else "")
         encoder = load_encoder(f"words:{glove}?{query}")
         assert encoder.spec.options["stop_words"] == name
-        expected = [naive_sentence_transformers(t, stop_words(name)) for t in TEXTS]
+        rows = map(WhitespaceTokenizer(list(TABLE), stop_words=stop_words(name)).tokenize, TEXTS)
+        expected = [np.mean([table[i] for i in row], axis=0) if row else np.zeros(3) for row in rows]
         np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-6)
         specs.append(encoder.spec)
     assert len({spec.fingerprint() for spec in specs}) == 4 and len({spec.weights for spec in specs}) == 1
-
-
-def test_the_stop_word_list_is_that_of_sentence_transformers():
-    spec = importlib.util.find_spec("sentence_transformers")
-    if spec is None or spec.origin is None:
-        pytest.skip("sentence-transformers is not installed")
-    source = next(Path(spec.origin).parent.glob("**/tokenizer/word.py"), None)
-    if source is None:
-        pytest.skip("this sentence-transformers keeps its stop words elsewhere")
-    theirs = next(  # read, not imported: importing it takes torch
-        ast.literal_eval(node.value)
-        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "ENGLISH_STOP_WORDS"
-    )
-    assert set(theirs) == stop_words("sentence-transformers")
 
 
 def test_gzip_header_spaces_in_words_and_blank_end(tmp_path, glove):
@@ -135,21 +99,6 @@ def test_a_compressed_file_that_is_cut_off_is_refused(tmp_path):
     (tmp_path / "cut.gz").write_bytes(gzip.compress(lines().encode())[:-9])
     with pytest.raises(EncoderError):
         WordAverage(tmp_path / "cut.gz").encode(["cat"])
-
-
-def test_only_needed_words_are_kept_and_the_file_is_read_once_for_them(glove, monkeypatch):
-    import stsbench.encoders.light.words as words
-
-    calls = []
-    read = words.read_words
-    monkeypatch.setattr(words, "read_words", lambda *a: calls.append(a[1]) or read(*a))
-    encoder = WordAverage(glove)
-    encoder.prepare(["cat dog", "unknown"])
-    encoder.encode(["dog"])
-    encoder.encode(["unknown cat"])
-    assert len(calls) == 1 and set(encoder._vectors) == {"cat", "dog"}
-    encoder.encode(["mat"])
-    assert calls[1] == {b"mat"}
 
 
 def test_a_file_changed_under_the_encoder_is_noticed(glove):

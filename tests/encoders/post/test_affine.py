@@ -1,5 +1,6 @@
 """Whitening, all-but-the-top and standardise against a plain SVD and scikit-learn; the moments that they are made of."""
 
+import itertools
 import tracemalloc
 
 import numpy as np
@@ -8,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from post_sources import Blocks, anisotropic, cosines, plain_whitening
 from sklearn.decomposition import PCA
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import StandardScaler, normalize
 
-from stsbench.encoders.post.affine import AllButTheTop, Standardise, Whitening, moments
+from stsbench.encoders.post.affine import AllButTheTop, Renormalise, Standardise, Whitening, moments
 from stsbench.errors import StsbenchError
 
 X = anisotropic()
@@ -31,17 +32,6 @@ def test_whitening_is_a_plain_svd_and_sklearns_pca_up_to_signs(k):
         signs = np.sign((whitened * other).sum(axis=0))
         np.testing.assert_allclose(whitened, other * signs, atol=1e-8)
         np.testing.assert_allclose(cosines(whitened), cosines(other), atol=1e-8)
-
-
-def test_at_full_width_any_rotation_has_the_cosines_and_fewer_dimensions_are_the_first_ones():
-    whitened = fitted(Whitening).transform(X)
-    rotation = np.linalg.qr(np.random.default_rng(5).normal(size=(12, 12)))[0]
-    np.testing.assert_allclose(cosines(whitened @ rotation), cosines(whitened), atol=1e-10)
-    variances, u = np.linalg.eigh(np.cov(X.T))
-    zca = (X - X.mean(axis=0)) @ u @ np.diag(variances**-0.5) @ u.T
-    np.testing.assert_allclose(cosines(zca), cosines(whitened), atol=1e-8)
-    for k in (1, 4, 11):
-        np.testing.assert_array_equal(fitted(Whitening, dimensions=k).kernel, fitted(Whitening).kernel[:, :k])
 
 
 @pytest.mark.parametrize("components", [0, 1, 4])
@@ -76,7 +66,7 @@ def test_vectors_of_a_lower_rank_determine_no_whitening_and_never_infinity():
         assert np.isfinite(fitted(Whitening, vectors, dimensions=rank).transform(X)).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=6), st.integers(2, 500))
 def test_any_blocks_give_the_moments_of_all_and_of_an_affine_image(lengths, n):
     vectors, rng = anisotropic(n, 5), np.random.default_rng(3)
@@ -104,3 +94,49 @@ def test_memory_does_not_grow_with_the_number_of_vectors():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert stats.n == 100_000 and peak < 4_000_000  # all of them take 26 MB
+
+
+# ---- renormalisation
+
+MORE = anisotropic(60, seed=1)
+SETTINGS = list(itertools.product(["project", "subtract"], [True, False], [True, False]))
+
+
+def renormalised(vectors=X, form="project", before=True, after=True):
+    return Renormalise({"form": form, "normalise_before": before, "normalise_after": after}).fit(Blocks(vectors, 37, 150))
+
+
+@pytest.mark.parametrize(("form", "before", "after"), SETTINGS)
+def test_it_is_the_equation(form, before, after):
+    made = renormalised(X, form, before, after)
+    texts, mean = (normalize(X), normalize(MORE)) if before else (X, MORE), np.zeros(12)
+    for row in texts[0]:
+        mean += row / len(X)
+    direction = mean / np.sqrt(sum(mean**2))
+    expected = []
+    for row in texts[1]:
+        rest = row - mean if form == "subtract" else row - sum(row * direction) * direction
+        expected.append(rest / np.sqrt(sum(rest**2)) if after else rest)
+    z = made.transform(MORE)
+    np.testing.assert_allclose(z, expected, atol=1e-12)
+    if form == "project":
+        assert abs(z @ direction).max() < 1e-10
+
+
+def test_subtracted_the_vectors_that_were_fitted_on_have_mean_zero():
+    made = renormalised(form="subtract", after=False)
+    assert abs(made.transform(X).mean(axis=0)).max() < 1e-12
+    assert np.linalg.norm(made.mean) == pytest.approx(np.linalg.norm(normalize(X).mean(axis=0)), rel=1e-12)
+    [note] = made.notes
+    assert note == f"renormalise: the mean of made has length {np.linalg.norm(made.mean):.4f}"
+
+
+def test_zeros_stay_zeros_and_a_mean_without_direction_is_refused():
+    rows = MORE.copy()
+    rows[3] = 0
+    transformed = renormalised().transform(rows)
+    assert not transformed[3].any() and np.isfinite(transformed).all()
+    both = np.concatenate([X, -X]).astype(np.float32)
+    with pytest.raises(StsbenchError):
+        renormalised(both)
+    renormalised(both, "subtract")

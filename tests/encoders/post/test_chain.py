@@ -1,13 +1,18 @@
-"""Chains: spelling, order, one pass for affine steps, and what a step that is not affine sees."""
+"""What every registered post-processing does, and one of a user's own; and chains of them."""
 
 import numpy as np
 import pytest
 from post_sources import Blocks, Cube, anisotropic
 
 from stsbench.encoders.post.affine import Whitening
-from stsbench.encoders.post.chain import Chain
+from stsbench.encoders.post.chain import Chain, load_post, post_names
 
-X = anisotropic(dtype=np.float32)
+X, WIDE = anisotropic(dtype=np.float32), anisotropic()
+KINDS = [Cube, *(kind for kind in map(load_post, post_names()) if not kind.__module__.startswith("stsbench.extensions"))]
+OTHER_SETTINGS = {
+    "whitening": [{"dimensions": 12}, {"divisor": "n"}], "all-but-the-top": [{"components": 3}],
+    "renormalise": [{"form": "subtract"}, {"normalise_before": False}, {"normalise_after": False}],
+}
 
 
 @pytest.mark.parametrize(
@@ -44,3 +49,32 @@ def test_a_step_that_is_not_affine_is_fitted_on_what_the_steps_before_it_make():
     assert cube.seen.dtype == np.float32 and chain.affine() is None
     assert abs(np.cov(chain.transform(X).T) - np.eye(2)).max() < 1e-5
     assert len(chain.unfitted().steps) == 3 and chain.names == "whitening+cube+whitening"
+
+
+def fitted(kind, vectors, **settings):
+    made = kind(settings)
+    return made.fit(Blocks(vectors, 37, 150))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_post_processing_maps_rows_alone_and_is_its_settings_and_state(kind):
+    made = fitted(kind, WIDE)
+    whole = made.transform(WIDE)
+    assert whole.shape == (len(WIDE), made.dimension(12))
+    np.testing.assert_allclose(made.transform(WIDE[5:8]), whole[5:8], atol=1e-12)
+    again = kind.from_state(made.settings(), made.state())
+    np.testing.assert_array_equal(again.transform(WIDE), whole)
+    assert again.digest() == made.digest() == fitted(kind, WIDE).digest()
+    assert made.digest() != fitted(kind, WIDE[:300]).digest()
+    unfitted = made.unfitted()
+    assert unfitted.settings() == made.settings() and not {"mean", "kernel"} & vars(unfitted).keys()
+    changed = [fitted(kind, WIDE, **settings) for settings in OTHER_SETTINGS.get(kind.name, [])]
+    assert len({post.digest() for post in (made, *changed)}) == len(changed) + 1
+    affine = made.affine()
+    if affine is not None:
+        np.testing.assert_allclose((WIDE - affine[0]) @ affine[1], whole, atol=1e-9)
+    half = WIDE.astype(np.float16)  # is computed in float64
+    if kind is not Cube:
+        made, wide = fitted(kind, half), fitted(kind, half.astype(np.float64))
+        assert made.digest() == wide.digest()
+        np.testing.assert_array_equal(made.transform(half), wide.transform(half.astype(np.float64)))

@@ -1,4 +1,5 @@
-"""Adapters against BERT's equations written out: sets by row, their sum, gradients, files, and hooks that never stay."""
+"""Adapters against BERT's equations written out (sets by row, their sum, gradients, files, and hooks that never stay), and
+the masked-LM transform."""
 
 import copy
 from types import SimpleNamespace
@@ -7,12 +8,23 @@ import pytest
 import torch
 from bert_equations import LAYERS, WIDTH, adapters_of, encode, joined, leaves
 from safetensors.torch import load_file, load_model, save_file, save_model
-from tiny_models import build
-from transformers import AutoModel, DistilBertConfig, DistilBertModel
+from tiny_models import SHAPE, build, tokenizer
+from torch import nn
+from transformers import (
+    AlbertConfig,
+    AlbertForMaskedLM,
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    DistilBertConfig,
+    DistilBertModel,
+)
 
-from stsbench.encoders.prompt.modules import Bottlenecks, attached
+from stsbench.encoders.forward import checkpoint
+from stsbench.encoders.prompt.modules import Bottlenecks, LMTransform, attached
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.training.modules.packed_training import packable
+from stsbench.training.modules.prompting import load_transform
 
 BERT_BASE = SimpleNamespace(num_hidden_layers=12, hidden_size=768, initializer_range=0.02)
 START = {"bert": 0, "roberta": 2}
@@ -118,7 +130,7 @@ def test_hooks_are_seen_and_go_even_after_an_error(folders):
     assert packable(model)
 
 
-@pytest.mark.parametrize("which", [2, -1, torch.tensor([0, 2, 0, 0, 0]), torch.tensor([0, -1, 0, 0, 0])])
+@pytest.mark.parametrize("which", [2, torch.tensor([0, -1, 0, 0, 0])])
 def test_a_set_that_is_not_there_is_refused(folders, which):
     model = model_of(folders["bert"])
     with pytest.raises(ValueError, match="asked for"), attached(model, adapters(model.config), which):
@@ -162,3 +174,57 @@ def test_they_survive_files_and_copies(folders, tmp_path):
     ):
         with pytest.raises(StsbenchError, match="settings and weights do not fit"):
             Bottlenecks.load(settings, tensors)
+
+
+# ---- the masked-LM transform, against transformers' own modules
+
+
+def with_head(folder, family, **config):
+    """A tiny random model with a masked-LM head whose biases and norms are not their initial ones."""
+    build(folder, family)
+    torch.manual_seed(9)
+    settings = AutoConfig.from_pretrained(folder, **config)
+    whole = AutoModelForMaskedLM.from_config(settings)
+    with torch.no_grad():
+        for weight in whole.parameters():
+            weight.add_(torch.randn_like(weight) * 0.2)
+    whole.save_pretrained(folder)
+    return whole.eval()
+
+
+def theirs(whole, hidden):
+    """Everything of the head before its output layer, by transformers' modules."""
+    if hasattr(whole, "cls"):
+        return whole.cls.predictions.transform(hidden)
+    if hasattr(whole, "vocab_transform"):
+        return whole.vocab_layer_norm(whole.activation(whole.vocab_transform(hidden)))
+    return whole.lm_head.layer_norm(nn.functional.gelu(whole.lm_head.dense(hidden)))
+
+
+@pytest.mark.parametrize(("family", "config"), [
+    ("bert", {"hidden_act": "relu", "layer_norm_eps": 1e-3}), ("roberta", {"hidden_act": "relu", "layer_norm_eps": 1e-3}),
+    ("distilbert", {}), ("mpnet", {}),
+])
+def test_equals_transformers_modules(tmp_path, family, config):
+    whole = with_head(tmp_path, family, **config)
+    model, _ = checkpoint.load_model(tmp_path, "tiny", "float32")
+    made = load_transform(tmp_path, model.train(), "tiny")
+    hidden = torch.randn(5, 3, 32, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(made(hidden), theirs(whole, hidden), rtol=0, atol=1e-6)
+    assert made.training and all(weight.requires_grad for weight in made.parameters())
+    assert {key: tuple(value.shape) for key, value in made.state_dict().items()} == {
+        "dense.weight": (32, 32), "dense.bias": (32,), "norm.weight": (32,), "norm.bias": (32,),
+    }
+    again = LMTransform(made.width, made.activation, made.eps)
+    again.load_state_dict(made.state_dict())
+    torch.testing.assert_close(again(hidden), made(hidden), rtol=0, atol=0)
+
+
+def test_a_head_of_another_shape_is_refused(tmp_path):
+    tok = tokenizer("bert")
+    config = AlbertConfig(**SHAPE, embedding_size=16, vocab_size=len(tok), max_position_embeddings=64)
+    AlbertForMaskedLM(config).save_pretrained(tmp_path)
+    tok.save_pretrained(tmp_path)
+    model, _ = checkpoint.load_model(tmp_path, "tiny", "float32")
+    with pytest.raises(EncoderError):
+        load_transform(tmp_path, model, "tiny")

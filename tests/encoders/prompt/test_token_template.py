@@ -7,12 +7,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prompt_models import BERT, ROBERTA, Slow, bpe
+from prompt_models import BERT, ROBERTA, bpe
 from tiny_models import tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from stsbench.encoders.prompt.template import Template, Tokeniser, TokenTemplate, parse_template, with_full_stop
+from stsbench.encoders.prompt.template import Tokeniser, TokenTemplate, parse_template, with_full_stop
 from stsbench.encoders.prompt.tokenizer import known_text
 from stsbench.errors import EncoderError
 from stsbench.methods.declutr.method import _ends
@@ -84,21 +84,7 @@ def test_places_counts_and_words(family, templates):
         assert all(words[i] == -1 for i in [*inside, place, 0, len(row) - 1, *range(len(row), len(words))])
 
 
-def test_words_at_their_rightmost_match():
-    """As PromptBERT's code finds them: the opening quote never, words of the sentence in the place of the template's."""
-    wrapper = TokenTemplate(tok("bert"), "the man . {} . means [MASK].", "t", "rightmost")
-    assert tok("bert").convert_ids_to_tokens(wrapper.word_ids) == ["the", "man", ".", ".", "means", "."]
-    rows = wrapper.wrap([plain("bert", "a dog"), plain("bert", "the cat")])
-    mask = padded(rows)
-    ids = torch.zeros_like(mask)
-    for at, row in enumerate(rows):
-        ids[at, : len(row)] = torch.from_numpy(row)
-    assert wrapper.words(ids, mask).tolist() == [
-        [-1, 0, 1, -1, -1, -1, -1, 4, -1, 5, -1, -1, -1], [-1, -1, 1, -1, 0, -1, -1, 4, -1, 5, -1, -1, -1],  # two of padding
-    ]
-
-
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.sampled_from(["bert", "bpe"]), st.text("ab the.'\"?!\t\n", max_size=16))
 def test_pieces_are_those_inside_the_filled_template(family, text):
     wrapper = TokenTemplate(tok(family), TEMPLATES[family], "t")
@@ -164,17 +150,21 @@ def test_a_text_over_the_limit_loses_its_last_tokens_and_nothing_else(family, te
         assert shorter[0] == full and not cut[0]
 
 
-@pytest.mark.parametrize("template", [" the {} means [MASK] .", "[MASK] means {}", "[MASK] of {} ."])
-def test_a_slow_tokenizer_is_cut_as_well(template):
-    slow = Slow()
-    reader = Tokeniser(slow, 9, parse_template(template, "[MASK]", True))
+class Own(PreTrainedTokenizerFast):
+    """A folder's own class, which may do more with a text than hand it on."""
+
+
+def test_a_tokenizer_of_a_folders_own_is_cut_as_well():
+    template, known = " the {} means [MASK] .", tok("bert")
+    own = Own(tokenizer_object=known.backend_tokenizer, **known.special_tokens_map)
+    reader = Tokeniser(own, 9, parse_template(template, "[MASK]", True))
     assert reader.backend is None
     texts = ["cat dog", "", "cat [MASK] dog the cat dog cat of", "[MASK]"]
     ids, cut = reader(texts)
     assert cut.tolist() == [False, False, True, False]
-    wrapper = TokenTemplate(slow, template, "t")
+    wrapper = TokenTemplate(own, template, "t")
     for text, row in zip(texts, ids, strict=True):
-        inner = slow(text)["input_ids"][1:-1][: 9 - wrapper.length]
+        inner = own(text)["input_ids"][1:-1][: 9 - wrapper.length]
         assert row == [*wrapper.before, *inner, *wrapper.after]
         assert reader.mark(row, text) == wrapper.mask_index(len(row))
 
@@ -229,13 +219,6 @@ def test_the_special_tokens_around_a_text():
     assert tokenizer("a")["input_ids"] == tokenizer("")["input_ids"] == [0, 1, 1]
     assert known_text(tokenizer) == "x" and known_text(without_a("xa")) == "a"
     assert [part.tolist() for part in _ends(tokenizer)] == [[0], [1, 1]]
-
-
-def test_a_template_keeps_its_tokens_where_a_text_is_cut():
-    made = Tokeniser(without_a(), 7, Template("x", "y[MASK]"))
-    assert (made.head, made.tail) == ([0, 4], [5, 2, 1, 1])
-    ids, cut = made(["zwzwzw"])
-    assert ids == [[0, 4, 6, 5, 2, 1, 1]] and cut.tolist() == [True] and made.mark(ids[0], "zw") == 4
 
 
 def test_one_that_reads_nothing_is_refused():

@@ -112,15 +112,6 @@ def test_of_several_processes_only_the_clock_tells(folder):
     assert cost.processes == 2 and cost.threads and "in each of 2 processes" in in_words(cost)
 
 
-def test_a_server_is_known_by_the_clock_alone():
-    class Far(Toy):
-        computes_in = "server"
-
-    cost = measure_cost(Far())
-    assert (cost.where, cost.device) == ("server", "server")
-    assert (cost.cpu_seconds, cost.memory_bytes, cost.threads) == (None, None, None)
-
-
 def run(model, folder, **more):
     return stsbench.evaluate(model, output=folder, **ASKED, **more)
 

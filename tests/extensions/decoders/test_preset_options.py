@@ -5,7 +5,6 @@ import json
 import pytest
 from clirun import cli, evaluate, place, record  # noqa: F401 - fixtures
 from tiny_decoders import decoder_folder
-from tiny_models import add_modules
 
 from stsbench import load_encoder
 from stsbench.extensions.decoders.base import CleanUp
@@ -67,12 +66,6 @@ def test_what_a_preset_resolves_to_stands_in_the_spec(folder):
     assert several.template is None and len(several.options["templates"]) == 8
 
 
-def test_layer_takes_the_place_of_the_preset_s(folder):
-    assert load_encoder(str(folder), preset="knowledge").spec.options["layer"] == -2
-    asked = load_encoder(str(folder), preset="knowledge", layer=3)
-    assert asked.spec == load_encoder(str(folder), preset="knowledge:layer=3").spec and asked.spec.options["layer"] == 3
-
-
 def test_rules_of_clean_up():
     texts = ["", "a", "a.", "a?", 'a"', "a'", 'He said "no"', "Who? Me"]
     assert [CLEAN_UPS["prompteol"](text) for text in texts] == [
@@ -99,13 +92,3 @@ def test_the_command_line(cli, evaluate, folder):
     assert ", preset pretended-cot:released, layer -3" in cli("cache", "info")[1]
     spec = record()["encoder"]["spec"]
     assert spec["options"]["layer"] == -3 and spec["options"]["preset"] == "pretended-cot:released"
-
-
-def test_what_a_folder_stores_is_set_aside_with_a_note(tmp_path):
-    folder = decoder_folder(tmp_path / "llama")
-    add_modules(folder, {"pooling_mode": "mean"}, extra=("LayerNorm",))
-    (folder / "2_LayerNorm").mkdir()
-    (folder / "2_LayerNorm/config.json").write_text('{"dimension": 32}')
-    for option in ({"preset": "weighted-mean"}, {"pooler": "mean"}):
-        said = f"--{next(iter(option))} sets the modules of {folder} aside"
-        assert any(note.startswith(said) for note in load_encoder(str(folder), **option).notes)

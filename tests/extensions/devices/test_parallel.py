@@ -5,13 +5,14 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from clirun import cli, evaluate, fails, place  # noqa: F401 - fixtures
 from known_encoder import Known, check_known
 from toy_encoder import Toy
-from workers import in_this_process
+from workers import forks, in_this_process  # noqa: F401 - a fixture
 
 import stsbench
 from stsbench.encoders.base import EncoderOptions
@@ -19,7 +20,7 @@ from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.encode import cache_key, encode_cached
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.roles import TextTask
-from stsbench.errors import EncoderError, StsbenchError
+from stsbench.errors import EncoderError
 from stsbench.evaluation import api
 from stsbench.evaluation.result import Result
 from stsbench.extensions.devices.options import DeviceOptions, chosen_devices
@@ -27,13 +28,16 @@ from stsbench.extensions.devices.parallel import ParallelEncoder, Workers
 
 MODULE = """
 import os
+from pathlib import Path
+
 import numpy as np
 
 def vectors(texts):
-    return np.array([[len(t), sum(map(ord, t)) % 97, os.getpid() % 1] for t in texts], dtype=float)
+    Path(f"pid-{os.getpid()}").touch()
+    return np.array([[len(t), sum(map(ord, t)) % 97] for t in texts], dtype=float) / 3
 
-def who(texts):
-    return np.array([[float(os.getpid())] for t in texts])
+def changing(texts):
+    return vectors(texts) + os.getpid()
 
 def bad(texts):
     raise RuntimeError("no such word")
@@ -41,16 +45,10 @@ def bad(texts):
 def dead(texts):
     os._exit(7)
 
-for each in (vectors, who, bad, dead):
-    each.fingerprint = "1"
+vectors.fingerprint = bad.fingerprint = dead.fingerprint = "1"
 
-start = float(os.getpid())
-
-def probed(texts):
-    return np.array([[len(t), sum(map(ord, t)) % 97] for t in texts], dtype=float) / 3
-
-def drawn_anew(texts):
-    return probed(texts) + start
+def unknown(texts):
+    raise RuntimeError("no vectors to know it by")
 """
 TEXTS = [f"text {'x' * (i % 13)} {i}" for i in range(90)]
 
@@ -65,7 +63,7 @@ def module(tmp_path, monkeypatch):
     assert not multiprocessing.active_children()
 
 
-def in_processes(encoder, options, processes=None):
+def in_processes(encoder, options, processes=2):
     return DeviceOptions(processes=processes).computed(encoder, options)
 
 
@@ -77,63 +75,37 @@ def both(model):
 
 def test_both_processes_compute_the_vectors_of_one_and_end_with_the_pipe(module, tmp_path):
     encoder, options = both(f"{module}:vectors")
-    steps, cache = [], EmbeddingCache(tmp_path / "cache")
-    with in_processes(encoder, options, processes=2) as two:
+    expected, steps, cache = encoder.encode(TEXTS), [], EmbeddingCache(tmp_path / "cache")
+    Path(f"pid-{os.getpid()}").unlink()
+    with in_processes(encoder, options) as two:
         assert two.processes == 2 and two.spec == encoder.spec and two.for_role("query") is two
         encoded = encode_cached(two, TEXTS, cache, steps.append)
-        assert sum(steps) == len(TEXTS) and np.array_equal(encoded.vectors, encoder.encode(TEXTS))
-        assert two.encode(["one"]).tolist() == encoder.encode(["one"]).tolist()
-    assert cache.get(cache_key(encoder), TEXTS).mask.all()
-    with in_processes(encoder, options) as alone:
-        assert alone is encoder
-    encoder, options = both(f"{module}:who")
-    with in_processes(encoder, options, processes=2) as two:
-        numbers = set(two.encode(TEXTS).ravel().tolist())
-        assert len(numbers) == 2 and os.getpid() not in numbers
+        assert sum(steps) == len(TEXTS) and np.array_equal(encoded.vectors, expected)
+        assert two.encode([TEXTS[7]]).tolist() == [expected[7].tolist()]
         workers = two._workers._workers
+        assert {path.name for path in tmp_path.glob("pid-*")} == {f"pid-{each._process.pid}" for each in workers}
         for worker in workers:
             worker.connection.close()  # as the system does when this process is killed
         assert [worker._process.join(30) or worker._process.exitcode for worker in workers] == [0, 0]
+    assert cache.get(cache_key(encoder), TEXTS).mask.all()
+    with in_processes(encoder, options, processes=None) as alone:
+        assert alone is encoder
 
 
-def test_what_fails_in_a_process_is_one_line(module):
-    for function, said in (("bad", r"python:mine_parallel:bad.*RuntimeError: no such word"),
-                           ("dead", "ended with exit code 7: if it lacked memory, use fewer --processes")):
-        encoder, options = both(f"{module}:{function}")
-        with in_processes(encoder, options, processes=2) as two, pytest.raises(StsbenchError, match=said) as failed:
-            two.encode(TEXTS)
-        assert "\n" not in str(failed.value)
-
-
-def test_a_model_that_changes_meanwhile_is_refused(module):
-    encoder, options = both(f"{module}:vectors")
-    workers = Workers(options.model, options, [None], load_encoder("lexical:token-set"))
-    with pytest.raises(EncoderError, match="another encoder in the process that was started: it changed meanwhile"):
-        ParallelEncoder(encoder, workers).encode(["a"])
-
-
-def test_a_function_is_known_in_a_process_by_its_vectors(module):
-    encoder, options = both(f"{module}:probed")
-    with in_processes(encoder, options, processes=2) as two:
-        assert np.array_equal(two.encode(TEXTS), encoder.encode(TEXTS))
-    encoder, options = both(f"{module}:drawn_anew")  # weights without a seed: the vectors of two models in one table
-    with (
-        in_processes(encoder, options, processes=2) as two,
-        pytest.raises(EncoderError, match="its weights are drawn anew whenever it is imported"),
-    ):
+@pytest.mark.parametrize(("function", "said"), [
+    ("bad", r"python:mine_parallel:bad.*RuntimeError: no such word"),
+    ("dead", "ended with exit code 7: if it lacked memory, use fewer --processes"),
+    ("changing", "another encoder in the process that was started: .* or its weights are drawn anew whenever"),
+])
+def test_what_fails_in_a_process_is_one_line(module, forks, function, said):
+    encoder, options = both(f"{module}:{function}")
+    with in_processes(encoder, options) as two, pytest.raises(EncoderError, match=said) as failed:
         two.encode(TEXTS)
-    encoder, options = both(f"{module}:bad")
-    del sys.modules["mine_parallel"].bad.fingerprint
-    with (
-        pytest.raises(EncoderError, match="has no identity, so that no other process"),
-        in_processes(*both(f"{module}:bad"), processes=2),
-    ):
-        pass
+    assert "\n" not in str(failed.value)
 
 
-def test_what_one_process_has_to_compute():
-    lexical, options = both("lexical:tfidf")
-    with pytest.raises(EncoderError, match="lexical:tfidf is fitted on"), in_processes(lexical, options, processes=2):
+def test_what_one_process_has_to_compute(module):
+    with pytest.raises(EncoderError, match="has no identity, so"), in_processes(*both(f"{module}:unknown")):
         pass
 
     class Sparse(Workers):
@@ -196,34 +168,38 @@ def test_eval_below_torchrun_is_one_run_in_as_many_processes(evaluate, monkeypat
     fails(evaluate("lexical:token-set"), "`stsbench eval` runs on one machine", "leave --nnodes out")
 
 
-def test_two_processes_give_one_run_with_the_same_scores(cli, place):
+def test_two_processes_give_one_run_with_the_same_scores(cli, place, forks):
+    """The function has no fingerprint: each process knows it by its vectors."""
     scores = []
     for count in (1, 2):
-        code, out, err = cli("eval", "--model", "python:mine_cli:hashed", "--sample", "--resamples", "0", "--output",
-                             "measured", "--json", "-", "--no-cache", "--processes", count)
+        code, out, err = cli("eval", "--model", "python:mine_cli:hashed", "--sample", "--tasks", "STS-B", "--resamples", "0",
+                             "--output", "measured", "--json", "-", "--no-cache", "--processes", count)
         assert code == 0, err
         scores.append([(row["task"], row["metric"], row["value"]) for row in json.loads(out)])
     assert scores[0] == scores[1] and sorted(path.name for path in place.glob("m*d*")) == ["measured", "measured-2"]
 
 
 SCRIPT = """
+from pathlib import Path
+
 from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.load import load_encoder
 from stsbench.extensions.devices.options import DeviceOptions
-MODEL = {model!r}
+MODEL = "python:__main__:f"
 def f(texts): return [[len(t), t.count("a"), len(t) % 7] for t in texts]
 def work():
-    with DeviceOptions(processes=2).computed(load_encoder(MODEL), EncoderOptions(model=MODEL)) as two:
-        print("SHAPE", two.encode(["a", "bb", "ccc"]).shape, flush=True)
+    with DeviceOptions(devices="cpu").computed(load_encoder(MODEL), EncoderOptions(model=MODEL)) as other:
+        print("SHAPE", other.encode(["a", "bb", "ccc"]).shape, flush=True)
+if __name__ == "__main__":
+    work()
+    Path("bare").touch()
+if Path("bare").exists():
+    work()
 """
-CALLS = {"bare": "work()\n", "guarded": 'if __name__ == "__main__":\n    work()\n'}
 
 
-@pytest.mark.parametrize(("model", "call", "said"), [
-    ("python:__main__:f", "guarded", "SHAPE (3, 3)"), ("python:__main__:f", "bare", '__name__ == "__main__"'),
-])
-def test_a_script_without_a_main_guard_is_told_of_it(module, tmp_path, model, call, said):
-    (tmp_path / "started_x.py").write_text(SCRIPT.format(model=model) + CALLS[call])
+def test_a_script_without_a_main_guard_is_told_of_it(tmp_path):
+    """It computes by a function of its own below the guard, and then without one."""
+    (tmp_path / "started_x.py").write_text(SCRIPT)
     done = subprocess.run([sys.executable, "started_x.py"], capture_output=True, text=True, timeout=60, cwd=tmp_path)
-    assert said in (done.stdout if said.startswith("SHAPE") else done.stderr.strip().splitlines()[-1]), done.stderr
-    assert done.stdout.count("SHAPE") == (1 if said.startswith("SHAPE") else 0)
+    assert done.stdout == "SHAPE (3, 3)\n" and '__name__ == "__main__"' in done.stderr.strip().splitlines()[-1], done.stderr

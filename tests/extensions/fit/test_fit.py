@@ -1,6 +1,5 @@
 """`stsbench fit`: a folder that stsbench reads to the last bit and sentence-transformers to float32; whole or absent."""
 
-import json
 import re
 from unittest.mock import Mock
 
@@ -10,7 +9,6 @@ from clirun import cli, contents, place  # noqa: F401
 from live_models import inference
 from pretend_device import pretend_device
 from prompted import MORE, models, with_prompt  # noqa: F401
-from safetensors.torch import load_file, save_file
 from tiny_models import add_modules, build, sentences
 
 import stsbench
@@ -156,11 +154,15 @@ def test_an_interrupted_or_refused_fit_leaves_nothing(tmp_path, data, monkeypatc
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(fit_module, where, Mock(side_effect=KeyboardInterrupt))
             fit(tmp_path, data, "standardise", pooler="mean")
-    for options in ({"template": "It means {} ."}, {"prompt": "query: "}, {"truncate_dim": 8}, {"dtype": "bfloat16"},
-                    {"full_stop": True}, {"layer": 1}):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("kept")
+    with pytest.raises(StsbenchError, match="is already there"):
+        fit(tmp_path, data, "standardise", "mine", pooler="mean")
+    assert (tmp_path / "mine" / "file").read_text() == "kept"
+    for options in ({"truncate_dim": 8}, {"full_stop": True}):
         with pytest.raises(StsbenchError, match="cannot be written"):
             fit(tmp_path, data, "standardise", pooler="mean", **options)
-    assert {path.name for path in set(tmp_path.iterdir()) - before} <= {"cache"}
+    assert {path.name for path in set(tmp_path.iterdir()) - before} <= {"cache", "mine"}
 
 
 @pytest.mark.parametrize("kind", ["a prompt with prefixes", "a training run"])
@@ -181,53 +183,25 @@ def test_other_kinds_of_model_keep_what_they_have(tmp_path, data, models, kind):
         base.spec.pooler, base.spec.template, base.spec.max_length)
 
 
-def test_modules_of_another_library_are_refused_and_a_folder_in_the_way_is_kept(tmp_path, data):
-    add_modules(build(tmp_path / "model"), {"pooling_mode": ["mean", "max"]}, extra=())
-    with pytest.raises(StsbenchError, match="run by sentence-transformers"):
-        fit(tmp_path, data, "standardise")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine").write_text("kept")
-    with pytest.raises(StsbenchError, match="is already there"):
-        fit(tmp_path, data, "standardise", pooler="mean")
-    assert (tmp_path / "out" / "mine").read_text() == "kept"
-
-
-def test_the_command_fits_and_says_on_what(tmp_path, data, cli):
-    build(tmp_path / "model")
-    given = ("--model", tmp_path / "model", "--pooler", "mean", "--data", data)
-    code, out, err = cli("fit", "whitening", "--set", "dimensions=7", *given, "--output", tmp_path / "out")
-    assert (code, out) == (0, "") and "fitting whitening:dimensions=7,divisor=n-1 on texts.txt: 120 texts" in err
-    assert re.search(r"fitted on texts\.txt@[0-9a-f]{12}\n", err)
-    assert json.loads((tmp_path / "out" / "post.json").read_text())["fitted_on"].startswith("texts.txt@")
-    assert "# whitening of model" in (tmp_path / "out" / "README.md").read_text()
-
-
 @pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
 def test_the_function_writes_what_the_command_writes(cli, place):
     tiny, lines = build(place / "model"), ["a cat sleeps", "the dog runs", "a cat sleeps", "", "rain falls", "birds sing"]
     (place / "lines.txt").write_text("\n".join(lines) + "\n", "utf-8")
     words = ("fit", "whitening", "--set", "dimensions=2", "--model", tiny, "--pooler", "mean", "--data", "lines.txt")
-    assert cli(*words, "--output", "by-command")[0] == 0
+    code, out, err = cli(*words, "--output", "by-command")
+    assert (code, out) == (0, "") and "fitting whitening:dimensions=2,divisor=n-1 on lines.txt: 5 texts" in err
+    assert re.search(r"fitted on lines\.txt@[0-9a-f]{12}\n", err)
     encoder = stsbench.fit("whitening", tiny, "lines.txt", "by-function", settings={"dimensions": 2}, pooler="mean")
-    assert contents("by-command") == contents("by-function")
+    written = contents("by-function")
+    assert contents("by-command") == written and b"# whitening of model" in written["README.md"]
     assert encoder.encode("a cat").shape == (2,)
     listed = stsbench.fit("whitening:dimensions=2", stsbench.load_encoder(tiny, pooler="mean"), lines, "by-list")
     assert np.array_equal(listed.encode(lines), encoder.encode(lines))
 
 
-@pytest.mark.parametrize("post", ["whitening:dimensions=4", "renormalise"])
-def test_it_is_fitted_and_applied_on_whatever_device(tmp_path, data, monkeypatch, post):
-    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+def test_it_is_fitted_and_applied_on_whatever_device(tmp_path, data):
     build(tmp_path / "model")
     with pretend_device():
-        folder = fit(tmp_path, data, post, pooler="mean", device="pretend:0")
+        folder = fit(tmp_path, data, "renormalise+whitening:dimensions=4", pooler="mean", device="pretend:0")
         vectors = load_encoder(str(folder), device="pretend:0").encode(TEXTS)
     np.testing.assert_allclose(vectors, load_encoder(str(folder), device="cpu").encode(TEXTS), atol=2e-4)
-
-
-def test_weights_that_a_checkpoint_lacks_are_the_same_whenever_it_is_loaded(tmp_path, data):
-    folder = build(tmp_path / "model")
-    weights = load_file(folder / "model.safetensors")
-    save_file({name: weight for name, weight in weights.items() if "pooler." not in name}, folder / "model.safetensors")
-    written = [fit(tmp_path, data, "all-but-the-top", name, pooler="mean") for name in ("once", "again")]
-    assert len({(output / "model.safetensors").read_bytes() for output in written}) == 1

@@ -128,9 +128,8 @@ def retrieval_repository(language="", judged="qrels", readme=True):
 def test_a_retrieval_set_of_the_hub(hub):
     plain, german, bare = retrieval_repository(), retrieval_repository("de-"), retrieval_repository(readme=False)
     for number, (repository, name, relevant) in enumerate((
-        (plain, "hf:me/set", 0), (plain, "hf:me/set:dev", 1), (bare, "hf:me/set", 0), (bare, "hf:me/set:dev", 1),
-        (retrieval_repository(judged="default"), f"hf:me/set@{COMMIT}", 0), (german, "hf:me/set:de", 0),
-        (german, "hf:me/set:de:dev", 1),
+        (plain, "hf:me/set", 0), (plain, "hf:me/set:dev", 1), (bare, "hf:me/set", 0),
+        (retrieval_repository(judged="default"), f"hf:me/set@{COMMIT}", 0), (german, "hf:me/set:de:dev", 1),
     )):
         hub.repositories[f"me/set{number}"] = repository
         name = name.replace("set", f"set{number}")
@@ -166,8 +165,8 @@ def scored(name, columns=""):
 def test_a_dataset_is_known_by_its_content_and_its_commit(hub):
     Path("plain.csv").write_text(CSV)
     local = read_scored_pairs(Path("plain.csv"))
-    for name in ("hf:me/plain", "hf:me/plain:test", "hf:me/plain:train", "hf:me/packed", "hf:me/configs:en",
-                 "hf:me/configs:en:test", f"hf:me/plain@{COMMIT}:train", "hf:me/configs:de:dev", "hf:me/single"):
+    for name in ("hf:me/plain", "hf:me/packed", "hf:me/configs:en", f"hf:me/plain@{COMMIT}:train", "hf:me/configs:de:dev",
+                 "hf:me/single"):
         data = scored(name)
         assert (data.id, data.digest, data.task) == (local.id, local.digest, name), name
     assert scored("hf:me/configs:en:test").origin == f"the Hub's me/configs at {COMMIT}, configuration en, split test"

@@ -7,7 +7,6 @@ import os
 import shlex
 import subprocess
 import sys
-import time
 from dataclasses import fields
 from pathlib import Path
 
@@ -16,10 +15,9 @@ import yaml
 from clirun import cli, fails, place  # noqa: F401
 from plans import SHORT, here, jobs_of, training, write  # noqa: F401
 
-import stsbench
 from stsbench.encoders.options import EncoderOptions
 from stsbench.errors import StsbenchError
-from stsbench.extensions.jobs.expand import DEEPEST, MOST_JOBS, _without_later, command_words, expand, job_count
+from stsbench.extensions.jobs.expand import DEEPEST, _without_later, command_words, expand, job_count
 from stsbench.extensions.jobs.plan_file import EvalGroup, read_plan
 from stsbench.extensions.jobs.pool import PROGRAM
 from stsbench.registry import names
@@ -73,15 +71,6 @@ def test_a_changed_recipe_makes_another_job_and_others_of_all_that_need_it(here)
     Path("mine.yaml").write_text(yaml.safe_dump({**recipe, "training": {"learning_rate": 1e-4}}), "utf-8")
     after = digests(recipe="mine.yaml")
     assert {name for name in before if before[name] != after[name]} == {"a-1", "b-1", "e.b-1"}
-
-
-def test_where_results_lie_and_whether_the_network_is_used_change_no_digest(here):
-    path = write({"train": {"a": training(), "b": training(backbone="job:a")}})
-    jobs = expand(read_plan(path), "plan")
-    moved = expand(read_plan(path, {"offline": None}, "elsewhere"), "plan")
-    online = expand(read_plan(write({"defaults": {**SHORT, "offline": False}, "train": {
-        "a": training(), "b": training(backbone="job:a")}})), "plan")
-    assert [job.digest for job in jobs] == [job.digest for job in moved] == [job.digest for job in online]
 
 
 def test_the_command_line_counts_before_groups_and_defaults(here):
@@ -208,23 +197,10 @@ def test_what_the_command_names_is_run(cli, place):
     assert code == 0 and [line.split()[1:3] for line in out.splitlines()] == [["train", "./m.py:M"], ["eval", "--model"]]
 
 
-def test_jobs_are_counted_before_they_are_made(place):
-    many = [f"m{number}" for number in range(1300)]
-    path = write({
-        "train": {"a": {"method": ["simcse", "ct"], "seeds": [*range(800)], "backbone": many},
-                  "b": {"method": "simcse", "backbone": "job:a", "seeds": [*range(800)]}},
-        "eval": {"e": {"model": "job:b"}},
-    })
-    began = time.monotonic()
-    with pytest.raises(StsbenchError, match=rf"it has {3 * 2 * 1300 * 800:,} jobs, and a plan may have {MOST_JOBS:,}"):
-        jobs_of(path)
-    assert time.monotonic() - began < 2
-
-
 def test_a_chain_of_groups_is_refused_beyond_a_length_and_circles_by_their_way(place):
-    chain = {f"g{at}": {"method": "simcse", "backbone": f"job:g{at + 1}"} for at in range(3000)}
+    chain = {f"g{at}": {"method": "simcse", "backbone": f"job:g{at + 1}"} for at in range(1100)}
     with pytest.raises(StsbenchError, match=f"more than {DEEPEST} groups go on from one another"):
-        jobs_of(write({"train": {**chain, "g3000": {"method": "simcse"}}}))
+        jobs_of(write({"train": {**chain, "g1100": {"method": "simcse"}}}))
     wide = {f"g{at}": {"method": "simcse", "backbone": [f"job:g{at + 1}"] * 99} for at in range(60)}
     with pytest.raises(StsbenchError, match="a plan may have"):
         jobs_of(write({"train": {**wide, "g60": {"method": "simcse"}}}))
@@ -260,9 +236,8 @@ def test_processes_that_a_command_spawns_look_for_none_there_either(cli, place, 
 
 def test_every_process_that_is_started_looks_for_no_module_in_the_working_folder(place):
     """Jobs, entries for the board, what they start in turn, and `python -m stsbench` itself."""
-    stsbench.evaluate("lexical:tfidf", sample=True, tasks="STS-B", resamples=0, output="run")
     shadow(place)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     for program in PROGRAM, (sys.executable, "-m", "stsbench"):
-        ended = subprocess.run([*program, "score", "run"], env=environment, capture_output=True, text=True, timeout=100)
+        ended = subprocess.run([*program, "list", "protocols"], env=environment, capture_output=True, text=True, timeout=100)
         assert ended.returncode == 0 and not Path("RAN").exists(), ended.stderr

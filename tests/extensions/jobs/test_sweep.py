@@ -162,10 +162,9 @@ def test_a_trial_whose_training_fails_is_tried_again(here, start):
     chosen = replace(chosen, group=chosen.group.model_copy(update={"backbone": None}))
     _, results = run(chosen, start)
     assert [each.trial.state for each in results] == ["complete", "fail"]
-    for _ in range(2):
-        again, results = run(chosen, start)
-        assert len(again) == 1 and [each.trial.state for each in results] == ["complete", "fail"]
-        assert find_recipe("simcse", "out/best.yaml")[0].search.trials == 2  # points of the grid, and not tries
+    again, results = run(chosen, start)
+    assert len(again) == 1 and [each.trial.state for each in results] == ["complete", "fail"]
+    assert find_recipe("simcse", "out/best.yaml")[0].search.trials == 2  # points of the grid, and not tries
     assert "nobody/nothing" in results[1].reason
 
 
@@ -197,14 +196,14 @@ def test_workers_that_open_a_study_together_draw_what_one_draws(tmp_path, monkey
 
     def drawn(workers, folder):
         url = storage and storage.replace("study", folder)
-        studies = [Study("s", space, sampler, 12, Path(folder), storage=url, seed=7, prune=False) for _ in range(workers)]
-        trials = [trial for _ in range(12 // workers) for study in studies for trial in study.ask(1)]
+        studies = [Study("s", space, sampler, 6, Path(folder), storage=url, seed=7, prune=False) for _ in range(workers)]
+        trials = [trial for _ in range(6 // workers) for study in studies for trial in study.ask(1)]
         return {trial.number: trial.values for trial in trials}
 
     alone = drawn(1, "one")
-    assert len({values["training.learning_rate"] for values in alone.values()}) == 12
+    assert len({values["training.learning_rate"] for values in alone.values()}) == 6
     assert all(0 < values["training.warmup"] < 0.5 for values in alone.values())  # an integer and a float bound floats
-    assert drawn(4, "four") == alone
+    assert drawn(3, "three") == alone
 
 
 def test_trials_without_a_score_are_refused_before_the_first(here):
@@ -241,16 +240,11 @@ def of_group(chosen, **changed):
 
 OTHERS = {
     "space.training.learning_rate.1": lambda each: replace(each, space=space_of_grid(["training.learning_rate=1e-5,1e-9"])),
-    "space.training.learning_rate.0": lambda each: replace(each, space=space_of_grid(["training.batch_size=10,20"])),
     "sampler": lambda each: replace(each, sampler="random", trials=2),
     "seeds.1": lambda each: of_group(each, seeds=(1, 2)),
     "data": lambda each: of_group(each, data="other.txt"),
-    "backbone.0": lambda each: of_group(each, backbone=("minilm",)),
     "max_steps": lambda each: of_group(each, max_steps=3),
-    "device": lambda each: of_group(each, device=None),
-    "dtype": lambda each: of_group(each, dtype="bf16"),
     "set.training.batch_size": lambda each: of_group(each, set={**each.group.set, "training.batch_size": 12}),
-    "method.0": lambda each: of_group(each, method=("ct",)),
     "sample": lambda each: replace(each, defaults=Defaults(offline=True)),
     "data_dir": lambda each: replace(each, defaults=Defaults(offline=True, sample=True, data_dir="data")),
 }
@@ -277,14 +271,6 @@ def test_trials_of_an_older_version_are_not_replaced(here):
         _claim(search(GRID))
 
 
-def test_how_a_search_is_run_is_no_part_of_it(here):
-    chosen = search(GRID, sampler="random", trials=2)
-    _claim(chosen)
-    for other in (replace(chosen, trials=9), replace(chosen, prune=True), replace(chosen, defaults=Defaults(sample=True))):
-        assert other.name == chosen.name
-        _claim(other)
-
-
 def test_a_run_folder_that_is_gone_or_elsewhere_takes_nothing_away(here, start):
     chosen, storage = search(GRID), "sqlite:///db"
     started, results = run(chosen, start, storage=storage)
@@ -297,17 +283,6 @@ def test_a_run_folder_that_is_gone_or_elsewhere_takes_nothing_away(here, start):
     assert run(replace(chosen, output=Path("b")), start, storage=storage) == ([], results)
     assert [Path("b", name).read_bytes() for name in ("best.yaml", "trials.json")] == [best, trials]
     assert not [path for path in Path("b").iterdir() if path.is_dir() and path.name != ".jobs"]
-
-
-@pytest.mark.parametrize("trials", [1, 7])
-def test_failed_trials_count(tmp_path, trials):
-    study = Study("s", Space.model_validate({"space": RATES}), "random", trials, tmp_path, storage=None, seed=1, prune=False)
-    started = 0
-    while asked := study.ask(1):
-        started += 1
-        assert started <= trials
-        study.tell(asked[0], None if started % 2 else 50.0)
-    assert started == trials == len(study.trials())
 
 
 def test_ten_failures_in_a_row_end_a_sweep_by_the_last_reason(here, start):

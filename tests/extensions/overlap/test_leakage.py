@@ -10,9 +10,11 @@ from clirun import cli, fails, place  # noqa: F401 - fixtures
 from realdata import real_data
 
 from stsbench.data.fetch.sources import load_data, sts_texts
+from stsbench.data.own.overlap import overlapping_pairs
 from stsbench.data.sets.sentences import normalise
 from stsbench.data.sets.sets import LabelledSet, PairSet
-from stsbench.extensions.overlap.leakage import jaccard, leakage
+from stsbench.errors import DataError
+from stsbench.extensions.overlap.leakage import jaccard, leakage, overlap
 
 WORDS = ["a", "the", "old", "young", "man", "woman", "dog", "cat", "horse", "plays", "eats", "sees", "guitar", "apple",
          "garden", "street", "slowly", "quickly", "near", "behind"]
@@ -31,12 +33,12 @@ def pair_set(name, some):
 
 
 def test_planted_texts_are_found(tmp_path):
-    tests, training = texts(150, 0), texts(200, 1)
+    tests, training = texts(80, 0), texts(100, 1)
     data = pair_set("one", tests)
     longest = sorted(data.texts, key=len)[-30:]
     exact, other_case, changed = longest[:10], longest[10:20], longest[20:]
     planted = [*exact, *(text.upper() + " !" for text in other_case), *(text + " xylophone" for text in changed)]
-    lines = [*training[:100], *planted, *training[100:]]
+    lines = [*training[:50], *planted, *training[50:]]
     (tmp_path / "train.txt").write_text("\n".join(lines) + "\n")
     (shared,) = leakage(tmp_path / "train.txt", [data])
     plain = {text: normalise(text) for text in {*data.texts, *lines}}
@@ -44,7 +46,7 @@ def test_planted_texts_are_found(tmp_path):
             if text != line and plain[text] != plain[line] and jaccard(plain[text], plain[line]) >= 0.7}
     assert (shared.texts, shared.exact, shared.normalised) == (len(data.texts), 10, 10)
     assert shared.near == len(loop - set(exact) - set(other_case)) == 10 and shared.any == 30
-    assert shared.rows == 30 and [example.line for example in shared.examples] == [101, 102, 111, 112, 121, 122]
+    assert shared.rows == 30 and [example.line for example in shared.examples] == [51, 52, 61, 62, 71, 72]
     assert {example.kind for example in shared.examples} == {"exact", "normalised", "near"}
     assert shared.examples[0].training == exact[0]
     (only,) = leakage(tmp_path / "train.txt", [data], near=None)
@@ -119,37 +121,53 @@ def test_own_test_sets_by_what_eval_calls_them(cli, place):
 
 
 
-
 # STS-B was drawn from STS12 to STS16: what its training split shares with them, counted naively.
 STATED = [("sts12/test", 4946, 1908), ("sts13/test", 2638, 1145), ("sts14/test", 6351, 3352), ("sts15/test", 5170, 2153),
           ("sts16/test", 1867, 391)]  # distinct texts of the scored pairs, and how many of them are there
 
 
-@pytest.fixture(scope="module")
-def shared_by_stsb(tmp_path_factory):
-    """(the test sets, what STS-B's training text shares with each, its lines)."""
-    data_dir = real_data()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STSBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
-        path = sts_texts(data_dir, name="stsb-train-texts", offline=True).path
-    sets = [load_data(name, data_dir=data_dir, offline=True) for name, *_ in STATED]
-    return sets, leakage(path, sets, near=None), path.read_text("utf-8").splitlines()
-
-
-def test_stsb_s_training_split_holds_texts_of_the_years_test_sets(shared_by_stsb):
+def test_stsb_s_training_split_holds_texts_of_the_years_test_sets(place):
     """The docs print these figures."""
-    assert [(one.id, one.texts, one.any) for one in shared_by_stsb[1]] == STATED
+    data_dir = real_data()
+    path = sts_texts(data_dir, name="stsb-train-texts", offline=True).path
+    sets = [load_data(name, data_dir=data_dir, offline=True) for name, *_ in STATED]
+    assert [(one.id, one.texts, one.any) for one in leakage(path, sets, near=None)] == STATED
 
 
-def test_the_counts_are_those_of_set_intersections(shared_by_stsb):
-    sets, results, lines = shared_by_stsb
-    every = {line.strip() for line in lines}
-    plain = {normalise(line) for line in every} - {""}
-    for data, result in zip(sets, results, strict=True):
-        texts = {*data.first, *data.second}
-        exact = {text for text in texts if text.strip() in every}
-        other = {text for text in texts - exact if normalise(text) in plain}
-        assert (result.texts, result.exact, result.normalised) == (len(texts), len(exact), len(other)), data.id
-        as_compared = {normalise(text) for text in texts} - {""}
-        assert result.rows == sum(line.strip() in exact or normalise(line) in as_compared for line in lines), data.id
-    assert len(lines) == 11498
+def scored(name, *rows):
+    first, second = zip(*rows, strict=True) if rows else ((), ())
+    return PairSet(id=name, task="T", text_version="own", first=first, second=second, gold=np.zeros(len(rows)),
+                   subsets=("x",) * len(rows))
+
+
+def test_counts_and_mask():
+    target = scored("t", ("A man, runs.", "b"), ("c", "d"), ("e", "A man runs"), ("...", "f"))
+    report = overlap(target, [scored("u", ("a man runs", "x")), scored("v", ("D!", "???"), ("a  man runs", "y"))])
+    assert (report.sentences, report.shared, report.by_other) == (6, 2, {"u": 1, "v": 2})
+    assert report.percent == pytest.approx(100 * 2 / 6) and (report.pairs, report.touched_pairs) == (4, 3)
+    mask = overlapping_pairs(target, [scored("u", ("a man runs", "x"))])
+    assert mask.tolist() == [True, False, True, False] and target.keep(~mask).first == ("c", "...")
+    assert overlap(target, [target]).shared == 6
+    assert overlap(scored("t"), []).percent == 0.0 and overlapping_pairs(scored("t"), []).shape == (0,)
+    pairs, labelled = load_data("stsb/dev", sample=True), load_data("mr", sample=True)
+    for asked, others in ((labelled, [pairs]), (pairs, [labelled])):
+        for measure in (overlap, overlapping_pairs):
+            with pytest.raises(DataError, match=r"^mr holds labelled texts, not scored pairs"):
+                measure(asked, others)
+
+
+def test_stsb_dev_stands_mostly_in_the_test_sets():
+    folder = real_data()
+    others = [load_data(f"{name}/test", data_dir=folder) for name in ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb")]
+    report = overlap(load_data("stsb/dev", data_dir=folder), others)
+    assert (report.sentences, report.shared, report.touched_pairs) == (2907, 2237, 1180)
+    assert round(report.percent, 2) == 76.95
+
+
+def test_a_set_of_the_catalog_and_others(cli, place):
+    code, out, err = cli("data", "overlap", "stsb/dev", "--sample", "--json", "o.json")
+    assert code == 0 and "any of these" in out and "not comparable with published numbers" in out, err
+    assert json.loads((place / "o.json").read_text())["target"] == "stsb/dev"
+    report = json.loads(cli("data", "overlap", "stsb/dev", "--with", "stsb/test,stsb/dev", "--sample", "--json", "-")[1])
+    assert report["others"] == ["stsb/test"] and report["view"] == "sample" and len(report["digests"]["stsb/dev"]) == 64
+    fails(cli("data", "overlap", "stsb/dev", "--with", "stsb/dev", "--sample"), "at least one set other than the target")

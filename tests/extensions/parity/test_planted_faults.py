@@ -95,14 +95,13 @@ def quantised(folder):
     return torch.ao.quantization.quantize_dynamic(copy.deepcopy(model), {torch.nn.Linear}, dtype=torch.qint8)
 
 
-PROBE = [text for kind, group in TEXTS.items() for text in (group[3:6] if kind == "long" else group[:2])]
+PROBE = ["", *(TEXTS[kind][1] for kind in ("short", "sentence", "case", "languages", "special tokens")), *TEXTS["long"][3:5]]
 
 
 @pytest.fixture(scope="module")
 def homes(tmp_path_factory):
     root = tmp_path_factory.mktemp("planted")
     made = {"plain": bert(root / "plain")}
-    made["modernbert"] = declare(transformer(root / "modernbert", "modernbert"), pooling("mean"), normalize())
     made["dense"] = bert(root / "dense", dense(10), normalize())
     made["prompt"] = bert(root / "prompt", prompts={"query": PROMPT}, default_prompt_name="query")
     made["half"] = overflowing(root / "half")
@@ -121,7 +120,6 @@ def told(a, b, **how):
 
 
 FAULTS = {  # of a folder, B's changes -> the only cause
-    "pooling": ("plain", {"pool": lambda states: states[0]}, "pooling is cls instead of mean"),
     "prompt twice": ("prompt", {"prompt": PROMPT * 2}, f"the prompt {PROMPT!r} stands before a text twice"),
     "cut at 131": ("plain", {"limit": 131}, f"texts are cut at 131 tokens instead of {LIMIT}"),
     "special tokens": ("plain", {"reads": {"split_special_tokens": True}},
@@ -177,8 +175,9 @@ def test_int8(homes):
     assert list(causes) == ["precision"] and causes["precision"].startswith("consistent with: int8 weights")
 
 
-def test_another_revision_behind_a_function_is_what_is_left(homes):
-    causes, result = told(homes["plain"], Naive(homes["revision"]))
+def test_another_revision_behind_a_function_is_what_is_left(homes, tmp_path):
+    """What moves at random, however little, is never called a rounding."""
+    causes, result = told(homes["plain"], Naive(moved_weights(homes["plain"], tmp_path / "revision", 1e-3)))
     assert not causes and "nothing that was tried explains it" in str(result)
     assert "another revision" in str(result) and len(result.explanation.tried) > 20
 
@@ -206,19 +205,6 @@ def test_two_faults(homes):
     assert set(told(homes["plain"], cut)[0]) == {"truncation", "pooling", "normalisation"}
 
 
-def test_a_fault_and_a_rounding(homes):
-    model = Naive(homes["plain"]).model.to(torch.bfloat16)
-    causes, _ = told(homes["plain"], Naive(homes["plain"], model=model, pool=lambda states: states[0]))
-    assert set(causes) == {"pooling", "precision"} and "bfloat16" in causes["precision"]
-
-
-ENDS = {
-    "normalised": (lambda vector: vector / vector.norm(), {}),
-    "as it comes": (lambda vector: vector, {"normalisation": "vectors are not normalised at the end"}),
-    "twice as long": (lambda vector: 2 * vector / vector.norm(), {"scale": "vectors are 2 times as long"}),
-}
-
-
 @pytest.fixture(scope="module")
 def square(tmp_path_factory):
     """mean, Dense with tanh, Dense, Normalize, all of one width; and the two as functions."""
@@ -226,14 +212,14 @@ def square(tmp_path_factory):
     return bert(tmp_path_factory.mktemp("square") / "model", *layers, normalize()), layers
 
 
-@pytest.mark.parametrize(("kept", "words", "end"), [
-    ((), "all modules but Normalize behind the pooling are left out", "twice as long"),
-    ((0,), "Dense 2 behind the pooling is left out", "normalised"),
-    ((1,), "Dense 1 behind the pooling is left out", "as it comes"),
+@pytest.mark.parametrize(("kept", "words", "last", "of_length"), [
+    ((), "all modules but Normalize behind the pooling are left out", lambda vector: 2 * vector / vector.norm(),
+     {"scale": "vectors are 2 times as long"}),
+    ((1,), "Dense 1 behind the pooling is left out", lambda vector: vector,
+     {"normalisation": "vectors are not normalised at the end"}),
 ])
-def test_no_cause_says_of_a_what_it_does_not_do(square, kept, words, end):
+def test_no_cause_says_of_a_what_it_does_not_do(square, kept, words, last, of_length):
     folder, layers = square
-    last, of_length = ENDS[end]
 
     def head(vector):
         for number in kept:
@@ -241,9 +227,8 @@ def test_no_cause_says_of_a_what_it_does_not_do(square, kept, words, end):
         return last(vector)
 
     with torch.no_grad():
-        result = parity(folder, Naive(folder, head=head), texts=PROBE)
-    causes = {cause.kind: str(cause) for cause in result.explanation.causes}
-    assert causes == {**({} if words is None else {"module": words}), **of_length}
+        causes, _ = told(folder, Naive(folder, head=head))
+    assert causes == {"module": words, **of_length}
 
 
 def test_a_that_is_not_normalised_is_said_to_be_none_by_its_vectors(tmp_path):
@@ -268,7 +253,7 @@ class Padded(Naive):
         return (vector / vector.norm()).numpy()
 
 
-SHORT = [text for text in PROBE if text.strip()][:20]
+SHORT = [text for text in PROBE if text.strip()][:8]
 
 
 def test_a_b_that_depends_on_its_batch_and_does_more_is_explained_by_each_text_alone(homes):
@@ -303,32 +288,15 @@ def test_equal_in_one_batch_is_still_said_to_depend_on_it(homes):
 # Equal encoders.
 
 
-def of_library(folder, **how):
+def of_library(folder):
     """A function of sentence-transformers' own."""
-    model = SentenceTransformer(str(folder), device="cpu")
-    return lambda texts: model.encode(texts, **how)
-
-
-def shuffled(folder):
-    """Encodes texts in another order, and puts them back."""
-    encoder = load_encoder(folder)
-
-    def run(texts):
-        order = np.random.default_rng(0).permutation(len(texts))
-        return encoder.run([texts[i] for i in order]).vectors[np.argsort(order)]
-
-    return run
+    return SentenceTransformer(str(folder), device="cpu").encode
 
 
 LLAMA = {"pooler": "last"}
 PAIRS = {
-    "itself": lambda home: (home["plain"], home["plain"], {}),
-    "varlen": lambda home: (home["plain"], home["plain"], {"b_options": {"attention": "varlen"}}),
-    "library": lambda home: (home["plain"], of_library(home["plain"]), {}),
     "transformers alone": lambda home: (home["plain"], Naive(home["plain"]), {}),
-    "another order": lambda home: (home["plain"], shuffled(home["plain"]), {}),
     "prompt": lambda home: (home["prompt"], of_library(home["prompt"]), {}),
-    "modernbert": lambda home: (home["modernbert"], of_library(home["modernbert"]), {}),
     "llama, pair in memory": lambda home: (home["llama"], load_encoder(
         (AutoModel.from_pretrained(home["llama"]), AutoTokenizer.from_pretrained(home["llama"])), **LLAMA),
         {"a_options": LLAMA}),
@@ -343,11 +311,3 @@ def test_equal_pairs(name, homes):
     result = parity(a, b, texts=texts, **how)
     assert result.verdict == "equal" and result.equal and result.explanation is None and result.causes == ()
     assert result.largest < 1e-5 and "\nequal: on " in str(result)
-
-
-def test_random_revisions_are_no_rounding(homes, tmp_path):
-    """The thresholds of likeness: what moves at random is never called a rounding."""
-    for seed, by in enumerate((1e-3, 3e-2)):
-        other = moved_weights(homes["plain"], tmp_path / str(seed), by)
-        result = parity(homes["plain"], Naive(other), texts=PROBE[:30])
-        assert result.verdict == "different" and result.causes == ()

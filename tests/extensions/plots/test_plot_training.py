@@ -8,22 +8,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from training_logs import lines_of, write_run
 
 from stsbench.display.style import COLOURS, style
 from stsbench.errors import StsbenchError
 from stsbench.extensions.plots import divergence, token_loss, training
-from stsbench.extensions.plots.command import plot
 from stsbench.extensions.plots.training import smoothed
 from stsbench.training.runs import finish
-
-
-def call(*words):
-    result = CliRunner().invoke(plot, [*map(str, words)])
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def drawn(picture, *folders):
@@ -82,18 +73,6 @@ def test_the_lines_are_the_logs_values(tmp_path):
         np.testing.assert_array_equal(curve.get_xdata(), logged[0])
         expected = [logged[1][max(0, i - 1) : i + 2].mean() if 0 < i < 39 else logged[1][i] for i in range(40)]
         np.testing.assert_allclose(curve.get_ydata(), expected, rtol=1e-12)  # 5 % of 40 points: one to each side
-
-
-def test_smoothing_has_no_lag_and_keeps_lines_straight():
-    line = np.arange(101) * 0.5 - 3
-    np.testing.assert_allclose(smoothed(line, 0.05), line, atol=1e-12)
-    spike = np.zeros(101)
-    spike[50] = 1
-    after = smoothed(spike, 0.05)
-    np.testing.assert_array_equal(after, after[::-1])
-    assert after.sum() == pytest.approx(1) and (after > 0).sum() == 5
-    with_gap = smoothed(np.where(np.arange(101) == 50, np.nan, 1.0), 0.05)
-    assert np.isnan(with_gap[48:53]).all() and np.isnan(with_gap).sum() == 5  # a loss of NaN is a gap, and no more
 
 
 def test_stages_follow_one_another(tmp_path):
@@ -176,32 +155,30 @@ def assert_apart(figure, slack=0.0, ticks=False):
 
 def test_texts_cover_neither_one_another_nor_leave_the_picture(tmp_path):
     stages = (("generator", 40), ("contrastive", 200), ("distillation", 60))
-    for number in range(3):
+    for number in range(2):
         write_run(tmp_path / f"a-run-with-a-long-name-{number}", stages, seed=number, terms=("contrastive", "mlm"))
         write_divergence(tmp_path / "d" / f"a-run-with-a-rather-long-name-{number}", seed=number)
     write_run(tmp_path / "plain")
-    staged, diverging = sorted(tmp_path.glob("a-*")), sorted((tmp_path / "d").iterdir())[:2]
-    for folders in ([*staged, tmp_path / "plain"], staged[:1]):
-        assert_apart(drawn(training, *folders)[1], slack=0.5)
-    assert_apart(drawn(divergence, *diverging)[1])
+    assert_apart(drawn(training, *sorted(tmp_path.glob("a-*")), tmp_path / "plain")[1], slack=0.5)
+    assert_apart(drawn(divergence, *sorted((tmp_path / "d").iterdir()))[1])
     with pytest.raises(StsbenchError, match=r"plain has no divergence in its log: diffaug logs it"):
         drawn(divergence, tmp_path / "plain")
-    for texts in (PAIR, [" ".join(["responsibility"] * 30)], ["i"], [*PAIR, "a b c", "word " * 40]):
+    for texts in (PAIR, [" ".join(["responsibility"] * 30), "i"]):
         assert_apart(losses_drawn(texts, [losses_of(text) for text in texts]), slack=1, ticks=True)
 
 
 def test_logs_that_do_not_belong_together_or_lack_their_start_are_one_line(tmp_path):
     assert len(write_run(tmp_path / "begun", until=4, dev=None)) == 1
     with pytest.raises(StsbenchError, match=r"log\.jsonl has no logged step yet"):
-        call("training", tmp_path / "begun")
+        training.figure([tmp_path / "begun"])
     write_run(tmp_path / "apart" / "seed-1", every=7, dev=None)
     write_run(tmp_path / "apart" / "seed-2", every=7, dev=50)
     with pytest.raises(StsbenchError, match="not every seed has logged dev:sts-b dev in stage main"):
-        call("training", tmp_path / "apart")
+        training.figure([tmp_path / "apart"])
     log = (tmp_path / "apart" / "seed-1" / "log.jsonl").read_text().partition("\n")[2]
     (tmp_path / "apart" / "seed-1" / "log.jsonl").write_text(log)
     with pytest.raises(StsbenchError, match="has lines of stage main but not its start"):
-        call("training", tmp_path / "apart" / "seed-1")
+        training.figure([tmp_path / "apart" / "seed-1"])
 
 
 def test_a_loss_that_became_nan_is_drawn_up_to_there(tmp_path):
@@ -225,17 +202,15 @@ DELTA, RAW = "δ, vectors of length 1", "δ, vectors as they are"
 KAPPA = "κ: keys and values, text minus prefix"
 
 
-def write_divergence(folder, stages=(("prefix", 200), ("joint", 100)), seed=1, *, kappa=True, reference=True, dev=50):
+def write_divergence(folder, seed=1):
     """A log whose dev lines of the first stage hold what diffaug measures; returns those lines."""
     folder.mkdir(parents=True, exist_ok=True)
-    rng, lines = np.random.default_rng(seed), lines_of(stages, seed=seed, dev=dev)
-    first = [line for line in lines if line["kind"] == "dev" and line["stage"] == stages[0][0]]
+    rng, lines = np.random.default_rng(seed), lines_of((("prefix", 200), ("joint", 100)), seed=seed)
+    first = [line for line in lines if line["kind"] == "dev" and line["stage"] == "prefix"]
     for line in first:
-        line |= {"delta": float(rng.uniform(5, 9)), "delta_normalised": float(rng.uniform(0.5, 0.9))}
-        if reference:
-            line |= {"delta_dropout": float(rng.uniform(3, 4)), "delta_dropout_normalised": float(rng.uniform(0.2, 0.3))}
-        if kappa:
-            line["kappa"] = float(rng.normal())
+        line |= {"delta": float(rng.uniform(5, 9)), "delta_normalised": float(rng.uniform(0.5, 0.9)),
+                 "delta_dropout": float(rng.uniform(3, 4)), "delta_dropout_normalised": float(rng.uniform(0.2, 0.3)),
+                 "kappa": float(rng.normal())}
     (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
     return first
 
@@ -275,20 +250,6 @@ def test_divergences_of_seeds_are_a_mean_and_a_band(tmp_path):
     assert "band: ± one standard deviation over seeds" in figure.get_supxlabel()
 
 
-def test_runs_without_prefix_or_of_another_length(tmp_path):
-    write_divergence(tmp_path / "lora", kappa=False)
-    assert KAPPA not in drawn(divergence, tmp_path / "lora")[0]
-    alone = write_divergence(tmp_path / "alone", (("prefix", 100),), reference=False)
-    panels, figure = drawn(divergence, tmp_path / "lora", tmp_path / "alone")
-    assert len(points(panels[DELTA], "_curve")) == 2 and len(points(panels[DELTA], "_reference")) == 1
-    assert panels[DELTA].get_xlim() == (-4, 204) and [len(each) for each in points(panels[DELTA], "_curve")] == [5, 3]
-    assert [line.get_color() for line in panels[DELTA].get_lines() if line.get_label() == "_curve"] == list(COLOURS[:2])
-    [legend] = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["lora", "alone"]
-    kept = [line for line in alone if line["best"]][-1]  # one stage alone: its best is what the run gives
-    assert [each.tolist() for each in points(panels["sts-b dev"], "_best")] == [[], [[kept["step"], kept["score"]]]]
-
-
 PAIR = ["a red dog eats", "the unbelievably small dog that eats $ 5 and $ 6 of food ."]
 
 
@@ -323,7 +284,7 @@ def test_the_bars_are_the_losses(monkeypatch, tmp_path):
         token_loss.figure(tmp_path, ["a", ""])
     monkeypatch.setattr(finish, "load_trained", lambda run, method=None: SimpleNamespace(name="plain"))
     with pytest.raises(StsbenchError, match="the method plain has no loss token by token"):
-        call("token-loss", tmp_path, "--text", "a")
+        token_loss.figure(tmp_path, ["a"])
     assert not list(tmp_path.iterdir())
 
 
@@ -334,8 +295,6 @@ def test_a_text_above_its_panel():
     text = "$a_b$ costs 5$"
     panel = losses_drawn([text], [losses_of(text)]).axes[0]
     assert not any(label.get_parse_math() for label in (*panel.get_xticklabels(), panel._left_title))
-
-
 
 
 def losses_drawn(texts, losses):

@@ -1,23 +1,26 @@
 """Pictures: valid and repeatable files, the curves they show, labels that do not collide, one-line refusals."""
 
 import dataclasses
-import subprocess
-import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
 
+import light_process
 import numpy as np
 import pytest
-from click.testing import CliRunner
+import tiny_models
+import training_runs
+from clirun import cli, place  # noqa: F401 - fixtures
 from geometry_runs import embed, make_run, pair_set
-from run_edits import edit
 from training_logs import write_run
+from training_runs import one_thread  # noqa: F401
 
+import stsbench
 from stsbench.display.pareto import overlap
 from stsbench.display.style import COLUMN, style
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.measure import measure
 from stsbench.evaluation.result import Result
 from stsbench.extensions.plots import geometry
-from stsbench.extensions.plots.command import plot
 from stsbench.extensions.plots.geometry import load_folders, sts_average
 from stsbench.protocols.sts import TASKS, StsProtocol
 
@@ -30,13 +33,6 @@ def runs(tmp_path_factory):
         make_run(folder / "narrow", 1.0, ("geometry", "all")),
         make_run(folder / "bare", 0.3),
     ]
-
-
-def call(*words):
-    result = CliRunner().invoke(plot, [str(word) for word in words])
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def test_the_spectrum_drawn_is_the_stored_one(runs):
@@ -86,28 +82,24 @@ def test_the_axis_begins_where_the_densities_end():
     assert geometry.left_edge([np.array([0.45])]) == 0.4 and geometry.left_edge([np.array([-0.99, -0.5, 0.9])]) == -1
 
 
-@pytest.mark.parametrize("picture", [geometry.similarity_figure, geometry.plane_figure, geometry.spectrum_figure])
-def test_pictures_of_the_sample_say_so(picture, runs, tmp_path):
-    def notes(folders):
-        with style():
-            figure = picture(folders)
-            figure.draw_without_rendering()
-            note = figure.get_suptitle()
-            inside = [axes.get_tightbbox() for axes in figure.axes]
-            clear = not note or not any(overlap(figure._suptitle.get_window_extent(), box) for box in inside)
-        return note, clear
-
+def test_pictures_of_the_sample_say_so(runs, tmp_path):
     real = make_run(tmp_path / "real", data=dataclasses.replace(pair_set(), text_version="senteval"))
-    assert notes(runs) == ("sample data", True) and notes([real]) == ("", True)
+    with style():
+        for picture in (geometry.plane_figure, geometry.spectrum_figure, geometry.similarity_figure):
+            figure = picture(runs[:1])
+            assert (figure.get_suptitle(), picture([real]).get_suptitle()) == ("sample data", "")
+        figure.draw_without_rendering()
+        inside = [axes.get_tightbbox() for axes in figure.axes]
+        assert not any(overlap(figure._suptitle.get_window_extent(), box) for box in inside)
 
 
 def test_an_average_by_dot_product_colours_no_point(tmp_path):
-    for name, settings in (("cosine", {}), ("dot", {"similarity": "dot"}), ("fewer", {"without_overlap": ["stsb/dev"]})):
+    for name, settings in (("dot", {"similarity": "dot"}), ("fewer", {"without_overlap": ["stsb/dev"]})):
         result = Result(tmp_path / name)
         sets = {task: pair_set(id, 20) for task, id in list(TASKS.items())[:7]}
         measure(result, embed(), StsProtocol({"resamples": 0, **settings}), sets)
         result.write()
-        assert (sts_average(tmp_path / name) is not None) == (name == "cosine")
+        assert sts_average(tmp_path / name) is None
 
 
 def test_cosines_come_from_an_sts_run_as_well(tmp_path):
@@ -115,7 +107,7 @@ def test_cosines_come_from_an_sts_run_as_well(tmp_path):
     cosines = [geometry._cosine(run) for run in load_folders(both, geometry._COSINES)]
     np.testing.assert_array_equal(*cosines)
     with pytest.raises(StsbenchError, match="a has no geometry record of STS-B: run `stsbench eval --protocol geometry`"):
-        call("spectrum", both[0], "--output", tmp_path / "x.png")
+        geometry.spectrum_figure(both[:1])
 
 
 def test_the_plane_shows_the_rows_and_the_averages(runs):
@@ -140,17 +132,10 @@ def test_the_plane_shows_the_rows_and_the_averages(runs):
 def test_runs_that_do_not_belong_together_are_refused(runs, tmp_path):
     other = make_run(tmp_path / "other", data=pair_set(seed=9))
     with pytest.raises(StsbenchError, match="measured on different data"):
-        call("similarity", runs[0], other, "--output", tmp_path / "x.png")
+        geometry.similarity_figure([runs[0], other])
     colder = make_run(tmp_path / "colder", t=3.0)
     with pytest.raises(StsbenchError, match=r"different settings \(t: 2.0 and 3.0\)"):
-        call("geometry", runs[0], colder, "--output", tmp_path / "x.png")
-    assert not (tmp_path / "x.png").exists()
-    edit(other, lambda row: row.observed.arrays.update(cosine=row.observed.arrays["cosine"][::-1]))
-    with pytest.raises(StsbenchError, match="sha256 differs"):
-        call("spectrum", other)
-    (other / "run.parquet").write_bytes((other / "run.parquet").read_bytes()[:-1])
-    with pytest.raises(StsbenchError, match="is not a valid run file"):
-        call("spectrum", other)
+        geometry.plane_figure([runs[0], colder])
 
 
 def test_the_look_leaves_a_users_settings_alone():
@@ -168,11 +153,44 @@ def test_drawing_imports_no_torch_and_help_no_matplotlib(runs, tmp_path):
     write_run(tmp_path / "run")
     code = (
         "import sys; from stsbench.extensions.plots.command import plot\n"
-        "assert not {'numpy', 'matplotlib'} & set(sys.modules)\n"
+        "assert 'matplotlib' not in sys.modules\n"
         f"for name, run in (('spectrum', {str(runs[0])!r}), ('training', {str(tmp_path / 'run')!r})):\n"
-        f"    plot([name, run, '--output', {str(tmp_path)!r} + f'/{{name}}.png'], standalone_mode=False)\n"
+        f"    plot([name, run, '--output', {str(tmp_path)!r} + f'/{{name}}.svg'], standalone_mode=False)\n"
         "assert not {'torch', 'sklearn', 'transformers', 'matplotlib.pyplot'} & set(sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    done = light_process.run(code)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "spectrum.png").is_file() and (tmp_path / "training.png").is_file()
+    assert (tmp_path / "spectrum.svg").is_file() and (tmp_path / "training.svg").is_file()
+
+
+HASHED = "python:mine_cli:hashed"
+
+
+def test_the_command_and_the_function_write_the_same_files(cli, place):
+    runs = [stsbench.evaluate(HASHED, sample=True, protocols="geometry", tasks="STS-B", output="geometry")] * 2
+    code, out, _ = cli("plot", "similarity", "geometry", "geometry")
+    assert code == 0 and out.split() == ["similarity.png", "similarity.svg"]
+    png, svg = (Path(f"similarity.{kind}").read_bytes() for kind in ("png", "svg"))
+    assert png.startswith(b"\x89PNG\r\n\x1a\n") and b"IEND" in png[-12:] and ET.fromstring(svg).tag.endswith("svg")
+    assert int.from_bytes(png[16:20], "big") / 300 == pytest.approx(6.9, abs=0.01)
+    figure = stsbench.plot("similarity", runs, output="by-function")
+    assert (png, svg) == (Path("by-function.png").read_bytes(), Path("by-function.svg").read_bytes())
+    assert figure._repr_svg_().rstrip().endswith("</svg>")
+    before = set(place.iterdir())
+    assert stsbench.plot("spectrum", "geometry").axes and set(place.iterdir()) == before
+    stsbench.plot("geometry", "geometry", output="new/only.svg")  # a suffix chooses the format
+    assert [path.name for path in Path("new").iterdir()] == ["only.svg"]
+
+
+@pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
+def test_pictures_of_a_trained_method(cli, place):
+    more = {"backbone.pooler": "text_cnn", "backbone.text_cnn": {"channels": 6}, "backbone.max_length": 16,
+            "training.max_steps": 2, "selection.by": "none"}
+    model, text = tiny_models.build(place / "tiny", pooler=False), training_runs.make_text(place)
+    settings = training_runs.settings(model, text, **more)
+    run = stsbench.train("sarcse", output="run", settings=settings, device="cpu")
+    titles = [panel.get_title("left") for panel in run.plot()]
+    assert titles[-1] == "gradient norm"
+    assert titles == [panel.get_title("left") for panel in stsbench.plot("training", run).axes]
+    code, out, err = cli("plot", "token-loss", "run", "--text", "the cat sleeps", "--output", "losses.svg")
+    assert (code, out) == (0, "losses.svg\n"), err

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
-import nli_files
 import numpy as np
 import pytest
 import tiny_models
 import torch
-import training_runs
 from huggingface_hub import ModelCard
 from live_models import by_hand, inference
 from prompted import MORE, PLAIN, models, rich, with_prompt
 from token_pooler_oracle import TEXT_CNN
 from transformers import AutoModel, AutoTokenizer
 
-import stsbench
 from stsbench.encoders.load import load_encoder
-from stsbench.extensions.publish.training_card import describe, model_card, training_card
+from stsbench.extensions.publish.training_card import describe, model_card, training_card, transformers_snippet
 from stsbench.training.api.method import Inference
 from stsbench.training.engine.selection import live_encoder
 from stsbench.training.export.export import export_model
@@ -30,12 +28,6 @@ TEXTS = [*tiny_models.sentences(20), "", "a cat", "the cat " * 25]  # the last o
 PATHS = {"backbone": {"model": "/home/me/models/tiny"}, "data": {"file": "/data/x/text.txt"}}
 RECIPE = Recipe(name="tiny-run", method="simcse", **PATHS)
 SAID = {"pooler": "cls", "max_length": None, "auto_pooler": ""}
-CASES = [
-    *(("bert", pooler) for pooler in ("mean", "cls_avg", "max", "last", "weighted_mean", "first_last:embeddings", "last2")),
-    ("roberta", "cls+dense"), ("distilbert", "cls+dense"), ("distilbert", "first_last:layer1"), ("roberta", "cls"),
-]
-LEARNED = {"text_cnn": {**TEXT_CNN, "activation": "relu"},
-           "mean_cnn": {"kernels": (1, 3, 5), "channels": 4, "activation": "relu"}}
 
 
 def exported(made, folder):
@@ -53,13 +45,24 @@ def exported(made, folder):
     return card, made_by
 
 
-@pytest.mark.parametrize(("family", "pooler"), CASES)
+@pytest.mark.parametrize(("family", "pooler"), [("roberta", "cls+dense"), ("distilbert", "cls+dense"),
+                                                ("distilbert", "first_last:layer1")])
 def test_three_snippets_give_the_methods_vectors(tmp_path, family, pooler):
     made = inference(tmp_path / "model", family, pooler)
     want = by_hand(made, TEXTS)
     card, vectors = exported(made, tmp_path / "out")
     assert len(vectors) == 3 and "All three" in card
     assert all(np.abs(some - want).max() < 1e-5 for some in vectors)
+
+
+def test_the_snippet_of_each_pooler_gives_its_vectors(tmp_path):
+    made = inference(tmp_path / "model")
+    made.model.config.output_hidden_states = True  # as in the folder of an export that needs them
+    made.model.config.save_pretrained(tmp_path / "model")
+    for pooler in ("cls", "mean", "cls_avg", "max", "last", "weighted_mean", "last2"):
+        other, names = replace(made, pooler=pooler), {"texts": TEXTS}
+        exec(transformers_snippet(describe(other)).replace("PATH", str(tmp_path / "model")), names)
+        assert np.abs(np.asarray(names["vectors"]) - by_hand(other, TEXTS)).max() < 1e-5, pooler
 
 
 def test_padded_to_a_length_they_say_so(tmp_path):
@@ -71,9 +74,9 @@ def test_padded_to_a_length_they_say_so(tmp_path):
     assert all(np.abs(some - want).max() < 1e-5 for some in vectors)
 
 
-@pytest.mark.parametrize("pooler", LEARNED)
-def test_transformers_alone_lacks_a_learned_pooler(tmp_path, pooler):
-    backbone = load_backbone(tiny_models.build(tmp_path / "model"), "tiny", pooler, token_poolers={pooler: LEARNED[pooler]})
+def test_transformers_alone_lacks_a_learned_pooler(tmp_path):
+    learned, pooler = {"text_cnn": {**TEXT_CNN, "activation": "relu"}}, "text_cnn"
+    backbone = load_backbone(tiny_models.build(tmp_path / "model"), "tiny", pooler, token_poolers=learned)
     made = Inference(backbone.model, backbone.tokenizer, pooler, token_pooler=backbone.head)
     card, vectors = exported(made, tmp_path / "out")
     want = load_encoder(str(tmp_path / "out")).encode(TEXTS)
@@ -98,16 +101,6 @@ def test_the_prompt_is_described(rich):
                 "positions before the text | 5", "learned words | 8 embeddings in the template", "head | a masked LM"):
         assert f"| {row}" in card, card
     assert "the vector of the template alone is subtracted, at its positions around a text of as many tokens" in card
-
-
-def test_a_training_writes_it(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    values = nli_files.settings(tiny_models.build(tmp_path / "tiny"), training_runs.make_text(tmp_path),
-                                nli_files.triplets(tmp_path), **{"training.max_steps": 1, "selection.by": "none"})
-    summary = stsbench.train("simcse", output="run", settings=values, device="cpu")
-    card = (tmp_path / "run" / "best" / "README.md").read_text("utf-8")
-    assert f"the weights of {summary['exported']}" in card and "| data labelled | triplets-30.csv, 30 rows, sha256 " in card
-    assert str(tmp_path) not in card
 
 
 def test_it_says_which_stage_and_what_it_went_on_from():

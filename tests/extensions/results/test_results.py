@@ -15,14 +15,10 @@ from scipy.stats import pearsonr, spearmanr, ttest_rel
 
 from stsbench import choose, compare, evaluate, load_records, power
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.rescore import rescored
 from stsbench.evaluation.run_file import read_observations
 from stsbench.extensions.results.api import import_results
-from stsbench.extensions.results.protocol import ItemScoresProtocol, mean_interval
-from stsbench.metrics.paired import paired_difference
-from stsbench.metrics.shared_sentences import stretched_pair
-from stsbench.protocols.triplets import TripletsProtocol
+from stsbench.extensions.results.protocol import mean_interval
 
 RNG = np.random.default_rng(7)
 N = 200
@@ -88,37 +84,11 @@ def test_predictions_are_correlated_with_the_labels():
     assert power(100, runs=["small.csv", "large.csv"]).tasks[0].n == N
 
 
-def test_the_numbers_are_those_of_a_run_of_ours():
-    """The hits of triplets, drawn by their protocol and by this one: the same draws, interval and p."""
-    rows = [{"anchor": f"{a} x", "positive": f"{a} {b}", "negative": f"{c} x" if a % 3 else f"{a} x y"}
-            for a, b, c in RNG.integers(0, 50, size=(90, 3)).tolist()]
-    pd.DataFrame(rows).to_json("t.jsonl", orient="records", lines=True)
-    stored = {}
-    for model in ("lexical:token-set", "lexical:tfidf"):
-        evaluate(model, protocol="triplets:t.jsonl", output=f"run-{len(stored)}", resamples=0)
-        [stored[model]] = load_records(f"run-{len(stored)}")
-    triplets, ours = [], []
-    for path, record in stored.values():
-        observations = read_observations(path.parents[0], record)
-        hits = (observations.arrays["positive"] > observations.arrays["negative"]).astype(float)
-        arrays = {"values": hits[None], **{key: observations.arrays[key] for key in ("item",) if key in observations.arrays}}
-        triplets.append((record.scores[0], observations))
-        ours.append(Observations(arrays, {"metrics": ["accuracy"]}))
-    protocol, key, data_id = ItemScoresProtocol({}), (None, None, "accuracy"), record.data.id
-    expected = [TripletsProtocol({}).draws(observations, data_id, 500, 3)[key] for _, observations in triplets]
-    drawn = [protocol.draws(observations, data_id, 500, 3)[key] for observations in ours]
-    values = [row.value for row, _ in triplets]
-    scored = [protocol.score(observations, data_id, "t")[0] for observations in ours]
-    assert [row.value for row in scored] == pytest.approx(values, abs=1e-12)
-    one, other = paired_difference(*values, *expected), paired_difference(*(row.value for row in scored), *drawn)
-    assert one.p == other.p and (one.low, one.high) == pytest.approx((other.low, other.high), abs=1e-12)
-
-
 def test_clusters_are_drawn_whole_and_few_of_them_make_it_students():
-    cluster = np.repeat(np.arange(12), 5)
-    shift = RNG.normal(size=12)[cluster]
+    rng, cluster = np.random.default_rng(0), np.repeat(np.arange(12), 5)
+    shift = rng.normal(size=12)[cluster]
     for model, noise in (("a", 0.3), ("b", 0.5)):
-        values = shift * (model == "a") + noise * RNG.normal(size=60)
+        values = shift * (model == "a") + noise * rng.normal(size=60)
         pd.DataFrame({"id": range(60), "cluster": cluster, "score": values}).to_csv(f"{model}.csv", index=False)
     row, tested = difference("a.csv", "b.csv")
     frames = [pd.read_csv(f"{model}.csv").groupby("cluster").score.mean() for model in "ab"]
@@ -151,23 +121,6 @@ def test_pairs_that_share_a_sentence_are_tested_as_sts_tests_them():
     plain.to_csv("independent.csv", index=False)
     stored = [load_records(import_results(name)[0])[0][1].scores[1] for name in ("char-ngrams.csv", "independent.csv")]
     assert stored[0].high - stored[0].low > stored[1].high - stored[1].low
-
-
-@pytest.mark.parametrize(("items", "rows"), [(6, 1), (10, 8)])
-def test_two_equal_models_differ_as_often_as_promised(items, rows):
-    """Of 400 experiments: the plain bootstrap says so of 14 % of 6 items."""
-    rng, protocol, key = np.random.default_rng(items), ItemScoresProtocol({}), (None, None, "mean")
-    item, wrong = np.repeat(np.arange(items), rows), 0
-    for number in range(400):
-        sides = []
-        for _ in "ab":
-            values = rng.normal(size=items)[item] + (rows > 1) * rng.normal(size=len(item))
-            arrays = {"values": values[None], **({"item": item} if rows > 1 else {})}
-            sides.append(Observations(arrays, {"metrics": ["mean"]}))
-        drawn = [protocol.draws(side, "own:x", 399, number)[key] for side in sides]
-        of_a, of_b = (protocol.influences(side)[key] for side in sides)
-        wrong += paired_difference(of_a.score, of_b.score, *stretched_pair(*drawn, of_a, of_b)).p < 0.05
-    assert wrong / 400 <= 0.08
 
 
 def test_means_of_few_values_have_students_interval():

@@ -2,12 +2,11 @@
 
 from typing import get_args
 
-import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stsbench.extensions.robustness.rules import RULES, RuleName, apply_rule, edited
-from stsbench.extensions.robustness.words import ANTONYMS, CALENDAR, NAMES, NOUNS, QUANTIFIERS, TIMES
+from stsbench.extensions.robustness.words import CALENDAR, NAMES
 
 SEEDS = range(40)
 TENS = ("twenty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
@@ -23,23 +22,26 @@ CASES = {  # rule -> text -> everything that it may become
         "He can't and won't.": {"He can and won't.", "He can't and will."},
         "You don 't have to .": {"You do have to ."},
         "Don't run!": {"Do run!"},
+        "Nobody is here.": set(), "A can of beer": set(), "Is it?": set(), "He has a dog": set(), "He runs.": set(),
+        "not only": set(), "": set(),
     },
     "entity": {
-        "A man hugs a woman.": set(),
+        "A man hugs a woman.": set(), "It rains.": set(),
         "A man and the man's son": {"A woman and the woman's son"},
         "A boy": {"A girl"},
     },
     "name": {"She saw Paris": {f"She saw {city}" for city in CITIES},
-             "syria 's war": {f"{one.lower()} 's war" for one in NAMES["Syria"] if one != "Syria"}},
+             "syria 's war": {f"{one.lower()} 's war" for one in NAMES["Syria"] if one != "Syria"},
+             "South China Sea": set(), "New Mexico": set()},
     "number": {"3 dogs": {f"{digit} dogs" for digit in "2456789"},
                "In 2004": {f"In 200{digit}" for digit in "2356789"},
                "0.5 percent": {f"{digit}.5 percent" for digit in "23456789"},
-               "Thirty men": {f"{ten.capitalize()} men" for ten in TENS}},
+               "Thirty men": {f"{ten.capitalize()} men" for ten in TENS}, "B52": set(), "9/11": set(), "10:30": set()},
     "word-order": {
         "A boy is chasing the dog.": {"The dog is chasing a boy."},
         "A dog sits behind a cat": {"A cat sits behind a dog"},
         "An egg lies near a dog": {"A dog lies near an egg"},
-        "John met Mary": set(),
+        "John met Mary": set(), "A dog and a cat sleep.": set(), "A dog sees a dog.": set(), "It rains.": set(),
         "From Paris to London": {"From London to Paris"},
         "up from 5 to 7": {"up from 7 to 5"},
     },
@@ -74,16 +76,7 @@ def test_what_a_rule_makes_of_a_sentence():
             assert made <= want and bool(want) == bool(made), (rule, text, made)
 
 
-NOTHING = {  # rule -> sentences that it does not apply to
-    "negation": ["Nobody is here.", "A can of beer", "Is it?", "He has a dog", "He runs.", "not only", ""],
-    "entity": ["It rains.", ""], "name": ["South China Sea", "New Mexico"], "number": ["B52", "9/11", "10:30"],
-    "word-order": ["A dog and a cat sleep.", "A dog sees a dog.", "It rains."],
-}
-
-
-def test_what_a_rule_leaves_alone():
-    assert not [(rule, text) for rule, texts in NOTHING.items() for text in texts if outcomes(rule, text)]
-    # A text with capitals writes its names with them.
+def test_a_text_with_capitals_writes_its_names_with_them():
     assert all(new.startswith("china and") for new in outcomes("name", "china and France"))
 
 
@@ -97,15 +90,6 @@ def test_a_typo_is_one_slip_in_one_word_whose_first_letter_stays():
         swapped = sorted(old) == sorted(slip) and old[start + 2 :] == slip[start + 2 :]
         assert swapped or old[start + 1 :] in (slip[start:], slip[start + 1 :]) or old[start:] == slip[start + 1 :]
     assert len(news) > 20
-
-
-def test_every_replacement_of_a_list_is_another_one():
-    for table in (QUANTIFIERS, TIMES, CALENDAR, ANTONYMS):
-        for words, others in table.items():
-            assert " ".join(words) not in others and len(set(others)) == len(others)
-    for groups in (NOUNS, NAMES):
-        for word, group in groups.items():
-            assert word in group and len(set(group)) == len(group) > 1 and all(groups[other] == group for other in group)
 
 
 def test_the_rules_that_keep_the_meaning():
@@ -142,9 +126,3 @@ def test_seed_and_share():
     assert sum(text is not None for text in half) == 2 and all(text in (None, whole[i]) for i, text in enumerate(half))
     assert sum(text is not None for text in apply_rule(texts, "typo", 0, 0.01)) == 1
     assert apply_rule(("Rain",), "antonym", 0, 0.5) == (None,)
-
-
-def test_the_draw_is_of_the_generator_alone():
-    state = np.random.get_state()[1].copy()
-    edited("A gardener waters flowers.", "typo", 3)
-    assert (np.random.get_state()[1] == state).all()

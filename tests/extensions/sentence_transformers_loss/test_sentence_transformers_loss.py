@@ -1,24 +1,24 @@
-"""Methods as losses of sentence-transformers' trainer: its weights after ten steps are those of our loop, bit for bit."""
+"""Methods as losses of sentence-transformers' trainer: its weights after ten steps are those of our loop, bit for bit;
+and what cannot be a loss is one line: methods, models, columns, labels, processes."""
 
 import copy
 
 import pytest
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 from datasets import Dataset
 from disturbances import disturbed
 from foreign_trainer import LOSSES, TEXTS, features_of, loaded, place, sentence_transformer  # noqa: F401
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
-from tokenizers import decoders
+from sentence_transformers.sentence_transformer.modules import Dense, Pooling
 from torch.utils.data import BatchSampler, SequentialSampler
 from training_runs import no_pinned_memory, one_thread  # noqa: F401
 from transformers import TrainerCallback
 
 import stsbench
 from stsbench import as_sentence_transformers_loss, methods
+from stsbench.encoders.forward.token_pooler import TextCNN
+from stsbench.encoders.transformer.text_cnn_module import TextCNNPooling
 from stsbench.errors import StsbenchError, StsbenchWarning
-from stsbench.extensions.sentence_transformers_loss.columns import Columns
 from stsbench.training.engine.loop import Loop
 from stsbench.training.recipes.methods import method_name
 from stsbench.training.recipes.recipe import Recipe
@@ -99,9 +99,8 @@ def difference(loss, weights):
     return max(float((ended[name].double() - weight.double()).abs().max()) for name, weight in weights.items())
 
 
-# methods that differ in what a loss has to hand on: rows and labels, heads, encoders and weights of their own, draws
-KINDS = ["simcse-given", "simcse-encoders", "consert-sup", "mirror-bert", "sbert", "cosent", "ct", "sarcse", "diffcse",
-         "simcse-queue", "distil"]
+# methods that differ in what a loss has to hand on: rows, labels and scores, heads, a second encoder, a queue, draws
+KINDS = ["simcse-given", "consert-sup", "mirror-bert", "cosent", "ct", "sarcse", "simcse-queue"]
 
 
 @pytest.mark.parametrize("case", KINDS)
@@ -120,92 +119,23 @@ def test_ten_steps_are_those_of_our_loop(place, tmp_path, monkeypatch, case):
 def test_settings_are_those_of_our_loop(place, tmp_path, monkeypatch):
     """ConSERT adds no weights: what the trainer clips is all that is trained."""
     monkeypatch.chdir(tmp_path)
-    plain = our_loop(place, methods.ConSERT(), monkeypatch, "mean")
-    for training, arguments in (
-        ({"clip": 1.0}, {"max_grad_norm": 1.0}), ({"weight_decay": 0.1}, {"weight_decay": 0.1}),
-        ({"schedule": "linear", "warmup": 3}, {"lr_scheduler_type": "linear", "warmup_steps": 3}),
-        ({"precision": "bf16"}, {"bf16": True}),
-    ):
-        trained = our_loop(place, methods.ConSERT(), monkeypatch, "mean", **training)
-        model = sentence_transformer(place, "mean")
-        with pytest.warns(StsbenchWarning, match="^consert is tested with the pooler last2, and the trained"):
-            loss = as_sentence_transformers_loss("consert", model)
-        train(model, loss, trained.columns, **arguments)
-        assert difference(loss, trained.ended) == 0.0
-        assert difference(loss, plain.ended) > 1e-6  # the setting has an effect
+    training = {"clip": 0.5, "weight_decay": 0.1, "schedule": "linear", "warmup": 3, "precision": "bf16"}
+    arguments = {"max_grad_norm": 0.5, "weight_decay": 0.1, "lr_scheduler_type": "linear", "warmup_steps": 3, "bf16": True}
+    trained = our_loop(place, methods.ConSERT(), monkeypatch, "mean", **training)
+    model = sentence_transformer(place, "mean")
+    with pytest.warns(StsbenchWarning, match="^consert is tested with the pooler last2, and the trained"):
+        loss = as_sentence_transformers_loss("consert", model)
+    train(model, loss, trained.columns, **arguments)
+    assert difference(loss, trained.ended) == 0.0
 
 
 def test_the_weights_are_the_model_s_own_and_each_is_trained_once(loaded):
-    model = loaded()
-    state = torch.get_rng_state()
-    loss = as_sentence_transformers_loss(methods.SimCSE(mlm_weight=0.1), model)
-    assert torch.equal(torch.get_rng_state(), state)
+    loss = as_sentence_transformers_loss(methods.SimCSE(mlm_weight=0.1), model := loaded())
     names = [name for name, _ in loss.named_parameters()]
     assert len(names) == len({id(weight) for weight in loss.parameters()})
     added = {name.split(".")[1] for name in names if name.startswith("method.")}
     assert added == {"head", "lm_head"} and {name for name in names if name.startswith("model.")}
     assert loss.method.backbone.model is model[0].model
-    again = as_sentence_transformers_loss(methods.SimCSE(mlm_weight=0.1), loaded())
-    other = as_sentence_transformers_loss(methods.SimCSE(mlm_weight=0.1), loaded(), seed=1)
-    assert torch.equal(loss.method.head.dense.weight, again.method.head.dense.weight)
-    assert not torch.equal(loss.method.head.dense.weight, other.method.head.dense.weight)
-
-
-def test_modes_and_draws(loaded):
-    """Trained on, each batch is drawn anew; measured, none is."""
-    model = loaded("mean")
-    loss = as_sentence_transformers_loss(methods.ContrastiveTension(objective="in-batch"), model)
-    features = features_of(model, TEXTS)
-    model.train()
-    first, second = loss(features), loss(features)
-    assert first.item() != second.item() and loss.steps == 2 and loss.method.first.model.training
-    model.eval()
-    with torch.no_grad():
-        assert loss(features).isfinite() and loss.steps == 2 and not loss.method.first.model.training
-    masked = as_sentence_transformers_loss("mlm", loaded())
-    masked.model.train()
-    draws = [masked._batch([features], None).ids for features in features_of(masked.model, TEXTS) * 2]
-    masked.steps.fill_(3)
-    assert torch.equal(*draws) and not torch.equal(masked._batch(features_of(masked.model, TEXTS), None).ids, draws[0])
-
-
-def test_sixteen_bits_are_those_of_the_accelerator_that_prepared_the_model(loaded):
-    model = loaded().eval()
-    loss = as_sentence_transformers_loss(methods.SimCSE(head="none", view="crop", rate=0.3), model)
-    with torch.no_grad():
-        exact = loss(features_of(model, TEXTS)).item()
-        AcceleratorState._reset_state(reset_partial_state=True)
-        accelerator = Accelerator(cpu=True, mixed_precision="bf16")
-        assert loss(features_of(model, TEXTS)).item() == exact  # somebody else's
-        accelerator.prepare_model(model)
-        rounded = loss(features_of(model, TEXTS)).item()
-        assert rounded != exact and rounded == pytest.approx(exact, rel=0.05)
-        accelerator.unwrap_model(model, keep_fp32_wrapper=False)
-        assert loss(features_of(model, TEXTS)).item() == exact
-    AcceleratorState._reset_state(reset_partial_state=True)
-
-
-def test_padding_is_left_out_at_either_side(loaded):
-    loss = as_sentence_transformers_loss(methods.SimCSE(head="none"), loaded())
-    model = loss.model.train()
-    rows = []
-    for side in ("right", "left"):
-        model.tokenizer.padding_side = side
-        rows.append(loss._batch(features_of(model, TEXTS), None))
-    one, other = rows
-    assert torch.equal(one.ids, other.ids) and torch.equal(one.mask, other.mask) and not one.mask.all()
-    assert torch.equal(one.ids[:8], one.ids[8:])
-
-
-def test_texts_are_read_as_the_tokens_tell(loaded):
-    model = loaded()
-    model.tokenizer.backend_tokenizer.decoder = decoders.WordPiece()  # as BERT's has
-    texts = ["", "the man runs .", "a xylophone", "a " * 30, "the [MASK] eats"]
-    tokens = [ids[mask.bool()].numpy() for ids, mask in zip(*(features_of(model, texts)[0][key] for key in
-                                                              ("input_ids", "attention_mask")), strict=True)]
-    rows = Columns(("", "positive"), [[], tokens], model.tokenizer, None)
-    assert rows.texts("positive") == ["", "the man runs.", "a xylophone", " ".join("a" * 10), "the [MASK] eats"]
-    assert rows.roles == ("positive",) and rows.labels() == rows.scores() == []
 
 
 def test_the_trainer_measures_saves_and_makes_the_loss_itself(place, tmp_path, monkeypatch, loaded):
@@ -226,26 +156,7 @@ def test_the_trainer_measures_saves_and_makes_the_loss_itself(place, tmp_path, m
     assert "MethodLoss" in card and '"span_chars": 2' in card and '"method": "mirror-bert"' in card
 
 
-def test_a_method_of_one_s_own_file(tmp_path, loaded):
-    file = tmp_path / "mine.py"
-    file.write_text(
-        "from stsbench.training.api import Method, Term, Views\n\n\n"
-        "class Norms(Method):\n"
-        "    def views(self, rows, rng):\n"
-        "        return Views([rows.ids('sentence')])\n\n"
-        "    def forward(self, batch):\n"
-        "        return {'norm': Term(self.vectors(batch.ids, batch.mask).norm(dim=1).mean(), len(batch), 0.5)}\n", "utf-8",
-    )
-    model = loaded("mean")
-    loss = as_sentence_transformers_loss(f"{file}:Norms", model)
-    model.eval()
-    expected = 0.5 * torch.tensor(model.encode(TEXTS)).norm(dim=1).mean().item()
-    assert loss(features_of(model, TEXTS)).item() == pytest.approx(expected, rel=1e-5)
-    with pytest.raises(StsbenchError, match=r"^Options of stsbench\.training\.api\.options is not the options of an inst"):
-        as_sentence_transformers_loss(loss.plan.options, model)
-
-
-def test_what_a_loss_adds_depends_on_nothing_around_the_call(loaded):
+def test_what_a_loss_adds_depends_on_its_seed_alone(loaded):
     options = methods.DiffCSE()
     model, before = loaded(), torch.get_rng_state()
     models = [model, copy.deepcopy(model)]
@@ -255,3 +166,105 @@ def test_what_a_loss_adds_depends_on_nothing_around_the_call(loaded):
         within = dict(as_sentence_transformers_loss(options, models[1], seed=3).method.named_parameters())
     assert within.keys() == alone.keys()
     assert all(weight.dtype == torch.float32 and torch.equal(weight, alone[name]) for name, weight in within.items())
+    other = dict(as_sentence_transformers_loss(options, loaded(), seed=4).method.named_parameters())
+    assert any(not torch.equal(weight, alone[name]) for name, weight in other.items())
+
+
+REFUSED = {  # options, pooler -> the reason
+    (methods.DeCLUTR(), "mean"): "it reads whole documents",
+    (methods.ConditionalMaskedLM(), "mean"): "it reads sentences that follow in a document",
+    (methods.SimCSE(view="next3"), "cls"): "it reads sentences that follow in a document",
+    (methods.DiffAug(), "cls"): "by these options it has the stages prefix and joint, one after the other",
+    (methods.SBERT(objective="nli-sts"), "mean"): "by these options it has the stages nli and sts, one after the other",
+    (methods.PromptBERT(), "cls"): "with the pooler cls: promptbert trains the pooler mask, not cls",
+    (methods.ISBERT(), "cls"): "with the pooler cls: is-bert trains the pooler mean_cnn, not cls",
+    (methods.SimCSE(), "mean"): "with the pooler mean: options.head mlp_train_only stands on the pooler cls",
+}
+
+
+def test_methods_that_cannot_be_a_loss(loaded):
+    for (options, pooler), why in REFUSED.items():
+        with pytest.raises(StsbenchError) as caught:
+            as_sentence_transformers_loss(options, loaded(pooler))
+        said = str(caught.value)
+        assert said.startswith(f"{method_name(options)} cannot be a loss of sentence-transformers") and "\n" not in said
+        assert why in said and said.endswith("; stsbench.train trains it")
+
+
+def test_sarcse_s_weights_of_tokens_need_the_whole_text(loaded):
+    model = loaded("mean")
+    model[1] = TextCNNPooling(TextCNN(width=32, kernels=(2, 3), channels=6))
+    with pytest.raises(StsbenchError, match="with the pooler text_cnn: before its first step it reads all of the"):
+        as_sentence_transformers_loss("sarcse", model)
+    slower = methods.SARCSE(self_adaptive=False, head_rate=10.0)
+    with pytest.warns(StsbenchWarning, match=r"^sarcse trains backbone\.head\.\* at 10 times, decoder\.\* at 10 times the"):
+        loss = as_sentence_transformers_loss(slower, model)
+    assert loss.method.backbone.head is model[1].head
+
+
+def test_models_that_no_method_trains(place, loaded):
+    def refused(model, message, method="mlm"):
+        with pytest.raises(StsbenchError, match=message):
+            as_sentence_transformers_loss(method, model)
+
+    refused("minilm", "^model is a str: give the SentenceTransformer that the trainer trains$")
+    refused(loaded(), "^distil: options.teachers is empty: name an encoder", "distil")
+    refused(SentenceTransformer(modules=[loaded()[0]]), "^a method trains a model of Transformer and Pooling, and this one")
+    refused(SentenceTransformer(modules=[*loaded(), Dense(32, 8)]), "this one is Transformer, Pooling, Dense$")
+    refused(SentenceTransformer(modules=[loaded()[0], Dense(32, 8)]), "^methods do not train the module Dense: take ")
+    refused(loaded("mean_sqrt_len_tokens"), "^methods do not train a Pooling with pooling_mode mean_sqrt_len_tokens: take")
+    both, part = Pooling(32, ("cls", "mean")), Pooling(32, "cls", include_prompt=False)
+    refused(SentenceTransformer(modules=[loaded()[0], both]), r"with pooling_mode \('cls', 'mean'\): take one of")
+    refused(SentenceTransformer(modules=[loaded()[0], part]), "with include_prompt False: ")
+    half = SentenceTransformer(str(place / "model"), device="cpu", model_kwargs={"dtype": "float16"})
+    refused(half, r"^the model's weights are torch\.float16: load it with model_kwargs={'dtype': 'float32'} ")
+    still = SentenceTransformer(str(place / "model"), device="cpu", config_kwargs={
+        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+    })
+    refused(still, "its two views differ by dropout alone, and the model has none", methods.SimCSE(head="none"))
+
+
+def test_columns_and_labels_that_are_not_the_method_s(loaded):
+    model = loaded()
+
+    def refused(options, message, *columns, labels=None):
+        with pytest.raises(StsbenchError, match=message):
+            as_sentence_transformers_loss(options, model)(features_of(model, *columns), labels)
+
+    refused("simcse", "^a data set of 2 columns is read as anchor, positive: options.view dropout makes pos", TEXTS, TEXTS)
+    refused(methods.SimCSE(view="given"), "^a data set of 1 column is read as sentence: options.view given takes", TEXTS)
+    refused("simcse", "^a data set of 5 columns: give two columns and a label, or one to 4 columns$", *[TEXTS] * 5)
+    refused("simcse", "^a data set of 1 column and a label: give two columns", TEXTS, labels=torch.zeros(8))
+    refused("sbert", "^a data set of 2 columns is read as anchor, positive: sbert needs labelled rows", TEXTS, TEXTS)
+    refused("sbert", "^labels go from 0 to 7, and sbert takes 0 to 2: set classes$", TEXTS, TEXTS, labels=torch.arange(8))
+    refused("sbert", "^sbert learns classes by these options, and the labels are not whole numbers$", TEXTS, TEXTS,
+            labels=torch.arange(8.0) / 8)
+    refused(methods.SBERT(objective="sts"), "^labels go from nan to nan, and", TEXTS, TEXTS,
+            labels=torch.full((8,), torch.nan))
+    refused(methods.SBERT(objective="sts"), "^labels go from -1 to 6, and sbert takes 0 to 5: set the scale of its options$",
+            TEXTS, TEXTS, labels=torch.arange(8.0) - 1)
+    shaped = [(torch.zeros(8, 1), r"shape \(8, 1\)"), (torch.zeros(2), r"shape \(2,\)"), ([0.0] * 8, "list")]
+    for labels, what in shaped:
+        refused("cosent", f"^labels: {what} for a batch of 8 rows: give a tensor", TEXTS, TEXTS, labels=labels)
+    for what, number in (("classes", 2.5), ("classes", "3"), ("seed", -1), ("seed", None)):
+        with pytest.raises(StsbenchError, match=f"^{what}=.*: give a whole number that is not negative$"):
+            as_sentence_transformers_loss("sbert", model, **{what: number})
+    refused("ct", "^ct takes rows in groups of 15, and a batch has 8: set per_device_train_batch_size to a m", TEXTS)
+    with pytest.raises(StsbenchError, match=r"^methods read texts as the trainer's collator pads them: "):
+        as_sentence_transformers_loss("simcse", model)([{"pixel_values": torch.zeros(2)}])
+    loss = as_sentence_transformers_loss(methods.ContrastiveTension(k=1), model)
+    model.train()
+    assert len(loss._batch(features_of(model, TEXTS), None)) == 4  # two groups of three, two pairs each; two rows are over
+
+
+def test_another_model_and_several_processes_are_noticed(loaded, monkeypatch):
+    model = loaded()
+    loss = as_sentence_transformers_loss("simcse", model)
+    loss.model = loaded()
+    with pytest.raises(StsbenchError, match=r"^the trainer made another model \(model_init\) than the one that the"):
+        loss(features_of(model, TEXTS))
+    loss.model = model
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    with pytest.raises(StsbenchError, match=r"^a method runs the model itself, and the trainer's processes would"):
+        loss(features_of(model, TEXTS))

@@ -13,11 +13,11 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 from clirun import cli, evaluate, fails, place, record  # noqa: F401
-from embedding_server import changed, closed, hashed, quick, server, serving, status, when  # noqa: F401 - fixtures
+from embedding_server import changed, hashed, quick, server, serving, status  # noqa: F401 - fixtures
 
 import stsbench
 from stsbench import load_encoder
-from stsbench.errors import EncoderError, StsbenchWarning
+from stsbench.errors import EncoderError
 from stsbench.extensions.server.address import Address, choose_proxy, without_secrets
 from stsbench.registry import names
 
@@ -44,7 +44,7 @@ def own_handlers():
     logger.handlers[:], logger.level = handlers, level
 
 
-def test_scores_are_those_of_the_same_vectors(server, evaluate):
+def test_scores_are_those_of_the_same_vectors(server, evaluate, monkeypatch):
     code, _, err = evaluate("openai:hash", "--base-url", server.url, "--price", "20", "--requests", "2", "--offline")
     assert code == 0 and f"run by the server at {server.url}" in err and "as long as they come" in err
     direct = stsbench.evaluate(lambda texts: hashed(texts), tasks="STS-B", sample=True, resamples=0)
@@ -59,47 +59,13 @@ def test_scores_are_those_of_the_same_vectors(server, evaluate):
 
     before = len(server.asked)  # with everything in the cache the probe alone is asked for
     with serving(usage=False) as other:
-        code, _, err = evaluate("openai:hash", "--base-url", other.url, "--output", "again")
+        monkeypatch.setenv("OPENAI_BASE_URL", other.url + "/")  # the address's default
+        code, _, err = evaluate("openai:hash", "--output", "again")
         assert code == 0 and len(other.asked) == 6 and len(server.asked) == before
     assert "0 tokens, those of 6 answers not counted by the server;" in err
     assert record("again")["encoder"] == made["encoder"] and record("again")["provenance"]["server"]["requests"] == 6
     code, _, err = evaluate("openai:hash", "--base-url", server.url, "--processes", "2", "--output", "third")
     assert code == 1 and "leave --processes and --devices out" in err
-
-
-def test_a_change_half_way_is_one_line_and_no_record(server, evaluate):
-    server.model = lambda texts: hashed(texts, "" if len(server.asked) < 8 else "other")
-    outcome = evaluate("openai:hash", "--base-url", server.url, "--requests", "1")
-    fails(outcome, "gives another vector for a text of the probe")
-    assert f"openai:hash: {len(server.asked)} requests" in outcome[2]  # paid for all the same
-
-
-def test_fields_and_prompts_are_in_the_record_and_said(server, evaluate, monkeypatch):
-    roles = {"query": "retrieval.query", "document": "retrieval.passage", "text": "text-matching"}
-    fields = {"task": roles, "truncate": True}
-    server.always = changed(lambda answer: answer.update(model="another:22m"))
-    monkeypatch.setenv("OPENAI_BASE_URL", server.url + "/")  # the address's default
-    code, out, err = evaluate("openai:nomic-embed-text:v1.5", "--prompt", "card", "--json", "-",
-                              "--extra-body", json.dumps(fields))
-    assert code == 0 and json.loads(out) and all(body["task"] == "text-matching" for body in server.asked)
-    assert 'prompts: sts "classification: "' in err and 'document {"task": "retrieval.passage", "truncate": true}' in err
-    assert "warning: openai:nomic-embed-text:v1.5: its answers come from a model that 127.0.0.1 calls another:22m" in err
-    made = record()
-    assert made["encoder"]["spec"]["options"]["extra_body"] == fields
-    assert made["provenance"]["server"]["model"] == "another:22m" and made["provenance"]["server"]["base_url"] == server.url
-    assert made["provenance"]["prompts"] == {"text": "classification: "}
-
-
-def test_a_text_that_a_server_fails_at_costs_its_task_alone(server, tmp_path):
-    for name, word in (("good", "kettle"), ("bad", "bridge")):
-        rows = "".join(f"a {word} {i},the {word} {i * i},{i}\n" for i in range(9))
-        (tmp_path / f"{name}.csv").write_text(f"sentence1,sentence2,score\n{rows}", "utf-8")
-    server.always = when(lambda body: "the bridge 49" in body["input"], status(500, "cannot encode NaN"))
-    with pytest.warns(StsbenchWarning):
-        made = stsbench.evaluate("openai:hash", base_url=server.url, resamples=0, no_cache=True,
-                                 protocols=[f"sts:{tmp_path / 'good.csv'}", f"sts:{tmp_path / 'bad.csv'}"])
-    [why] = made.failures.values()
-    assert "500: cannot encode NaN" in why and why.endswith("the text, of 13 characters: 'the bridge 49'") and made.rows
 
 
 # The key
@@ -135,9 +101,9 @@ def test_the_key_is_sent_and_written_nowhere(server, secret, evaluate, tmp_path,
 
 
 @pytest.mark.parametrize("spoil", [
-    echoing(401), echoing(500), echoing(302), closed, changed(lambda answer: {"error": SECRET * 20}),
+    echoing(401), echoing(302), changed(lambda answer: {"error": SECRET * 20}),
     changed(lambda answer: answer.update(data=[{"index": SECRET}])),
-], ids=range(6))
+], ids=range(4))
 def test_the_key_is_in_no_message_and_no_traceback(server, secret, evaluate, tmp_path, own_handlers, spoil, capsys):
     server.always = spoil
     line = fails(evaluate("openai:hash", "--base-url", server.url), server.url)
@@ -309,10 +275,7 @@ def test_a_secret_is_hidden_however_it_is_written():
         left = hidden.removeprefix("your key (").removesuffix(") is wrong").replace("***", "")
         assert len("".join(left.split())) < 20, left  # what stands around it in base64
     assert without_secrets("nothing of it", SIGNS) == "nothing of it"
-
-
-def test_short_words_are_keys_as_a_whole():
-    assert without_secrets("a model of ollama's: olla", "ollama") == "a model of ***'s: olla"
+    assert without_secrets("a model of ollama's: olla", "ollama") == "a model of ***'s: olla"  # as a whole
     assert without_secrets("abc", "abc") == without_secrets("abc", "") == "abc"
 
 
@@ -320,7 +283,7 @@ def test_short_words_are_keys_as_a_whole():
 def test_a_key_at_the_end_of_what_is_read_is_hidden(server, monkeypatch, blanks):
     monkeypatch.setenv("OPENAI_API_KEY", SIGNS)
     said = " " * blanks + f"key {SIGNS}" + " x" * 9000
-    for form, code in itertools.product((said, json.dumps(said), json.dumps({"error": said})), (400, 500, 200)):
+    for form, code in itertools.product((said, json.dumps(said), json.dumps({"error": said})), (400, 200)):
         server.always = lambda handler, asked, form=form, code=code: handler.give(form.encode(), code)
         with pytest.raises(EncoderError) as caught:
             load_encoder("openai:hash", base_url=server.url)

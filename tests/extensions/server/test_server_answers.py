@@ -2,7 +2,6 @@
 
 import base64
 import json
-import threading
 import time
 from functools import partial
 
@@ -18,12 +17,10 @@ from embedding_server import (  # noqa: F401 - fixtures
     loaded,
     quick,
     server,
-    serving,
     status,
     when,
 )
 
-from stsbench import load_encoder
 from stsbench.errors import EncoderError
 from stsbench.extensions.server import client
 from stsbench.extensions.server.client import BadAnswerError, HalfAnswerError, read_answer, retry_after
@@ -83,7 +80,6 @@ def test_nobody_asks_before_a_server_says(server, monkeypatch):
 
 # asked: three times, for a harmless text, and patiently; or once, and for a harmless text; or once where no text can be why
 @pytest.mark.parametrize(("spoil", "line", "asked"), [
-    (status(400, "no such thing"), "answered 400: no such thing", 2),
     (status(401, "who?"), "answered 401: who?; the key is the variable OPENAI_API_KEY, which is not set", 1),
     (status(429, "quota: insufficient_quota"), "answered 429: quota: insufficient_quota", 1),
     (status(429, retry_after="3600"), "it asks to wait 3,600 s", 1),
@@ -95,7 +91,6 @@ def test_nobody_asks_before_a_server_says(server, monkeypatch):
      12),  # headers without an end
     (lambda handler, body: handler.give(b"<html>"), "not JSON, or half of one (in 8 tries)", 12),
     (lambda handler, body: handler.give({"error": {"message": "asleep"}}), "without vectors: asleep", 2),
-    (changed(lambda answer: [answer["data"].pop(), None][1]), "vectors for", 2),
     (changed(lambda answer: answer.update(more="x" * 3_000_000)), "bytes for", 2),
 ])
 def test_what_does_not_pass_is_one_line(server, spoil, line, asked):
@@ -111,15 +106,11 @@ def test_what_does_not_pass_is_one_line(server, spoil, line, asked):
 
 
 def test_read_answer_of_both_encodings():
-    vectors = np.array([[1.5, -2.25], [3.0, 4.0]], np.float32)
-    data = [{"index": row, "embedding": base64.b64encode(vectors[row].tobytes()).decode()} for row in (1, 0)]
-    made = read_answer(json.dumps({"data": data, "usage": {"prompt_tokens": 7}}).encode(), 2)
-    np.testing.assert_array_equal(made.vectors, vectors)
-    assert made.tokens == 7
-    mixed = [data[0], {"index": 0, "embedding": [1.5, -2.25]}]
-    made = read_answer(json.dumps({"data": mixed, "usage": {"total_tokens": "7"}}).encode(), 2)
-    np.testing.assert_array_equal(made.vectors, vectors)
-    assert made.tokens is None
+    last = base64.b64encode(np.array([3.0, 4.0], np.float32).tobytes()).decode()
+    data = [{"index": 1, "embedding": last}, {"index": 0, "embedding": [1.5, -2.25]}]
+    for usage, tokens in (({"prompt_tokens": 7}, 7), ({"total_tokens": "7"}, None)):
+        made = read_answer(json.dumps({"data": data, "usage": usage}).encode(), 2)
+        assert made.vectors.tolist() == [[1.5, -2.25], [3.0, 4.0]] and made.tokens == tokens
     for body in (b"{", b"\xff\xfe", b"[" * 100_000):
         with pytest.raises(HalfAnswerError):
             read_answer(body, 1)
@@ -155,22 +146,15 @@ def test_a_slow_server_is_asked_again_and_not_for_ever(server, monkeypatch):
         assert time.monotonic() - began < 2
 
 
-def test_nobody_there_is_one_line_at_once():
-    with serving() as server:
-        url = server.url
-    with pytest.raises(EncoderError, match=r"cannot be reached .*: does the server run"):
-        load_encoder("openai:hash", base_url=url)
-
-
 @pytest.mark.parametrize(("most", "code", "said"), [
-    (8, 413, "batch size 32 > maximum allowed batch size 8"), (2, 500, "out of memory"), (1, 422, "input must be a string"),
+    (8, 413, "batch size 32 > maximum allowed batch size 8"), (2, 500, "out of memory"),
 ])
 def test_a_smaller_limit_of_texts_is_found(server, most, code, said):
     """From the probe on, whatever the words; it is not looked for again with every batch."""
     server.always = when(lambda body: len(body["input"]) > most, status(code, said))
     encoder = loaded(server, requests=1)
     before = len(server.asked)
-    equal(encoder)
+    equal(encoder, WORDS[:50])
     assert sum(len(body["input"]) > most for body in server.asked[before:]) <= (50 if code == 500 else 4)
 
 
@@ -199,20 +183,12 @@ def test_batches_by_count_and_by_tokens():
 
 
 def test_so_many_at_a_time_and_the_first_error_ends_all(server):
-    active, most, lock = [0], [0], threading.Lock()
-
     def work(job, stopped):
-        with lock:
-            active[0] += 1
-            most[0] = max(most[0], active[0])
-        time.sleep(0.005)
-        with lock:
-            active[0] -= 1
         if job == 30:
             raise EncoderError("thirty")
         return -job
 
-    assert sorted(at_once(range(20), work, 4)) == [(job, -job) for job in range(20)] and most[0] == 4
+    assert sorted(at_once(range(20), work, 4)) == [(job, -job) for job in range(20)]
     with pytest.raises(EncoderError, match="thirty"):
         list(at_once(range(25, 1000), work, 3))
     encoder = loaded(server, requests=4)
@@ -222,10 +198,10 @@ def test_so_many_at_a_time_and_the_first_error_ends_all(server):
 
 
 @pytest.mark.parametrize("failing", [
-    status(500, "failed to encode response: json: unsupported value: NaN"), half, status(403, "forbidden"),
-    changed(lambda answer: [answer["data"].pop(), None][1]), status(500, "input is too large to process"),
-    status(413, "`inputs` must have less than 512 tokens. Given: 600"), status(400, "exceeds the context length"),
-], ids=range(7))
+    status(500, "failed to encode response: json: unsupported value: NaN"), half,
+    changed(lambda answer: [answer["data"].pop(), None][1]),
+    status(413, "`inputs` must have less than 512 tokens. Given: 600"),
+], ids=range(4))
 def test_the_text_that_a_server_fails_at_is_named(server, failing):
     """Whatever it says, in a few tries, and no other one; a text as long as this is cut."""
     encoder = loaded(server, requests=1)
@@ -236,16 +212,6 @@ def test_the_text_that_a_server_fails_at_is_named(server, failing):
         encoder.encode([*WORDS[:40], bad, *WORDS[40:]])
     assert len(server.asked) - before < 35 and str(caught.value).isprintable() and len(str(caught.value)) < 400
     equal(encoder)
-
-
-def test_an_empty_text_and_one_of_the_probe_that_are_refused_are_named(server):
-    encoder = loaded(server)
-    server.always = when(lambda body: "" in body["input"], status(400, "'$.input' is invalid"))
-    with pytest.raises(EncoderError, match="is invalid; the text, of no character, which some servers refuse: ''"):
-        encoder.encode(["", "a"])
-    server.always = when(lambda body: any("橋" in text for text in body["input"]), status(400, "not in this region"))
-    with pytest.raises(EncoderError, match="answered 400: not in this region; the text, of 12 characters: '橋の上"):
-        loaded(server)
 
 
 def test_another_width_than_at_the_start(server):

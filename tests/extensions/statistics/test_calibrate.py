@@ -1,5 +1,5 @@
 """`stsbench calibrate`: probabilities against scikit-learn's, thresholds against a loop and how often their intervals
-cover; a user's pairs that repeat count once, here and in `power`."""
+cover; a user's pairs that repeat count once."""
 
 import json
 from itertools import product
@@ -15,7 +15,7 @@ from sklearn.metrics import brier_score_loss
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 import stsbench
-from stsbench import calibrate, evaluate, power
+from stsbench import calibrate, evaluate
 from stsbench.extensions.statistics.calibrate import METHODS, brier, cross_fitted, fit_curve, reliability, threshold_for
 from stsbench.metrics.bootstrap import wilson
 
@@ -39,9 +39,9 @@ def test_the_command(cli, place):
     code, _, err = cli(*EVAL, "--protocol", "pairs:pairs.csv", "--output", "one")
     assert code == 0, err
     asked = ("--precision", "0.7", "--precision", "1")
-    code, out, err = cli("calibrate", "one", *asked, "--output", "c.json", "--plot", "c")
+    code, out, err = cli("calibrate", "one", *asked, "--output", "c.json", "--plot", "c.svg")
     assert code == 0 and "precision 0.7: a similarity of" in out and "Brier score of held-out pairs" in out, err
-    assert {path.name for path in Path().glob("c.*")} == {"c.json", "c.png", "c.svg"}
+    assert {path.name for path in Path().glob("c.*")} == {"c.json", "c.svg"}
     made = json.loads(Path("c.json").read_text())
     assert made["format"] == "stsbench-calibration/1" and made["pairs"] == 120 and made["matches"] == 40
     assert made["data"] == "pairs.csv" and len(made["curve"]["similarity"]) == len(made["curve"]["probability"])
@@ -122,53 +122,19 @@ def test_the_interval_is_where_wilsons_test_does_not_decide():
     assert few is None or few.high is None  # twenty pairs never show a precision of .95
 
 
-N, TIMES = 60, 6
-WORDS = np.array(["sun", "moon", "tree", "river", "stone", "bird", "fish", "wind", "rain", "snow", "fire", "road"])
-A, B = ([" ".join(np.random.default_rng([seed, i]).choice(WORDS, 6)) + f" {i}" for i in range(N)] for seed in range(2))
-GOLD = np.random.default_rng(0).uniform(0, 5, N).round(1).tolist()
-LABEL = [int(i % 3 == 0) for i in range(N)]
-NEAR = [" ".join([*a.split()[:4], "now"]) if label else b for a, b, label in zip(A, B, LABEL, strict=True)]
-
-
-def written(name, third, second, values, times):
-    """A file with every pair so many times, in half of them the other way round."""
-    rows, swapped = zip(A, second, values, strict=True), zip(second, A, values, strict=True)
-    lines = ["\t".join(map(str, row)) for row in [*[*rows] * (times - times // 2), *[*swapped] * (times // 2)]]
-    Path(name).write_text("\n".join(["sentence1\tsentence2\t" + third, *lines]) + "\n")
-
-
-def test_the_power_of_two_runs_counts_a_pair_once(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    needed = []
-    for name, times in (("once.tsv", 1), ("six.tsv", TIMES)):
-        written(name, "score", B, GOLD, times)
-        runs = [evaluate(model, protocol=f"sts:{name}", output=f"{model}-{name}")
-                for model in ("lexical:token-set", "lexical:tfidf")]
-        needed.append(power(100, runs=runs, resamples=1000).tasks[0].value)
-    assert needed[1] == pytest.approx(needed[0], rel=0.15)
-
-
-def test_a_calibration_counts_and_folds_pairs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    made = []
-    for name, times in (("once.tsv", 1), ("six.tsv", TIMES)):
-        written(name, "label", NEAR, LABEL, times)
-        made.append(calibrate(evaluate("lexical:token-set", protocol=f"pairs:{name}", output=f"{name}-run", resamples=0)))
-    once, six = made
-    assert six.fitted == pytest.approx(np.tile(once.fitted, TIMES)) and six.brier == pytest.approx(once.brier)
+def test_a_calibration_counts_and_folds_pairs(place):
+    """A file with every pair six times, in half of them the other way round."""
+    write_pairs(Path("once.csv"), n=60)
+    header, *rows = Path("once.csv").read_text().splitlines()
+    swapped = [f"{second},{first},{label}" for first, second, label in (row.split(",") for row in rows)]
+    Path("six.csv").write_text("\n".join([header, *rows * 3, *swapped * 3]) + "\n")
+    once, six = (calibrate(evaluate("lexical:token-set", protocol=f"pairs:{name}.csv", output=name, resamples=0))
+                 for name in ("once", "six"))
+    assert six.fitted == pytest.approx(np.tile(once.fitted, 6)) and six.brier == pytest.approx(once.brier)
     assert [one.n for one in six.bins] == [one.n for one in once.bins]
     for one, other in zip(once.bins, six.bins, strict=True):
         assert (other.low, other.high) == pytest.approx((one.low, one.high))
     assert six.thresholds == once.thresholds
-    assert {key: six.as_json()[key] for key in ("pairs", "matches", "rows")} == {
-        "pairs": N, "matches": sum(LABEL), "rows": N * TIMES}
-    assert six.lines()[0] == once.lines()[0].replace("once.tsv", "six.tsv")
-    assert any(f"{N * TIMES} rows of six.tsv are {N} different items" in line for line in six.lines())
-
-
-def test_folds_of_a_calibration_hold_a_pair_once():
-    item, noise = np.tile(np.arange(N), 2), np.random.default_rng(0).normal(size=2 * N)
-    label = np.tile(LABEL, 2)
-    plain = cross_fitted(noise, label, folds=3)
-    assert (cross_fitted(noise, label, folds=3, item=np.arange(2 * N)) == plain).all()
-    assert (cross_fitted(noise, label, folds=3, item=item) != plain).any()
+    assert {key: six.as_json()[key] for key in ("pairs", "matches", "rows")} == {"pairs": 60, "matches": 20, "rows": 360}
+    assert six.lines()[0] == once.lines()[0].replace("once.csv", "six.csv")
+    assert any("360 rows of six.csv are 60 different items" in line for line in six.lines())

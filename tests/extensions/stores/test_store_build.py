@@ -1,6 +1,6 @@
-"""Building a store: what is in it and in which numbers, going on after a kill anywhere, and what is refused."""
+"""Building a store: what is in it and in which numbers, going on after a kill anywhere, and what is refused. Reading one:
+vectors:DIR, neighbours and fitting give what the same vectors in memory give."""
 
-import multiprocessing
 import os
 import shutil
 import sys
@@ -8,17 +8,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tiny_models
+from clirun import place  # noqa: F401 - a fixture
 from toy_encoder import SPEC, Toy, vector_of
+from workers import forks  # noqa: F401 - a fixture
 
 from stsbench.data.own.texts import Texts
-from stsbench.encoders import load_encoder
-from stsbench.encoders.base import EncoderOptions
+from stsbench.encoders.base import Encoder, EncoderOptions, EncoderSpec
+from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.load import load_encoder
+from stsbench.encoders.post.chain import Chain
+from stsbench.encoders.post.encoder import PostProcessed, fitted_on_data
 from stsbench.encoders.roles import Traits
 from stsbench.errors import DataError, EncoderError, StsbenchError
 from stsbench.extensions.devices.options import DeviceOptions
 from stsbench.extensions.stores.build import build_store
-from stsbench.extensions.stores.shard import MANIFEST, VECTORS, read_manifest, shard_folder
+from stsbench.extensions.stores.search import check_same_encoder, neighbours_in
+from stsbench.extensions.stores.shard import MANIFEST, VECTORS, is_store, read_manifest, shard_folder
 from stsbench.extensions.stores.vectors import VectorStore
 
 LINES = ["one", "", "two words", "ünï", "one", "  padded ", "seven"]
@@ -71,15 +76,6 @@ def test_row_i_is_line_i(source, tmp_path):
     paces.clear()
     build(source, tmp_path / "store", progress=paces.append)
     assert [(pace.texts, pace.kept) for pace in paces] == [(3, 3), (6, 6), (7, 6)]
-
-
-def test_a_transformers_vectors_are_those_in_memory(tmp_path):
-    lines = ["the cat eats .", "a man", "the big dog runs in the park", "a man"]
-    (tmp_path / "in.txt").write_text("\n".join(lines))
-    encoder = load_encoder(str(tiny_models.build(tmp_path / "model")), pooler="mean", device="cpu")
-    store = build(tmp_path / "in.txt", tmp_path / "store", encoder, shard_rows=2)
-    assert store.rows(range(4)) == pytest.approx(encoder.encode(lines), abs=1e-6)
-    assert store.manifest.libraries.keys() - set(encoder.traits.libraries) == {"stsbench's encoding"}
 
 
 def before_each_operation(source, folder, kept):
@@ -204,24 +200,15 @@ def test_two_processes_do_not_write_to_one_store_and_a_text_without_a_vector_is_
     assert build(source, tmp_path / "store").shape == (7, 3)
 
 
-def test_a_store_of_two_processes_is_that_of_one(tmp_path, monkeypatch):
-    (tmp_path / "mine_shared.py").write_text(
-        "import numpy as np\n\n"
-        "def vectors(texts):\n    return np.array([[len(t), sum(map(ord, t)) % 97, 0] for t in texts], dtype=float)\n\n"
-        "vectors.fingerprint = '1'\n"
-    )
-    (tmp_path / "in.txt").write_text("".join(f"text {'x' * (i % 13)} {i}\n" for i in range(90)))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
-    options = EncoderOptions(model="python:mine_shared:vectors")
+def test_a_store_of_two_processes_is_that_of_one(place, forks):
+    (place / "in.txt").write_text("".join(f"text {'x' * (i % 13)} {i}\n" for i in range(90)))
+    options = EncoderOptions(model="python:mine_cli:hashed")
     encoder = load_encoder(options.model, options)
     with DeviceOptions(processes=2).runner(encoder, options) as workers:
-        two = build_store(encoder, Texts("in.txt"), tmp_path / "two", dtype="int8", shard_rows=8, runner=workers)
-    one = build_store(encoder, Texts("in.txt"), tmp_path / "one", dtype="int8", shard_rows=8)
+        two = build_store(encoder, Texts("in.txt"), place / "two", dtype="int8", shard_rows=8, runner=workers)
+    one = build_store(encoder, Texts("in.txt"), place / "one", dtype="int8", shard_rows=8)
     assert one.manifest == two.manifest and len(one.manifest.shards) == 12
     assert np.array_equal(np.concatenate(list(one.blocks())), np.concatenate(list(two.blocks())))
-    sys.modules.pop("mine_shared", None)
-    assert not multiprocessing.active_children()
 
 
 VECTORS_IN = np.array(
@@ -268,3 +255,104 @@ def test_binary_holds_the_signs(tmp_path):
     store, raw, rows = stored(tmp_path, "binary")
     assert raw.shape == (3, 2) and raw.tolist() == [[0b10010101, 0b10000000], [0b01010010, 0b10000000], [0b11001011, 0]]
     assert np.array_equal(rows, np.where(VECTORS_IN > 0, 1, -1)) and store.dimension == 9
+
+
+RNG = np.random.default_rng(3)
+SENTENCES = [" ".join(RNG.choice(["cat", "dog", "sun", "moon", "tree"], n)) for n in RNG.integers(1, 6, 60)]
+SENTENCES[7] = ""
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("read")
+    (folder / "in.txt").write_text("".join(f"{line}\n" for line in SENTENCES))
+    build_store(Toy(), Texts(str(folder / "in.txt")), folder / "store", shard_rows=16, log=lambda line: None)
+    return folder
+
+
+@pytest.fixture
+def store(kept):
+    return VectorStore(kept / "store")
+
+
+def test_rows_are_looked_up_by_text(store):
+    distinct = list(dict.fromkeys(SENTENCES))
+    wanted = [*distinct, "not there"]
+    assert store.find(wanted).tolist() == [SENTENCES.index(text) for text in distinct] + [-1]
+    first, copies = store.copies(wanted)
+    assert first.tolist() == store.find(wanted).tolist() and copies.tolist() == [SENTENCES.count(text) for text in wanted]
+    assert store.find([]).tolist() == []
+
+
+def test_vectors_of_a_folder(kept, store):
+    encoder = load_encoder(f"vectors:{kept / 'store'}")
+    asked = [SENTENCES[40], f" {SENTENCES[3]} ", "", SENTENCES[40]]
+    assert encoder.encode(asked).tolist() == [vector_of(text.strip()) for text in asked]
+    assert encoder.dimension == 3 and not encoder.cacheable and encoder.spec.weights == store.digest
+    assert Embed(encoder).truncated([SENTENCES[0]]).tolist() == [len(SENTENCES[0]) > 5] and "toy" in encoder.notes[0]
+    with pytest.raises(EncoderError, match="no vector for 2 of 3 texts, the first: 'nowhere'"):
+        encoder.encode(["nowhere", SENTENCES[0], "neither"])
+    assert is_store(kept / "store") and not is_store(kept) and not is_store(kept / "in.txt")
+    with pytest.raises(EncoderError, match="--pooler does not apply"):
+        load_encoder(f"vectors:{kept / 'store'}", pooler="cls")
+
+
+def test_neighbours_are_those_of_all_pairs(store):
+    queries = np.array([vector_of("cat tree"), vector_of("sun")], np.float32)
+    lists = neighbours_in(store, queries, 1000)
+    distinct = [text for text in dict.fromkeys(SENTENCES) if text]
+    vectors = np.array([vector_of(text) for text in distinct])
+    cosines = queries @ vectors.T / np.linalg.norm(queries, axis=1)[:, None] / np.linalg.norm(vectors, axis=1)
+    for mine, expected in zip(lists, cosines, strict=True):
+        assert [each.cosine for each in mine] == pytest.approx(sorted(expected, reverse=True), abs=1e-6)
+        for each in mine:
+            assert each.cosine == pytest.approx(expected[distinct.index(each.text)], abs=1e-6)
+            assert each.row == SENTENCES.index(each.text) and each.copies == SENTENCES.count(each.text)
+
+
+def test_queries_come_from_the_encoder_of_the_store(store):
+    check_same_encoder(store, Toy(EncoderSpec(**{**vars(SPEC), "name": "another name", "prefix": "query: "})))
+    with pytest.raises(EncoderError, match=r"made by another encoder \(toy; other weights\) than toy"):
+        check_same_encoder(store, Toy(EncoderSpec(**{**vars(SPEC), "weights": "1" * 64})))
+
+
+class Counting(Toy):
+    def run(self, texts, progress=None):
+        raise AssertionError("the vectors are in the store")
+
+
+@pytest.mark.parametrize("post", ["whitening:dimensions=2", "all-but-the-top:components=1"])
+def test_a_map_fitted_on_a_store_is_the_one_fitted_on_its_texts(kept, post):
+    for name in ("file.txt", "full.txt"):
+        (kept / name).write_text("".join(f"{line}\n" for line in SENTENCES if line))
+    build_store(Toy(), Texts(str(kept / "full.txt")), kept / "full", shard_rows=16, log=lambda line: None)
+    lines = []
+    stored, count = fitted_on_data(PostProcessed(Counting(), Chain.parse(post)), kept / "full", lines.append)
+    fitted, _ = fitted_on_data(PostProcessed(Toy(), Chain.parse(post)), kept / "file.txt", lines.append)
+    probe = np.array([vector_of(text) for text in SENTENCES[:9]], np.float32)
+    assert stored.chain.transform(probe) == pytest.approx(fitted.chain.transform(probe), abs=1e-9)
+    assert stored.spec.fitted_on == f"full@{VectorStore(kept / 'full').digest}" and count == 59
+    assert "59 texts, whose vectors are read" in lines[0]
+
+
+def test_shuffled_vectors_are_each_row_once(kept):
+    from stsbench.extensions.stores.vectors import StoredVectorSource
+
+    source = StoredVectorSource(VectorStore(kept / "store"), Toy())
+    batches = list(source.shuffled(16, np.random.default_rng(0)))
+    assert [batch.shape for batch in batches] == [(16, 1, 3)] * 3 + [(12, 1, 3)] and len(source) == 60
+    rows = np.concatenate(batches)[:, 0]
+    expected = [vector_of(text) for text in SENTENCES]
+    assert sorted(rows.tolist()) == sorted(expected) and rows[0].tolist() != expected[0]
+    with pytest.raises(EncoderError, match="no dropout"):
+        source.with_dropout(0)
+
+
+def test_what_cannot_be_fitted_on(kept):
+    wrapped = PostProcessed(Toy(), Chain.parse("standardise"))
+    build_store(Toy(), Texts(str(kept / "in.txt")), kept / "bits", dtype="binary", log=lambda line: None)
+    with pytest.raises(EncoderError, match="holds signs alone"):
+        fitted_on_data(wrapped, kept / "bits", lambda line: None)
+    other: Encoder = Toy(EncoderSpec(**{**vars(SPEC), "pooler": "cls"}))
+    with pytest.raises(EncoderError, match=r"made by another encoder \(toy\) than toy"):
+        fitted_on_data(PostProcessed(other, Chain.parse("standardise")), kept / "store", lambda line: None)

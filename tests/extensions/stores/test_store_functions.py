@@ -8,33 +8,17 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from clirun import LINES, cli, contents, fails, lines, place, tiny  # noqa: F401
-from consoles import ESCAPED, HOSTILE, console  # noqa: F401 - a fixture
+from clirun import cli, contents, fails, lines, place, tiny  # noqa: F401
 
 import stsbench
 from stsbench.data.fetch.sources import load_data
 from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.extensions.stores.build import Pace
 from stsbench.extensions.stores.command import Clock, duration
-from stsbench.extensions.stores.neighbours import distinct, read_lines
 from stsbench.extensions.stores.vectors import VectorStore
 
 pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
 HASHED = "python:mine_cli:hashed"
-
-
-def test_encode(cli, place, lines):
-    files, int8 = [], ("--store-dtype", "int8", "--shard-size", "4")
-    for options, how in ((int8, {"store_dtype": "int8", "shard_size": 4}), ((), {})):
-        assert cli("encode", "--model", HASHED, "--input", lines, "--output", "by-command", *options)[0] == 0
-        store = stsbench.encode(HASHED, "lines.txt", "by-function", **how)
-        assert contents("by-command") == contents("by-function") and store.texts(range(7)) == LINES
-        listed = stsbench.encode(HASHED, (f" {text} " for text in LINES), "by-list", **how)
-        assert np.array_equal(listed.rows(range(7)), store.rows(range(7))) and listed.texts(range(7)) == LINES
-        files.append(set(contents("by-function")))
-        for name in ("by-command", "by-function", "by-list"):
-            (place / name).rename(place / f"{name}-{len(files)}")
-    assert len(files[0]) > len(files[1])
 
 
 def test_encode_by_a_transformer_warns_of_cut_texts(cli, tiny, lines):
@@ -45,26 +29,6 @@ def test_encode_by_a_transformer_warns_of_cut_texts(cli, tiny, lines):
     warned = [str(one.message).removeprefix("b: ") for one in caught]
     assert warned == [line for line in said.splitlines() if "empty texts" in line or "truncated" in line]
     assert len(warned) == 2
-
-
-def test_neighbours(cli, lines):
-    model = "lexical:tfidf"
-    words = ("--query", "a cat", "--query", "the  dog runs", "--top", 4, "--json", "-")
-    rows = json.loads(cli("neighbours", "--model", model, "--corpus", lines, *words)[1])
-    asked = {"queries": ["a cat", "the  dog runs"], "top": 4}
-    assert stsbench.neighbours(model, "lines.txt", **asked).rows == rows
-    assert len(rows) == 8 and stsbench.neighbours(model, LINES, **asked).rows == rows
-    said = json.loads(cli("neighbours", "--model", model, "--corpus", "stsb/test", "--sample", *words)[1])
-    assert stsbench.neighbours(model, "stsb/test", sample=True, **asked).rows == said and "item" in said[0]
-
-
-def test_a_corpus_and_queries_are_read_as_any_file_of_texts(tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text('id;text\n1;"A cat; asleep"\n2;Dogs  | wolves\n')
-    assert list(read_lines(path, None)) == distinct([], path) == ["A cat; asleep", "Dogs | wolves"]
-    assert read_lines(path, "id") == {"1": [2], "2": [3]}
-    with pytest.raises(StsbenchError, match="no column 'none'"):
-        read_lines(path, "none")
 
 
 def test_in_a_notebook_encode_counts_texts(monkeypatch, capsys, place):
@@ -194,15 +158,3 @@ def test_neighbours_in_a_data_set(command):
         assert row.pop("cosine") == pytest.approx(other.pop("cosine")) and row == other
     table = command("--query", "a dog runs", "--sample", corpus="sst2", column=())
     assert "item" in table and "line" not in table
-
-
-def test_texts_of_a_corpus_suit_the_console(tmp_path, monkeypatch, console):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "corpus.txt").write_text(f"{HOSTILE}\nplain boat\nthird\n", "utf-8")
-    words = ["neighbours", "--model", "lexical:token-set", "--no-cache", "--corpus", "corpus.txt",
-             "--query", "boat \U0001f31e"]
-    code, out, err = console("ascii", *words)
-    assert code == 0, err
-    assert all(part in out for part in ESCAPED) and "plain boat" in out and r"\U0001f31e" in out
-    code, out, err = console("ascii", *words, "--json", "-")
-    assert code == 0 and any(row["text"] == " ".join(HOSTILE.split()) for row in json.loads(out))

@@ -1,11 +1,9 @@
-"""`stsbench identify` as command and function: what of table B.2 is recognised, what is said; refusals: identify.yaml."""
+"""`stsbench identify` as command and function: what of table B.2 is recognised, what is said, which published rows hold
+numbers; refusals: identify.yaml."""
 
-import inspect
 import json
-from itertools import product
 from pathlib import Path
 
-import light_process
 import numpy as np
 import pytest
 from answers import answering
@@ -17,9 +15,9 @@ from synthetic_sts import B2, b2_runs, said
 import stsbench
 from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.evaluation.result import Result
-from stsbench.leaderboard.identify import command
 from stsbench.leaderboard.identify.api import source
 from stsbench.leaderboard.identify.numbers import ORDER
+from stsbench.leaderboard.identify.published import published_matches
 from stsbench.leaderboard.records.publications import load_publications
 
 WORDS = {"all": "sts: all, Spearman", "wmean": "sts: wmean, Spearman"}
@@ -29,7 +27,6 @@ PAPERS = {"all": {"sbert", "simcse"}, "wmean": {"whitening", "bert-flow"}}
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory):
     return b2_runs(tmp_path_factory.getbasetemp() / "b2")
-
 
 
 def asked(cli, numbers, *models):
@@ -58,41 +55,18 @@ def test_what_a_paper_reported_in_table_b2_is_recognised(runs):
         assert text.splitlines()[-1].startswith("Nothing reproduces these numbers to the last digit: the nearest is sts: ")
 
 
-def test_what_was_reproduced_in_table_b2_is_said_to_be(runs):
-    """Among the three models, the numbers of one are found under its setting."""
-    for name, how in product(B2, ("all", "wmean")):
-        made = stsbench.identify(said(B2[name][how]), runs["sbert"].parent)
-        found = made.as_json()
-        assert found["verdict"] == "reproduced" and found["indistinguishable"] == 1
-        [setting] = found["settings"][0]["setting"]
-        assert setting.startswith(WORDS[how]) and f"made_for_{name}" in setting
-        assert str(made).splitlines()[-1] == (
-            f"These numbers are reproduced by {setting} (mean absolute difference 0.00, 7 of 7 tasks to the last digit)."
-        )
-
-
 def test_a_published_row_by_its_id(cli, runs):
     [simcse] = [each for each in load_publications() if each.paper.id == "simcse"]
     row = next(row for row in simcse.rows if row.scores == B2["sbert"]["all"] and row.heading.table == "B.2")
     by_id, _ = asked(cli, row.id, runs["sbert"])
-    typed, _ = asked(cli, said(row.scores), runs["sbert"])
-    assert by_id == typed and by_id["verdict"] == "reproduced"
+    typed, text = asked(cli, said(row.scores), runs["sbert"])
+    assert by_id == typed and by_id["verdict"] == "reproduced" and by_id["indistinguishable"] == 1
+    [setting] = by_id["settings"][0]["setting"]
+    assert setting.startswith(WORDS["all"]) and text.splitlines()[-1] == (
+        f"These numbers are reproduced by {setting} (mean absolute difference 0.00, 7 of 7 tasks to the last digit)."
+    )
     dev = next(row for row in simcse.rows if row.heading.split == "dev")
     fails(cli("identify", dev.id, "--model", runs["sbert"]), dev.id, "holds no test scores of tasks")
-
-
-def test_words_of_the_shell_are_numbers_each(cli, runs):
-    row = [f"{number:.2f}" for number in B2["sbert"]["all"]]
-    whole, _ = asked(cli, ",".join(row), runs["sbert"])
-    for words in (row, [f"{text}," for text in row], [" & ".join(row) + r" \\"]):
-        code, out, _ = cli("identify", *words, "--model", runs["sbert"], "--json", "-")
-        assert (code, json.loads(out)) == (0, whole)
-    code, out, _ = cli("identify", "--model", runs["sbert"], "--json", "-", "--", "-", *row[1:])
-    found = json.loads(out)
-    assert (code, found["not_printed"], list(found["numbers"])) == (0, ["STS12"], list(ORDER[1:]))
-    code, out, _ = cli("identify", *[f"{task}={text}" for task, text in zip(ORDER, row, strict=True)],
-                       "--model", runs["sbert"], "--json", "-")
-    assert (code, json.loads(out)) == (0, whole)
 
 
 def test_the_words_say_what_the_numbers_cannot(cli, runs):
@@ -104,33 +78,29 @@ def test_the_words_say_what_the_numbers_cannot(cli, runs):
     # SBERT prints 74.89 where its columns give 74.86.
     _, text = asked(cli, said((*B2["sbert"]["reported"], 74.89)), runs["sbert"])
     assert "Note: the average given, 74.89, is not the mean of the seven numbers, 74.86." in text
-    assert "Note" not in asked(cli, said((*B2["sbert"]["reported"], 74.86)), runs["sbert"])[1]
     found, text = asked(cli, "11,12,13,14,15,16,17", runs["sbert"])
     assert found["verdict"] == "nearest" and found["indistinguishable"] > 1 and "It cannot be distinguished from" in text
     row = B2["sbert"]["all"]
     shares, text = asked(cli, ",".join(f"{number / 100:.4f}" for number in row), runs["sbert"])
     assert shares["verdict"] == "reproduced" and shares["share"] and "read as shares" in text
-    plain = asked(cli, said(row), runs["sbert"])[0]["settings"]
-    for one, other in zip(shares["settings"], plain, strict=True):  # in points
-        assert one["setting"] == other["setting"]
-        assert one["mean_absolute_difference"] == pytest.approx(other["mean_absolute_difference"], abs=1e-9)
-    rows = len(plain)
-    for top, line in ((rows - 1, "1 more setting is further off"), (rows - 2, "2 more settings are further off")):
-        _, text, _ = cli("identify", said(row), "--model", runs["sbert"], "--top", top)
-        assert f"{line} (--top {rows} lists " in text
+    plain, text = asked(cli, said(row), runs["sbert"])
+    assert [one["setting"] for one in shares["settings"]] == [one["setting"] for one in plain["settings"]]
+    assert [one["mean_absolute_difference"] for one in shares["settings"]] == pytest.approx(  # in points
+        [one["mean_absolute_difference"] for one in plain["settings"]], abs=1e-9)
+    rows = len(plain["settings"])
+    _, text, _ = cli("identify", said(row), "--model", runs["sbert"], "--top", rows - 2)
+    assert f"2 more settings are further off (--top {rows} lists " in text
     found, text = asked(cli, "STS-B=76.98", runs["sbert"])  # which does not tell these settings apart
     assert found["settings"][0]["setting"][0].startswith("sts: all, mean or wmean, Spearman; STS-B by cosine")
     assert "cannot be distinguished by these tasks" in text and "a match may be chance" in found["sentence"]
-    assert {*PAPERS["all"], *PAPERS["wmean"]} <= set(found["settings"][0]["papers"])
 
 
 def test_where_nothing_can_be_checked_it_failed(cli, runs):
     """The reasons, then one line; no table, no JSON."""
-    for more in ((), ("--json", "-"), ("--json", "out.json")):
-        outcome = cli("identify", "STS-B=76.98", "MR=80", "--model", runs["sbert"], *more)
-        assert fails(outcome) == "stsbench: error: Nothing could be checked: every setting lacks an observation."
-        assert all((line.startswith("cannot be checked: ") and "MR" in line) or line.startswith("and ")
-                   for line in outcome[2].splitlines()[:-1]) and "no MR" in outcome[2]
+    outcome = cli("identify", "STS-B=76.98", "MR=80", "--model", runs["sbert"], "--json", "out.json")
+    assert fails(outcome) == "stsbench: error: Nothing could be checked: every setting lacks an observation."
+    assert all((line.startswith("cannot be checked: ") and "MR" in line) or line.startswith("and ")
+               for line in outcome[2].splitlines()[:-1]) and "no MR" in outcome[2]
     assert not Path("out.json").exists()
     found = stsbench.identify({"MR": 80}, runs["sbert"])
     assert found.verdict == "nothing checked" and found.to_pandas().empty
@@ -172,36 +142,11 @@ def test_a_model_is_looked_for_on_the_hub_before_the_data_are_read(cli, hub, mon
     assert "sts12" not in fails(cli("identify", "STS12=72.37", "--model", "minilm"), "is not installed")
 
 
-def test_torch_is_not_loaded_for_a_run(runs):
-    code = (
-        "import sys\n"
-        "from stsbench.cli.main import main\n"
-        "for numbers, code in (('STS-B=76.98', 0), ('STS-B=76.98,MR=80', 1)):\n"
-        "    sys.argv = ['stsbench', 'identify', numbers, '--model', " + repr(str(runs["sbert"])) + "]\n"
-        "    try: main()\n"
-        "    except SystemExit as stop: assert stop.code == code\n"
-        "    else: raise AssertionError('no exit')\n"
-        "assert not {'torch', 'transformers', 'sklearn', 'mteb', 'matplotlib'} & set(sys.modules)\n"
-    )
-    done = light_process.run(code)
-    assert done.returncode == 0, done.stderr
-
-
 # The function, against its command.
 
 
 def length(texts):
     return np.array([[len(text), text.count("e") + 1, text.count("a")] for text in texts], dtype=float)
-
-
-def test_options_are_the_command_s():
-    """top is the table's and json the file's: the object has both."""
-    options = {option.name: option for option in command.identify.params}
-    parameters = inspect.signature(stsbench.identify).parameters
-    plural = {"models": "model", "poolers": "pooler"}
-    assert {plural.get(name, name) for name in options} - {"top", "json_target"} == set(parameters) - {"output"}
-    assert parameters["sample"].default is options["sample"].to_info_dict()["default"] is False
-    assert all(parameters[name].default is None for name in ("pooler", "data_dir", "output"))
 
 
 def test_the_outcome_is_the_command_s(runs, cli, capsys):
@@ -210,18 +155,14 @@ def test_the_outcome_is_the_command_s(runs, cli, capsys):
                       for model in (run, str(run), [run], Result(run))]
     assert [other.as_json() for other in others] == [found.as_json()] * 3
     assert capsys.readouterr() == ("", "")
-    assert cli("identify", said(B2["sbert"]["reported"]), "--model", run, "--json", "-") == (0, found.to_json() + "\n", "")
-    printed = cli("identify", said(B2["sbert"]["reported"]), "--model", run)[1].splitlines()
-    lines = str(found).splitlines()
-    assert lines[0] == printed[0] and lines[-1] == printed[-1] == found.sentence
+    printed, text = asked(cli, said(B2["sbert"]["reported"]), run)
+    assert printed == found.as_json() and text.splitlines()[-1] == str(found).splitlines()[-1] == found.sentence
     settings = json.loads(found.to_json())["settings"]
     frame = found.to_pandas()
     assert [*frame.place] == [each["place"] for each in settings] and len(found.candidates) == len(settings)
     assert [*frame["STS-B"]] == [each["differences"]["STS-B"] for each in settings]
     assert frame.papers[0] == ", ".join(settings[0]["papers"]) and "simcse" in frame.papers[0]
-    html = found._repr_html_()
-    assert html.count("<table>") == 1 and html.count("<tr>") == 1 + len(settings)
-    assert found.verdict == "nearest" and len(repr(found)) < 100
+    assert found._repr_html_().count("<tr>") == 1 + len(settings)
 
 
 def test_whatever_numbers_are_given_as(runs):
@@ -251,17 +192,34 @@ def test_a_model_is_measured_first_and_leaves_nothing_behind(cli):
     assert found.verdict == "reproduced" and {*Path().iterdir()} == before
     assert stsbench.identify(numbers, length, sample=True, output="kept").as_json() == found.as_json()
     [folder] = Path("kept").iterdir()
-    assert stsbench.identify(numbers, folder).as_json() == found.as_json()
     with pytest.warns(StsbenchWarning, match="failed: sts STS-B: ") as heard:
         stsbench.identify({"STS-B": 50.0, "STS12": 50.0}, "python:mine_cli:constant_on_stsb", sample=True)
     assert {warning.filename for warning in heard} == {__file__}
-    words = ("identify", "STS-B=50.00", "--model", "lexical:token-set", "--model", "python:mine_cli:hashed", "--sample")
-    code, out, err = cli(*words)
+    code, out, err = cli("identify", "STS-B=50.00", "--model", "lexical:token-set", "--sample")
     assert code == 0 and "sample data: not comparable with published numbers" in out
-    runs = [line.removeprefix("run: ") for line in err.splitlines() if line.startswith("run: ")]
-    assert [sorted(row.name.split(".")[0] for row in rows_of(run)) for run in runs] == [["regression", "sts"]] * 2
+    [run] = [line.removeprefix("run: ") for line in err.splitlines() if line.startswith("run: ")]
+    assert sorted(row.name.split(".")[0] for row in rows_of(run)) == ["regression", "sts"]
     again = cli("identify", "STS-B=50.00", "--model", "runs")
-    assert (again[0], sorted(again[1].splitlines()[-1].split())) == (0, sorted(out.splitlines()[-1].split()))
+    assert (again[0], again[1].splitlines()[-1]) == (0, out.splitlines()[-1])
     change = edit(folder, lambda row: row.record["scores"][-1].update(value=99.0))
     with pytest.raises(StsbenchError, match=f"{change.name} was edited"):
         stsbench.identify(numbers, folder)
+
+
+# Without a model: which published rows hold the numbers.
+
+
+def test_a_row_is_found_by_what_it_prints():
+    simcse = {row.id: row for each in load_publications() if each.paper.id == "simcse" for row in each.rows}
+    for row in (simcse["simcse:5:7"], simcse["simcse:B.2:3"], simcse["simcse:E.1:6"]):
+        bare = " ".join(f"{score:.{row.printed_decimals}f}" for score in row.scores if score is not None)
+        assert row.id in [found["row"] for found in published_matches(bare).rows]
+
+
+def test_the_row_that_others_copied_is_the_first():
+    found = stsbench.identify("76.25")
+    assert found.rows[0]["row"] == "simcse:5:7" and found.rows[0]["aggregation"] == "all"
+    assert {row["row"] for row in found.rows} >= {"diffaug:1:5", "diffcse:1:9"} and "simcse:5:7" in str(found)
+    assert [row["row"] for row in stsbench.identify("SICK-R=72.23,Avg=76.25").rows[:1]] == ["simcse:5:7"]
+    with pytest.raises(StsbenchError, match="no published row"):  # a number is found under its own name only
+        stsbench.identify("STS12=76.25,STS13=76.25")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from board_runs import read_once  # noqa: F401  fixture
 from hypothesis import given as drawn
+from hypothesis import settings
 from hypothesis import strategies as st
 from synthetic_sts import B2, b2_runs, observations, said, write_run
 
@@ -75,12 +76,12 @@ def find_themselves(seen, tasks):
 
 
 def test_every_setting_finds_itself(sample):
-    for tasks, settings in (
+    for tasks, count in (
         # STS-B by cosine or trained, SICK-R by cosine, cosine on all its pairs, or trained
         ((*ORDER, "Avg"), 6 * 2 * 3), (ORDER[:5], 6), (("STS-B",), 6 * 2 + 2 + 2 * 4 + 5), (("SICK-E",), 2),
         (("MR", "MRPC"), 2 * 4), (("STS-B/0-1",), 1), (("STS13", "SICK-E"), 6 * 2),
     ):
-        assert find_themselves(sample, list(tasks)) == settings, tasks
+        assert find_themselves(sample, list(tasks)) == count, tasks
 
 
 def chosen(candidate):
@@ -140,14 +141,6 @@ def test_what_reproduces_the_numbers_stands_before_what_is_nearer_on_average(mon
     assert found.matches[1].mean < found.matches[0].mean
 
 
-def test_a_metric_that_a_task_does_not_have_is_no_setting(sample):
-    """Only MRPC has an F1: for MR and CR it is not even said to be unchecked."""
-    found = given("MR=50.00,CR=60.00", sample)
-    settings = [*(setting for match in found.matches for setting in match.settings), *(each for each, _ in found.unchecked)]
-    metrics = {choice for setting in settings for name, choices in setting if name == "metric" for choice in choices}
-    assert metrics == {"accuracy", "dev accuracy"}
-
-
 PRESETS = {  # protocols/presets, by hand
     ("all", "Spearman"): {"diffcse", "hill2016", "is-bert", "sbert", "simcse"}, ("all", "Pearson"): {"hill2016"},
     ("wmean", "Spearman"): {"bert-flow", "whitening"}, ("mean", "Pearson"): {"wieting2020"},
@@ -168,15 +161,6 @@ def test_presets_are_named_with_exactly_their_own_setting(sample):
         own = {task: CandidateScore(0, head, id, None, (metric.lower(),)) for task, id in ids.items()}
         assert set(replace(each, cells={**each.cells, **own}).papers()) == TRAINED.get((how, metric), set())
     assert seen == {True, False}
-
-
-def test_an_error_is_no_share(sample):
-    """A mean squared error of .7 is no 70 points."""
-    [mse] = [each.cells["SICK-R"].value for each in candidates(sample, ["SICK-R"]) if ("metric", "mse") in each.slots]
-    for number in (mse, mse / 10):
-        found = search(Numbers({"SICK-R": Number(round(number, 4), 4)}), sample)
-        match = next(match for match in found.matches if any(("metric", ("mse",)) in setting for setting in match.settings))
-        assert match.differences["SICK-R"] == pytest.approx((mse - number) * found.numbers.scale, abs=0.01)
 
 
 def test_an_average_may_be_of_full_or_of_two_decimals_scores(sample):
@@ -225,42 +209,31 @@ def test_a_file_keeps_the_digits_it_prints(tmp_path):
     ):
         (tmp_path / name).write_bytes(content.encode())
         assert read_numbers(str(tmp_path / name)).items == {"STS12": Number(72.4, 2), "STS-B": Number(82.03, 2)}
-    assert read_numbers("STS12=72.40, STS-B=82.03").items == read_numbers(str(tmp_path / "n.json")).items
 
 
 def test_numbers_in_order_with_any_digits():
     assert read_numbers("1.5,2,3,4,5,6,7,8.25").items == {
         **{name: Number(float(at), 0) for at, name in enumerate(ORDER, 1)}, "STS12": Number(1.5, 1), "Avg": Number(8.25, 2)}
     assert list(read_numbers("1,2,3,4,5").items) == list(ORDER[:5])
+    assert read_numbers("1 & 2 & 3 & 4 & 5 & 6 & 7 &") == read_numbers("1 & 2 & 3 & 4 & 5 & 6 & 7")  # ends in a separator
     for text in ("72.,37.,80.,60.,75.,59.,85.,39.", "72 37 80 60 75 59 85 39", "100,99,98,97,96,95,94,97"):
         assert [number.digits for number in read_numbers(text).items.values()] == [0] * 8
 
 
 SCORES = st.decimals(min_value=-100, max_value=100, places=2).map(str)
 ROWS = st.sampled_from([5, 7, 8]).flatmap(lambda n: st.lists(SCORES, min_size=n, max_size=n))
-ENDS = st.sampled_from(["", " \\\\", "\\\\ ", "\n"])
 
-
-@drawn(ROWS, st.sampled_from([",", ", ", " , ", " ", "  ", "\n", "\t", " & ", "&", " | ", ",\t"]), ENDS)
-def test_any_separator_gives_the_same_numbers(row, separator, end):
-    found = read_numbers(separator.join(row) + end)
-    assert found == Numbers(dict(zip((*ORDER, "Avg"), (Number(float(text), 2) for text in row), strict=False)))
-    if separator == " | ":
-        assert read_numbers(f"| {separator.join(row)} |") == found
-    if separator.strip():  # one at the end stands for nothing
-        rest = read_numbers(separator.join(row) + separator)
-        assert (rest.items, set(rest.absent) - {"Avg"}) == (found.items, set())
-
-
+@settings(max_examples=50)
 @drawn(ROWS, st.data())
-def test_a_cell_that_is_not_printed_moves_no_other(row, data):
+def test_any_separator_gives_the_numbers_and_a_cell_that_is_not_printed_moves_no_other(row, data):
     """Whatever stands for it, and wherever; with a separator that is not white space also nothing at all."""
-    separator = data.draw(st.sampled_from([",", " & ", " | ", "\t", " "]))
+    separator = data.draw(st.sampled_from([",", ", ", " & ", "&", " | ", "\t", " ", "  ", "\n"]))
     gone = data.draw(st.sets(st.integers(0, len(row) - 1), max_size=len(row) - 1))
     dash = st.sampled_from(["-", "--", "\u2013", "\u2014"])
-    nothing = dash if separator == " " else st.one_of(dash, st.just(""))
+    nothing = st.one_of(dash, st.just("")) if separator.strip(" \n") else dash
     cells = [data.draw(dash if at == 0 else nothing) if at in gone else text for at, text in enumerate(row)]
-    found, names = read_numbers(separator.join(cells)), (*ORDER, "Avg")
+    end = data.draw(st.sampled_from(["", " \\\\", "\\\\ ", "\n"])) if cells[-1] else ""
+    found, names = read_numbers(separator.join(cells) + end), (*ORDER, "Avg")
     assert found.items == {names[at]: Number(float(text), 2) for at, text in enumerate(row) if at not in gone}
     trailing = {len(row) - 1} if not cells[-1] and len(row) == 8 else set()  # a separator at the end of seven numbers
     assert found.absent == tuple(names[at] for at in sorted(gone - trailing))
@@ -289,9 +262,8 @@ def test_a_number_beyond_any_percentage(sample):
     value = rank.points("STS-B", False, 0)
     found = search(Numbers({"STS-B": Number(value + 100.5, 1)}), sample)
     assert [match.differences["STS-B"] for match in found.matches] == [pytest.approx(-100.5)] and not found.unchecked
-    for text in ("STS-B=150,STS12=70", "STS12=100.01", "STS12=-101", "MR=8000", "STS12=70,Avg=101"):
-        with pytest.raises(StsbenchError, match="is impossible: no correlation, accuracy or recall lies beyond 100"):
-            given(text, sample)
+    with pytest.raises(StsbenchError, match=r"STS12=100\.01 is impossible"):
+        given("STS-B=50,STS12=100.01", sample)
     assert given("STS12=100,STS13=-100.00", sample).matches
 
 

@@ -1,31 +1,31 @@
-"""mteb's result files as rows: read from a file, a folder, a server; refused with a line; shown with the published rows."""
+"""mteb's result files as rows: read from a file, a folder, a server; refused with a line; shown with the published rows. And
+all of them as one table."""
 
+import gzip
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import board_example
-import light_process
 import pytest
 from answers import answering
 from clirun import cli, place  # noqa: F401  fixtures
-from mteb_run import run  # noqa: F401  a fixture
 
 from stsbench import leaderboard
 from stsbench.data.fetch import download as download_module
 from stsbench.errors import StsbenchError, StsbenchWarning
-from stsbench.evaluation.run_file import load_records
-from stsbench.extensions.publish.mteb_results import export_mteb
 from stsbench.leaderboard.imports import mteb
-from stsbench.leaderboard.imports.mteb import import_results
+from stsbench.leaderboard.imports.mteb import SCHEMA, import_results, import_table
 from stsbench.leaderboard.imports.section import load_imported, with_imported
+from stsbench.leaderboard.mteb.results import TABLE, load_published
 from stsbench.leaderboard.page.tables import csv_table, markdown_tables
 from stsbench.leaderboard.ranks.board import FLAGS
+from stsbench.leaderboard.records.paths import SHIPPED
 
 MODEL, REVISION = "example/encoder", "0123456789abcdef0123456789abcdef01234567"
 DATA = "b0fddb56ed78048fa8b90373c8a3cfc37b684831"
-
-
+PUBLISHED = Path(__file__).resolve().parents[4] / "shared/published/mteb_sts.tsv.gz"
 PINNED = {"STS12": "a0d554a64d88156834ff5ae9920b964011b16384", "SICK-R": "20a6d6f312dd54037fe07a32d58e5e168867909d"}
 
 
@@ -37,11 +37,14 @@ def result(task, spearman=0.5, split="test", subset="default", data=None, **more
             "scores": {split: [scores]}, "evaluation_time": 1.5, "kg_co2_emissions": None, **more}
 
 
-def write(folder, *tasks, **more):
+def put(folder, task, content):
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{task}.json").write_text(json.dumps(content))
+
+
+def write(folder, *tasks, **more):
     for task in tasks:
-        (folder / f"{task}.json").write_text(json.dumps(result(task, **more)))
-    return folder
+        put(folder, task, result(task, **more))
 
 
 @pytest.fixture
@@ -65,7 +68,6 @@ def test_a_folder_of_mtebs_cache_is_read_from_any_of_its_levels(cache, tmp_path)
 
 def test_a_single_file_is_of_the_model_that_is_named_beside_it(cache, tmp_path):
     file = cache / "results/example__encoder" / REVISION / "STS12.json"
-    assert import_results(tmp_path / "one", str(file)).written
     (tmp_path / "loose").mkdir()
     (tmp_path / "loose/STS12.json").write_bytes(file.read_bytes())
     import_results(tmp_path / "two", str(tmp_path / "loose"), name="some/body")
@@ -86,9 +88,8 @@ def test_what_is_there_stays_and_of_several_revisions_one_is_chosen(cache, tmp_p
         import_results(board, str(cache))
     assert path.read_text() == good
     for damage, words in {
-        good.replace("0.25", "25"): "tasks.0.cosine_pearson",
-        good.replace(MODEL, "other/name"): "should be other__name.yaml",
-        good.replace("STSBenchmark", "STS12"): "stands in it twice", "[": ": not valid YAML", "": "tool",
+        good.replace("0.25", "25"): "tasks.0.cosine_pearson", good.replace("STSBenchmark", "STS12"): "stands in it twice",
+        good.replace(MODEL, "other/name"): "should be other__name.yaml", "": "tool",
     }.items():
         path.write_text(damage)
         with pytest.raises(StsbenchError, match=f"{path.name}.*{words}"):
@@ -109,7 +110,6 @@ def test_what_is_not_a_result_on_mtebs_data_is_refused(tmp_path):
         ({"spearman": "0.5"}, "STS12.json: cosine_spearman: Input should be a valid number"),
         ({"task_name": "Banking77Classification"}, "STS12.json is of Banking77Classification"),
         ({"scores": None}, "STS12.json is not a result file of mteb 1.11 or later: scores"),
-        ({"split": "validation"}, "nothing to import: STS12.json left out: it has no scores of the test split"),
         ({"subset": "es"}, "nothing to import: STS12.json left out: it has no scores of the test split"),
         ({"data": "stsbench sts12/test senteval 0123"}, "nothing to import: .*names no revision of MTEB's data"),
     ):
@@ -183,26 +183,85 @@ def test_rows_prefer_mtebs_text_and_other_revisions_of_the_data_are_marked(cache
     assert row.marks[-1].startswith("STS12, STS-B: of another revision of the data")
 
 
-def test_the_command_says_what_it_did_and_needs_no_torch(cache, cli):
+def test_the_command_says_what_it_did(cache, cli):
     write(cache / "results/example__encoder" / REVISION, "STS13", data="main")
     code, out, err = cli("leaderboard", "import", "mteb", cache, "--board", "board")
     assert (code, out) == (0, "board/imported/example__encoder.yaml\n") and "STS13.json left out" in err
     assert "already there" in cli("leaderboard", "import", "mteb", cache, "--board", "board")[2]
     with pytest.warns(StsbenchWarning, match=r"STS13.json left out"):
-        imported = leaderboard.import_mteb(cache, board="two")
-    assert imported.written[0].read_bytes() == Path("board/imported/example__encoder.yaml").read_bytes()
-    script = "import sys, stsbench.leaderboard.imports.mteb as m; m.import_results(m.Path('b'), sys.argv[1]); " \
-             "sys.exit('torch' in sys.modules or 'mteb' in sys.modules)"
-    assert light_process.run(script, str(cache)).returncode == 0
-    assert Path("b/imported").is_dir()
+        leaderboard.import_mteb(cache, board="two")
 
 
-def test_the_board_imports_what_mteb_writes(run, tmp_path):
-    export_mteb(run, tmp_path / "out")
-    [(_, record)] = load_records(run)
-    rows = {row.metric: row.value / 100 for row in record.scores}
-    import_results(tmp_path / "board", str(tmp_path / "out"))
-    ((task,),) = [imported.tasks for imported in load_imported(tmp_path / "board/imported")]
-    assert task.task == "STSBenchmark"
-    expected = (rows["cosine_spearman"], rows["cosine_pearson"])
-    assert (task.cosine_spearman, task.cosine_pearson) == pytest.approx(expected, abs=1e-6)
+# The table behind "MTEB, as published": the same from a clone and from a table made of one, in either layout of mteb.
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """A clone with a new file, one of several subsets, one of mteb before 1.11, and what does not belong."""
+    root = tmp_path / "clone"
+    model = root / "results/jinaai__jina-embeddings-v3" / REVISION
+    entry = {"hf_subset": "default", "cosine_spearman": 0.123456789012345678, "main_score": 0.5, "mteb_version": "2.1"}
+    new = {"dataset_revision": DATA, "mteb_version": "2.2", "scores": {"test": [entry], "dev": [entry]}}
+    put(model, "STS12", new)
+    put(model, "Banking77Classification", new)
+    pairs = [{"hf_subset": name, "main_score": value} for name, value in (("en-en", 0.8), ("ar-ar", None))]
+    put(model, "STS17", {"dataset_revision": DATA, "mteb_version": "2.2", "scores": {"test": pairs}})
+    test = {"cos_sim": {"spearman": 0.7}, "evaluation_time": 3}
+    old = {"mteb_version": "1.0", "mteb_dataset_revision": None, "test": test}
+    put(model.with_name("external"), "STSBenchmark", old)
+    for command in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b.org", "commit", "-qm", "a"]):
+        subprocess.run(["git", "-C", str(root), *command], check=True)
+    return root
+
+
+def test_a_clone_gives_scores_as_printed_with_its_commit(clone, tmp_path):
+    made = import_table(tmp_path / "board", clone)
+    assert [path.name for path in made.written] == [TABLE, "source.yaml", "training.yaml", "models.yaml"]
+    published = load_published(tmp_path / "board")
+    assert [(score.task, score.subset, score.value, score.mteb_version, score.revision) for score in published.scores] == [
+        ("STS12", "default", "0.12345678901234568", "2.1", REVISION), ("STS17", "en-en", "0.8", "2.2", REVISION),
+        ("STSBenchmark", "default", "0.7", "1.0", "external"),
+    ]
+    head = subprocess.run(["git", "-C", str(clone), "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
+    assert published.source.commit == head.strip() and published.source.licence == "CC0-1.0"
+    # What mteb's registry knows of the model.
+    committed, name = load_published(SHIPPED), "jinaai/jina-embeddings-v3"
+    assert published.facts == {name: committed.facts[name]} and published.training == {name: committed.training[name]}
+    again = import_table(tmp_path / "board", clone)
+    assert again.written == () and len(again.present) == 4
+
+
+def test_a_table_needs_its_commit_and_is_renewed(cli, place, clone, tmp_path):
+    path = tmp_path / "table.tsv.gz"
+    rows = [SCHEMA, ("a/b", "1", "STS12", "test", "default", "cosine_spearman", "0.5", "1.0", DATA),
+            ("a/b", "1", "STS12", "test", "default", "cosine_pearson", "0.6", "1.0", DATA),
+            ("a/b", "1", "STS12", "dev", "default", "cosine_spearman", "0.7", "1.0", DATA)]
+    path.write_bytes(gzip.compress("".join("\t".join(row) + "\n" for row in rows).encode()))
+    import_table(tmp_path / "board", clone)
+    status, output, _ = cli("leaderboard", "import", "mteb", path, "--board", tmp_path / "board", "--all-models", "--commit",
+                            REVISION, "--date", "2026-08-20")
+    assert status == 0 and TABLE in output
+    (score,) = load_published(tmp_path / "board").scores
+    assert (score.model, score.value) == ("a/b", "0.5")
+    put(clone / "results/jinaai__jina-embeddings-v3" / REVISION, "STS13", ["no result"])
+    (tmp_path / "empty").mkdir()
+    for source, words in ((clone, "STS13.json is not a result file of mteb"), (tmp_path / "empty", "no results|not a git")):
+        with pytest.raises(StsbenchError, match=words):
+            import_table(tmp_path / "other", source)
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.skipif(not PUBLISHED.is_file(), reason="../shared/published is not beside the checkout")
+def test_the_committed_table_is_what_the_published_one_holds():
+    """By a plain look at its lines: all scores of the board's, under the name that comes first, and no other."""
+    published, printed = load_published(SHIPPED), {}
+    with gzip.open(PUBLISHED, "rt", encoding="utf-8") as stream:
+        for line in stream:
+            model, revision, task, split, subset, metric, value, *_ = line.rstrip("\n").split("\t")
+            if split == "test" and (metric == "cosine_spearman" or (metric == "main_score" and (
+                model, revision, task, subset) not in printed)):
+                printed[model, revision, task, subset] = value
+    held = {(score.model, score.revision, score.task, score.subset): score.value for score in published.scores}
+    assert len(held) == len(published.scores) > 7000 and held.items() <= printed.items()
+    tasks = {(task, subset) for _, _, task, subset in held}
+    assert {key for key in printed if key[2:] in tasks} == held.keys()

@@ -60,24 +60,15 @@ def test_rows_are_drawn_by_what_they_were_trained_on_and_equal_names_tell_their_
     assert [each for each in said if each in order] == order
 
 
-def test_a_dark_page_has_a_dark_picture():
-    (style,) = drawn([row(0), row(1)]).iter(f"{SVG}style")
-    assert "prefers-color-scheme: dark" in style.text and PAPER in style.text
-
-
 def test_a_name_of_markup_is_text_and_a_long_one_takes_more_lines():
     said = words(drawn([row(0, method="<b>&\"</b>"), row(1, method="m" * 99)]))
     assert "<b>&\"</b>" in said and "".join(text for text in said if re.fullmatch("m+", text)) == "m" * 99
 
 
 def test_the_best_rows_are_drawn_and_unranked_ones_are_not():
+    (style,) = drawn([row(0), row(1)]).iter(f"{SVG}style")
+    assert "prefers-color-scheme: dark" in style.text and PAPER in style.text
+    assert len(list(drawn([row(0, cells={"Avg": Cell(50.0)})]).iter(f"{SVG}circle"))) == 1  # without an interval
+    assert forest(board([])) == forest(Board((), {}, None)) == forest(board([replace(row(0), rank=None)])) == ""
     rows = [replace(row(0), rank=None), *(row(number) for number in range(1, 40))]
     assert len(list(drawn(rows).iter(f"{SVG}circle"))) == ROWS and "method 0" not in words(drawn(rows))
-
-
-def test_without_a_measured_row_there_is_no_picture():
-    assert forest(board([])) == forest(Board((), {}, None)) == forest(board([replace(row(0), rank=None)])) == ""
-
-
-def test_one_row_without_an_interval_is_drawn():
-    assert len(list(drawn([row(0, cells={"Avg": Cell(50.0)})]).iter(f"{SVG}circle"))) == 1

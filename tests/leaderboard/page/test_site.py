@@ -156,7 +156,7 @@ def test_same_board_same_bytes_whatever_the_order_of_its_mappings(files: dict[st
     assert other == BOARD and site(other) == files
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(name=st.text(min_size=1), about=st.text(), mark=st.text())
 @example(name="</script><img src=x onerror=alert(1)>", about="\u2028\u2029", mark="]]>")
 def test_no_text_changes_the_page_or_leaves_its_string(name: str, about: str, mark: str) -> None:
@@ -188,15 +188,15 @@ def test_links_that_are_kept_whole(files: dict[str, str]) -> None:
     assert "javascript:" not in data and "https://example.org/paper?a=1&b=2" in data
 
 
-@pytest.mark.parametrize(("tabs", "words"), [
-    ((FIRST, FIRST), "taken"), ((replace(FIRST, id="a b"),), "unfit"), ((replace(FIRST, id="../a"),), "unfit"),
-    ((FIRST, replace(FIRST, id=FIRST.id.upper())), "taken"), ((replace(FIRST, lead="X"),), "lead 'X'"),
-    ((replace(FIRST, published=(replace(FIRST.published[0], cells={"STS12": Cell(float("nan"))}),)),),
-     f"row '{FIRST.published[0].id}', STS12: not a finite number"),
-])
-def test_tabs_and_entries_that_no_file_can_hold_are_named(tabs: tuple[Tab, ...], words: str) -> None:
-    with pytest.raises(StsbenchError, match=re.escape(words)):
-        changed(*tabs)
+def test_tabs_and_entries_that_no_file_can_hold_are_named() -> None:
+    published = replace(FIRST.published[0], cells={"STS12": Cell(float("nan"))})
+    for tabs, words in (
+        ((FIRST, replace(FIRST, id=FIRST.id.upper())), "taken"), ((replace(FIRST, id="../a"),), "unfit"),
+        ((replace(FIRST, lead="X"),), "lead 'X'"),
+        ((replace(FIRST, published=(published,)),), f"row '{published.id}', STS12: not a finite number"),
+    ):
+        with pytest.raises(StsbenchError, match=re.escape(words)):
+            changed(*tabs)
     with pytest.raises(StsbenchError, match="no entry 'entry-"):
         site(Board(BOARD.tabs, {}, None))
     with pytest.raises(StsbenchError, match=r"entry '\.\./x': its name is taken or unfit"):
@@ -238,15 +238,12 @@ def test_entries_files_and_the_csv_hold_intervals_over_tasks(files: dict[str, st
     assert shards[f"tabs/{FIRST.id}.json"] == files[f"tabs/{FIRST.id}.json"]  # the first table does not grow
     for entry in BOARD.entries:  # this example's entries have several rows in a tab: a line each
         lines = read(shards, f"entries/{entry}")["over_tasks"]
-        assert "over_tasks" not in read(files, f"entries/{entry}")
         for line, row in zip(lines, [row for row in AVERAGED.measured if row.entry == entry], strict=True):
             over = AVERAGED.over_tasks(row)
             assert [line[key] for key in ("tab", "n", "low", "high", "sd")] == [
                 FIRST.id, 7, round(over.low, 2), round(over.high, 2), round(over.sd, 2)]
-            assert line.get("neighbours", []) == [
-                {"id": other.id, "same_order": round(share, 4),
-                 **({"overstated": True} if share >= 0.7
-                    and abs(row.cells["Avg"].value - other.cells["Avg"].value) < 1 else {})}
+            assert [(other["id"], other["same_order"], "overstated" in other) for other in line.get("neighbours", [])] == [
+                (other.id, round(share, 4), share >= 0.7 and abs(row.cells["Avg"].value - other.cells["Avg"].value) < 1)
                 for other, share in AVERAGED.neighbours(row)]
     table = [line for line in csv.DictReader(io.StringIO(csv_table(made))) if line["tab"] == FIRST.id]
     for row in AVERAGED.measured:
@@ -302,10 +299,11 @@ def test_rounding_a_half_width_turns_no_verdict(value: float, gap: float, half: 
     assert abs(kept - half / 0.01) <= 1.03  # a unit, and what a score is rounded by
 
 
-def test_a_thousand_rows_stay_within_the_aims_of_the_page() -> None:
-    whole = synthetic(1000, most=1)
+def test_many_rows_stay_within_the_aims_of_the_page() -> None:
+    """Of a thousand rows, of which these are a quarter: 200 kB to begin with, 100 kB of pairs at a time."""
+    whole = synthetic(250, most=1)
     files = site(whole)
     core = ("index.html", "board.css", "board.js", "index.js", f"tabs/{whole.tabs[0].id}.js")
-    assert sum(len(gzip.compress(files[name].encode(), 9)) for name in core) < 200_000
+    assert sum(len(gzip.compress(files[name].encode(), 9)) for name in core) < 90_000
     sizes = [len(gzip.compress(files[f"{name}.json"].encode(), 9)) for name in pair_files(whole.tabs[0])]
-    assert len(sizes) == 16 and max(sizes) < 100_000
+    assert len(sizes) == 4 and max(sizes) < 25_000

@@ -103,8 +103,6 @@ def test_what_cannot_be_computed_is_one_line():
     none = np.array([np.nan, np.nan])
     with pytest.raises(StsbenchError, match="no prompt was run: there is no score"):
         independent_ranks([none, np.ones(2)])
-    with pytest.raises(StsbenchError, match="no prompt was run with every model"):
-        common_ranks(np.array([[1, np.nan], [np.nan, 1]]))
 
 
 def intervals_by_enumeration(models, scores, different, level=0.95):
@@ -122,7 +120,7 @@ def intervals_by_enumeration(models, scores, different, level=0.95):
 
 
 def test_rank_intervals_over_prompts_are_those_of_every_draw():
-    for sizes, level in product([(3, 1, 4, 2), (1, 1, 1), (5, 8, 1, 1, 2), (40, 40)], [0.95, 0.8, 0.5]):
+    for sizes, level in product([(3, 1, 4, 2), (5, 8, 1, 1, 2)], [0.95, 0.5]):
         rng = np.random.default_rng([len(sizes), *sizes])
         models = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
         for density in (0.2, 0.6, 0.95):

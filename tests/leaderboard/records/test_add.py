@@ -86,14 +86,6 @@ def test_a_folder_that_a_killed_addition_left_empty_is_not_a_run(runs, tmp_path)
         load_entries(tmp_path / "measured")
 
 
-def test_two_seeds_are_two_runs_of_one_entry_but_two_encoders_are_not(runs, tmp_path):
-    add(tmp_path, [runs["noisy"], runs["noisy-2"]], "noisy", LETTERS)
-    (entry,) = load_entries(tmp_path / "measured")
-    assert len(entry.runs) == 2
-    refuse(tmp_path, "differ in more than their seed", [runs["words"]], "noisy", None)
-    refuse(tmp_path, "differ in more than their seed", [runs["words"], runs["letters"]], "new", LETTERS)
-
-
 SEEDS = [{"seed": 1, "settings": "s"}, {"seed": 2, "settings": "s"}]
 
 
@@ -139,16 +131,10 @@ def test_a_run_under_the_name_of_other_weights_is_no_second_seed(tmp_path):
     board = tmp_path / "board"
     refuse(board, "one run, measured twice", runs, "toy", LETTERS)
     add(board, runs[:1], "toy", LETTERS)
-    refuse(board, "one run, measured twice", runs[1:], "toy", None)
     refuse(board, r"measured/other has the similarity of .*/toy on stsb/test: one run", runs[1:], "other", LETTERS)
     add(tmp_path / "elsewhere", runs[1:], "other", LETTERS)
-    other = shutil.copytree(tmp_path / "elsewhere/measured/other", board / "measured/other")
+    shutil.copytree(tmp_path / "elsewhere/measured/other", board / "measured/other")
     with pytest.raises(StsbenchError, match=r"measured/toy has the similarity of .*measured/other on stsb/test"):
-        load_entries(board / "measured")
-    (copy,) = (each for each in other.iterdir() if each.is_dir())
-    copy.rename(board / "measured/toy" / copy.name)
-    shutil.rmtree(other)
-    with pytest.raises(StsbenchError, match="one run, measured twice"):
         load_entries(board / "measured")
 
 
@@ -163,11 +149,8 @@ def test_an_encoder_stands_once_and_so_does_a_name(runs, copied, tmp_path):
     same = LETTERS.model_copy(update={"method": " Letters"})
     message = r"measured/words and .*measured/letters have one method, backbone and setting"
     refuse(board, message, [runs["words"]], "words", same)
-    for change in ({"name": "other letters"}, None):  # the same weights under another display name are no second seed
-        run = edit_all(copied("letters"), lambda row, change=change: row.record["encoder"]["spec"].update(change) if change
-                       else row.record["provenance"].update(seconds=1.5))
-        refuse(board, "never overwritten", [run], "letters", None)
-        shutil.rmtree(run)
+    run = edit_all(copied("letters"), lambda row: row.record["encoder"]["spec"].update(name="other letters"))
+    refuse(board, "never overwritten", [run], "letters", None)  # the same weights under another name are no second seed
     add(board, [runs["words"]], "words", other)
     load_entries(board / "measured")
     shutil.copy(board / "measured/letters/entry.yaml", board / "measured/words/entry.yaml")
@@ -184,23 +167,23 @@ def refuse(board, message, *addition):
 
 
 def test_processes_that_add_at_once_lose_nothing(runs, tmp_path):
-    """Six processes add to one new entry, each of its runs from all and most records from two: every one is there once."""
+    """Three processes add to one new entry, each of its runs from all and most records from two: every one is there once."""
     parts = [[some(runs[name], tmp_path / f"{at}-{name}", slice(at, at + 2)) for name in ("noisy", "noisy-2", "letters")]
-             for at in range(6)]
+             for at in range(3)]
     board = tmp_path / "board"
-    context = multiprocessing.get_context("fork")  # six that import everything would take as long as all other tests here
+    context = multiprocessing.get_context("fork")  # three that import everything would take as long as all other tests
     started = [context.Process(target=add, args=(board, [*part[at % 3 :], *part[: at % 3]], "letters", LETTERS))
                for at, part in enumerate(parts)]
     for process in started:
         process.start()
     for process in started:
         process.join(120)
-    assert [process.exitcode for process in started] == [0] * 6
+    assert [process.exitcode for process in started] == [0] * 3
     stored = [(path.name, record.model_dump(exclude={"observations"})) for run in sorted(board.rglob(RUN))
               for path, record in load_records(run)]
     expected = [(path.name, record.model_dump(exclude={"observations"})) for name in ("noisy", "noisy-2", "letters")
-                for path, record in load_records(runs[name])[:7]]
-    assert sorted(stored, key=str) == sorted(expected, key=str) and len(expected) == 21
+                for path, record in load_records(runs[name])[:4]]
+    assert sorted(stored, key=str) == sorted(expected, key=str) and len(expected) == 12
     assert len(load_entries(board / "measured")[0].runs) == 3
     assert yaml.safe_load((board / "measured/letters/entry.yaml").read_text())["method"] == "letters"
     assert not [*board.rglob("*.tmp")]

@@ -47,13 +47,6 @@ def test_the_folder_of_eval_prompts_gives_its_prompts_without_default_and_contro
     assert not again.written and len(again.present) == 3
 
 
-def test_several_entries_may_hold_the_prompts_of_one(made, board):
-    add(board, [made / "one/03-prompt"], "worded", OF_LETTERS)
-    add(board, [made / "one/04-prompt", made / "one/05-prompt"], "another", OF_LETTERS)
-    (entry,) = load_entries(board / "measured")
-    assert len(entry.prompts) == 3 and entry.prompt_entries == ("another", "worded")
-
-
 def test_prompts_of_another_encoder_twice_or_as_seeds_are_refused(made, board):
     add(board, [made / "one/03-prompt"], "worded", OF_LETTERS)
     for run, slug, of, words in (
@@ -68,18 +61,6 @@ def test_prompts_of_another_encoder_twice_or_as_seeds_are_refused(made, board):
         with pytest.raises(StsbenchError, match=words):
             add(board, [made / run], slug, of and Prompts(prompt_of=of))
         assert not (board / "measured/new").exists()
-
-
-def test_two_prompts_that_are_read_as_one_are_refused(made, board, tmp_path):
-    """As by a tokenizer that drops blanks."""
-    class Stripped(Prompted):
-        def run(self, texts, progress=None):
-            other = Prompted(self.seed, self.noise).with_prompt((self.spec.prefix or "").strip() + " ")
-            return other.run(texts)
-
-    prompted(tmp_path / "blanks", Stripped(1, 0.5), ["query: ", "query:  "], **QUICK)
-    with pytest.raises(StsbenchError, match="one run, measured twice; leave one out"):
-        add(board, [tmp_path / "blanks"], "worded", OF_LETTERS)
 
 
 def test_nearly_equal_prompts_are_two_prompts(board, tmp_path):
@@ -105,8 +86,3 @@ def test_a_build_refuses_what_add_would(made, board):
         (board / "measured/worded/entry.yaml").write_text(f"prompt_of: {of}\n")
         with pytest.raises(StsbenchError, match=says):
             load_entries(board / "measured")
-    (board / "measured/worded/entry.yaml").write_text("prompt_of: letters\n")
-    run = next(path for path in (board / "measured/worded").iterdir() if path.is_dir())
-    run.rename(run.with_name("0123456789ab"))
-    with pytest.raises(StsbenchError, match=rf"0123456789ab holds an encoder whose folder .* would call {run.name}"):
-        load_entries(board / "measured")

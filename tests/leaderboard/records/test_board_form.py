@@ -5,7 +5,6 @@ import shutil
 import numpy as np
 import pytest
 from board_runs import read_once, runs  # noqa: F401  fixtures
-from run_edits import edit
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import kinds
@@ -83,15 +82,12 @@ def test_scores_that_rounding_would_move_keep_their_arrays(runs, board, monkeypa
             np.testing.assert_array_equal(now.arrays[key], array)
 
 
-def test_a_missing_or_damaged_shared_file_is_named(runs, board, tmp_path):
+def test_a_damaged_shared_file_is_named(board):
     made = board("letters")
     folder = run_of(made, "letters")
     record = next(record for _, record in load_records(folder) if record.observations.shared)
     shared = made / "observations" / record.observations.shared.file.rpartition("/")[2]
     content = shared.read_bytes()
-    shared.rename(tmp_path / "elsewhere.parquet")
-    with pytest.raises(StsbenchError, match=rf"observations/{shared.name} is missing"):
-        load_entries(made / "measured")
     other = next(path for path in (made / "observations").iterdir() if path != shared)
     shared.write_bytes(other.read_bytes())
     with pytest.raises(StsbenchError, match=rf"observations/{shared.name} does not hold what its record names"):
@@ -99,13 +95,6 @@ def test_a_missing_or_damaged_shared_file_is_named(runs, board, tmp_path):
     shared.write_bytes(content[: len(content) // 2])
     with pytest.raises(StsbenchError, match=rf"observations/{shared.name} is not a valid"):
         load_entries(made / "measured")
-    shared.write_bytes(content)
-    load_entries(made / "measured")
-    for path in ("../../../../elsewhere.parquet", "/etc/passwd", "../../../observations/../../elsewhere.parquet"):
-        stated = {"file": path, "sha256": record.observations.shared.sha256}
-        edit(folder, lambda row, stated=stated: row.record["observations"].update(shared=stated), record_name(record))
-        with pytest.raises(StsbenchError, match=r"observations\.shared\.file"):
-            load_entries(made / "measured")
 
 
 def test_another_content_under_the_name_of_a_shared_file_is_not_overwritten(runs, board):

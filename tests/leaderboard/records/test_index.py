@@ -92,8 +92,11 @@ def test_an_addition_keeps_the_index_right(checkout, runs, cli):
     assert out.startswith("outside/measured/words/") and out.endswith("run.parquet: 9 records\n"), out
     assert "words/entry.yaml may say what no option does: licence, released, languages, hub, starts_from, " in err
     assert before.items() < read_index(Path("board")).files.items()
-    code, out, err = cli("leaderboard", "build", *where, "--output", "site")
-    assert code == 0 and json.loads(Path("site/index.json").read_text())
+    assert "words" in gather(Path("board"), "outside").entries
+    written = Path("board", INDEX).read_bytes()
+    code, out, _ = cli("leaderboard", "index", *where)
+    assert (code, out) == (0, f"board/{INDEX}: {len(read_index(Path('board')).files)} files\n")
+    assert Path("board", INDEX).read_bytes() == written
 
 
 def test_runs_of_a_data_set_of_the_hub(checkout, monkeypatch):
@@ -126,12 +129,12 @@ def test_runs_of_a_data_set_of_the_hub(checkout, monkeypatch):
         assert index.source == f"hf:me/runs@{COMMIT}" and read_index(Path("board")) == index
         assert len(index.files) == len(files) - 1 and not any("README" in path for path in asked)
         asked.clear()
-        assert shown("board", "hf:me/runs") == shown("whole")
+        assert gather(Path("board"), "hf:me/runs").entries.keys() == {"letters", "noisy"}
         # What is there is not fetched again, and of the commit that the index names, whatever is newest by now.
         assert not any("/resolve/" in path or "/main" in path for path in asked)
-    assert gather(Path("board"), "hf:me/runs").tabs  # nor is anybody asked about a commit that is there
+    records_folder(Path("board"), "hf:me/runs")  # nor is anybody asked about a commit that is there
     with pytest.raises(StsbenchError, match="hf:me/others"):
-        gather(Path("board"), "hf:me/others")
+        records_folder(Path("board"), "hf:me/others")
 
 
 def test_the_names_of_the_hub_are_those_of_the_index(checkout):

@@ -1,11 +1,9 @@
 """`stsbench reproduce`: every table prints, only a row's very recipe or command counts as it, weights tell a model."""
 
 import csv
-import io
 import json
 import shlex
 import shutil
-import sys
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
@@ -16,10 +14,8 @@ from board_runs import read_once  # noqa: F401  fixture
 from clirun import cli, place  # noqa: F401 - fixtures
 from run_edits import edit, rows_of, write_rows
 from shipped_recipes import recipe
-from terminal import screen
 
 import stsbench
-from stsbench.cli.main import main
 from stsbench.cli.output.messages import print_result
 from stsbench.data.sets.catalog import entry
 from stsbench.display.markup import plain_markdown
@@ -81,23 +77,21 @@ def seeded(seed):
     return load_recipe("simcse", "unsup-bert-base", [f"seed={seed}", "data.file=elsewhere/wiki1m_for_simcse.txt"])
 
 
-def test_every_table_of_every_paper_prints(capsys, place):
-    rows = [row for each in PUBLICATIONS for row in each.rows]
-    by_row = {line.row.id: line for line in table_lines(PUBLICATIONS, rows, runs=Path("runs"), board=None, data_dir=None)}
-    for paper, publication in PAPERS.items():
-        table = PaperTable(paper, tuple(by_row[row.id] for row in publication.rows))
-        for form in ("table", "markdown"):
-            print_result(table, form)
-            out, escape = capsys.readouterr().out, plain_markdown if form == "markdown" else str
-            for row in publication.rows:
-                assert escape(f"{paper}:{row.heading.name}") in out and f"{row.row} {row.method}" in out
-                assert all(f"{score:.{row.printed_decimals}f}" in out for score in row.scores if score is not None)
-            assert "measured," not in out and "missing for " in out
+@pytest.mark.parametrize(("paper", "form"), [("simcse", "table"), ("consert-readme", "markdown")])
+def test_every_row_of_a_paper_is_printed(capsys, place, paper, form):
+    rows = PAPERS[paper].rows
+    lines = table_lines(PUBLICATIONS, rows, runs=Path("runs"), board=None, data_dir=None)
+    print_result(PaperTable(paper, tuple(lines)), form)
+    out, escape = capsys.readouterr().out, plain_markdown if form == "markdown" else str
+    for row in rows:
+        assert escape(f"{paper}:{row.heading.name}") in out and f"{row.row} {row.method}" in out
+        assert all(f"{score:.{row.printed_decimals}f}" in out for score in row.scores if score is not None)
+    assert "measured," not in out and "missing for " in out
 
 
 def test_a_training_by_the_very_recipe_is_a_reproduction(cli, place):
-    """Three seeds in one folder: their mean, its deviation, the difference; published and measured stand apart."""
-    for number in range(3):
+    """Two seeds in one folder: their mean, its deviation, the difference; published and measured stand apart."""
+    for number in range(2):
         trained(place / "runs" / "mine" / f"seed-{42 + number}", seeded(42 + number), number, 82.0 + number, OTHERS)
     found = asked("simcse:5", "simcse:B.3:6", "simcse:1:1", "simcse:E.1:6", "diffcse:1:9")
     row = found["simcse:5:7"]
@@ -106,24 +100,27 @@ def test_a_training_by_the_very_recipe_is_a_reproduction(cli, place):
     values = [row.value for run in sorted(place.glob("runs/mine/*/eval")) for path, record in load_records(run)
               for row in record.scores if path.name.startswith("sts.stsb-test")
               and (row.metric, row.aggregation) == ("spearman", "all")]
-    assert measured["scores"]["STS-B"] == {"mean": pytest.approx(fmean(values)), "sd": pytest.approx(stdev(values)), "n": 3}
+    assert measured["scores"]["STS-B"] == {"mean": pytest.approx(fmean(values)), "sd": pytest.approx(stdev(values)), "n": 2}
     assert row["published"]["STS-B"] == 76.85 and row["published"]["Avg"] == 76.25 and row["changed"] == []
     assert not any(other["measured"] for id, other in found.items() if id.startswith("simcse:5:") and id != row["row"])
     text = cli("reproduce", "simcse:5:7")[1]
     lines = text.splitlines()
-    at = next(at for at, line in enumerate(lines) if "measured, 3 seeds" in line)
+    at = next(at for at, line in enumerate(lines) if "measured, 2 seeds" in line)
     assert f"{fmean(values):.2f} ± {stdev(values):.2f}" in lines[at]
     assert "difference" in lines[at + 1] and f"{fmean(values) - 76.85:+.2f}" in lines[at + 1]
     # the same training under another table's protocol, and its dev score
     [other] = found["simcse:B.3:6"]["measured"]
     assert other["scores"]["STS12"]["mean"] != measured["scores"]["STS12"]["mean"]
-    assert found["simcse:1:1"]["measured"][0]["scores"]["STS-B"] == {"mean": 83.0, "sd": 1.0, "n": 3}
+    assert found["simcse:1:1"]["measured"][0]["scores"]["STS-B"] == {
+        "mean": 82.5, "sd": pytest.approx(0.5**0.5), "n": 2}
     assert not found["simcse:E.1:6"]["measured"]  # no transfer task was measured
     assert found["diffcse:1:9"]["measured"] == row["measured"]  # the row is a copy of this one
+    shutil.rmtree(place / "runs" / "mine" / "seed-43")
+    path = place / "runs" / "mine" / "seed-42" / "train.json"
+    said = json.loads(path.read_text("utf-8"))
     for summary in ({"selected_by": "sts-b dev (sample)"}, {"dev_data": {"stsb/dev": "0" * 64}},
                     {"best": None, "after": None}):  # a dev score of other data is none
-        shutil.rmtree(place / "runs")
-        trained(place / "runs" / "mine", recipe("unsup-bert-base"), **summary)
+        path.write_text(json.dumps({**said, **summary}), "utf-8")
         assert asked("simcse:1:1")["simcse:1:1"]["measured"] == []
 
 
@@ -170,17 +167,11 @@ def test_an_entry_of_a_board(place):
         copied("minilm-mlm32-simcse", board / "measured" / "mine" / str(number), number, OTHERS,
                recipe="simcse/unsup-bert-base", seed=number, **facts)
     copied("minilm-mlm32-simcse", board / "measured" / "old" / "0", 2, recipe="simcse/unsup-bert-base", settings="0" * 16)
+    copied("minilm-mlm32-simcse", board / "measured" / "other" / "0", 2, recipe="simcse/unsup-bert-base-changed")
     row = asked("simcse:5:7", board=board)["simcse:5:7"]
     assert [(each["name"], each["scores"]["Avg"]["n"]) for each in row["measured"]] == [("mine on the board", 2)]
-    assert row["changed"] == ["old on the board: simcse/unsup-bert-base, other settings than the recipe has now"]
-
-
-def test_the_committed_board_holds_changed_recipes_only(place):
-    """On another backbone: none of its entries is a reproduction."""
-    rows = asked("simcse:5", board=ENTRIES.parent)
-    assert not any(row["measured"] for row in rows.values())
-    entries = ("minilm-3-simcse", "minilm-mlm32-simcse", "minilm-mlm32-simcse-again", "mpnet-simcse")
-    assert rows["simcse:5:7"]["changed"] == [f"{name} on the board: simcse/unsup-bert-base, changed" for name in entries]
+    assert row["changed"] == ["old on the board: simcse/unsup-bert-base, other settings than the recipe has now",
+                              "other on the board: simcse/unsup-bert-base, changed"]
 
 
 def test_what_is_missing(place):
@@ -198,9 +189,6 @@ def test_what_is_missing(place):
     assert asked("simcse:5:13")["simcse:5:13"]["missing"] == [infersent]
     glove = asked("simcse:5:1")["simcse:5:1"]["missing"]
     assert "word vectors glove.840B.300d.txt: there is no such file here" in glove
-    assert "the model distilbert/distilbert-base-uncased: fetched from the Hub when it is run" in (
-        asked("diffcse:1:11")["diffcse:1:11"]["missing"]
-    )
 
 
 def test_forms_of_a_table(cli, place):
@@ -232,56 +220,19 @@ def test_forms_of_a_table(cli, place):
     assert (code, out) == (1, "") and "was edited" in err and len(err.splitlines()) == 1
 
 
-def test_no_table_cuts_a_cell_and_a_console_without_unicode_gets_it(monkeypatch, place):
-    """In the encodings of an old console and of none: what they lack is replaced, nothing fails."""
-    code, lines = screen(["reproduce", "simcse:5"], 80, place, lines=400)
-    assert code == 0 and any(line.startswith("---") for line in lines)
-    assert not any("…" in line for line in lines)
-    for encoding in ("cp1252", "ascii"):
-        console = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "stdout", console)
-            patch.setattr(sys, "argv", ["stsbench", "reproduce", "simcse:5"])
-            with pytest.raises(SystemExit) as stop:
-                main()
-        console.flush()
-        assert stop.value.code == 0 and "SimCSE" in console.buffer.getvalue().decode(encoding)
-
-
 # The function, against its command.
 
 
-def test_the_forms_are_the_command_s(cli, capsys):
-    made = stsbench.reproduce("diffcse:11/sts")
-    assert capsys.readouterr() == ("", "")
-    for form, text in {"latex": made.latex(), "markdown": made.markdown(), "csv": made.csv()}.items():
-        assert cli("reproduce", "diffcse:11/sts", "--format", form) == (0, text, "")
-    assert cli("reproduce", "diffcse:11/sts", "--json", "-") == (0, made.to_json() + "\n", "")
-    printed = cli("reproduce", "diffcse:11/sts")[1]
-    commands = [line.strip() for line in str(made).splitlines() if line.startswith("        stsbench ")]
-    assert len(commands) == printed.count("    stsbench ") and all(command in printed for command in commands)
-    lines = list(csv.DictReader(io.StringIO(made.csv())))
-    frame = made.to_pandas()
-    assert [*frame.columns] == [*lines[0]] and [*frame.row] == [line["row"] for line in lines]
-    assert [*frame.published.dropna()] == [float(line["published"]) for line in lines if line["published"]]
-    html = made._repr_html_()
-    assert html.count("<table>") == made.latex().count("\\begin{table*}") and "stsbench train" in html
-    assert len(repr(made)) < 100
-
-
 def test_the_papers_are_the_command_s(cli):
-    assert "reproduce" in dir(stsbench) and "papers" in dir(stsbench.leaderboard)
-    everything = papers()
-    frame = everything.to_pandas()
-    assert [*frame.name] == [publication.paper.id for publication in PUBLICATIONS] and not everything.paper
-    out = cli("reproduce")[1]
-    total = out.splitlines()[-1].split()
-    assert all(paper in out for paper in PAPERS) and frame["rows"].sum() == sum(len(each.rows) for each in PUBLICATIONS)
+    frame = papers().to_pandas()
+    assert [*frame.name] == [publication.paper.id for publication in PUBLICATIONS]
+    total = cli("reproduce")[1].splitlines()[-1].split()
     assert total[1:] == [str(frame[name].sum()) for name in ("rows", "by_recipe", "by_eval", "not_here")]
+    assert frame["rows"].sum() == sum(len(each.rows) for each in PUBLICATIONS)
     tables = papers("diffcse")
     out = cli("reproduce", "diffcse")[1]
     assert all(f"{name} " in out for name in tables.to_pandas().name) and "diffcse:11/sts" in repr(tables)
-    assert str(tables).count("\n") == len(tables.rows) + 2 and tables._repr_html_().count("<tr>") == len(tables.rows) + 1
+    assert str(tables).count("\n") == len(tables.rows) + 2
 
 
 ROW = "bert-whitening:2:2"  # a recipe, then `stsbench eval` with options

@@ -40,21 +40,19 @@ def check_terms(method, batch, states_of_texts, counts):
         assert abs(losses[name].value.item() - value) < 1e-8 and losses[name].count == method.counts(batch)[name] == count
 
 
-@pytest.mark.parametrize("activation", ["relu", "none"])
-def test_the_terms_are_those_of_each_token(encoders, activation):
+def test_the_terms_are_those_of_each_token(encoders):
     folder = encoders["bert"]
-    method, ids = isbert(folder, activation), tokens(folder, TEXTS)
+    method, ids = isbert(folder), tokens(folder, TEXTS)
     assert len({len(row) for row in ids}) > 4
     batch = batch_of(method, rows(folder), more_padding=3)
     check_terms(method, batch, [state.tolist() for state in states(folder, ids)], [*map(len, ids)])
 
 
-@pytest.mark.parametrize("activation", ["relu", "none"])
-def test_the_released_codes_padding(encoders, activation):
+def test_the_released_codes_padding(encoders):
     """The convolutions read the encoder's states behind a text's end, as far as the batch is padded: to one token more than
     the longest text, unless that is as long as may be. The mean leaves them out."""
     folder = encoders["bert"]
-    method = isbert(folder, activation, padding="states")
+    method = isbert(folder, "none", padding="states")
     views = method.views(rows(folder), np.random.default_rng(0))
     assert views.one_length and method.backbone.engine == "padded"
     short = [text for text, row in zip(TEXTS, tokens(folder, TEXTS), strict=True) if len(row) < LIMIT - 1]

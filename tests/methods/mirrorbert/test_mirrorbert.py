@@ -10,11 +10,9 @@ import torch
 from method_oracle import MemoryRows, _reference, batch_of, make, tokens, total
 from transformers import AutoModel
 
-import stsbench
 from stsbench import losses
-from stsbench.encoders.load import load_encoder
 from stsbench.errors import EncoderError
-from stsbench.methods.mirrorbert.method import MirrorBERT, mask_span, mask_spans
+from stsbench.methods.mirrorbert.method import MirrorBERT, mask_spans
 from stsbench.methods.mirrorbert.options import MirrorBERTOptions
 
 TEXTS = ["the man plays guitar in the park", "a dog", "the big cat sleeps on the red food .", "a woman eats", "blue"]
@@ -85,8 +83,7 @@ def check_loss(method, rows, second, kept=(None, None), **more):
     assert abs(total(terms) - losses.mirrorbert(*views)) < 1e-10
 
 
-@pytest.mark.parametrize(("family", "pooler"), [
-    ("bert", "mean_padded:12"), ("roberta", "mean_padded:12"), ("bert", "mean"), ("roberta", "cls")])
+@pytest.mark.parametrize(("family", "pooler"), [("roberta", "mean_padded:12"), ("bert", "mean")])
 def test_the_loss_is_nt_xent_of_the_text_and_its_masked_copy(encoders, family, pooler):
     second = masked(TEXTS, MASK[family])
     assert sum(text != other for text, other in zip(TEXTS, second, strict=True)) == 3  # two are too short
@@ -98,10 +95,10 @@ def test_pairs_are_those_of_the_data_and_the_second_text_is_masked(encoders):
     check_loss(mirrorbert(encoders["bert"]), rows, masked(OTHERS, "[MASK]"))
 
 
-@pytest.mark.parametrize(("family", "pooler"), [("bert", "cls"), ("roberta", "mean_padded:12")])
-def test_drophead_replayed_from_its_draws(encoders, family, pooler):
-    method, rows = mirrorbert(encoders[family], pooler, drophead=0.4), plain(encoders[family])
-    second = masked(TEXTS, MASK[family])
+@pytest.mark.parametrize("pooler", ["cls", "mean_padded:12"])
+def test_drophead_replayed_from_its_draws(encoders, pooler):
+    method, rows = mirrorbert(encoders["roberta"], pooler, drophead=0.4), plain(encoders["roberta"])
+    second = masked(TEXTS, MASK["roberta"])
     kept = method.views(rows, np.random.default_rng(0)).by_row["kept heads"]
     assert [part.shape for part in kept] == [(5, 2, 4)] * 2 and not (kept[0] == kept[1]).all()
     assert all(part.any(axis=2).all() for part in kept)  # the oracle's case
@@ -120,27 +117,12 @@ def test_the_released_mask_stands_where_the_characters_first_occur():
     text = "bread and butter and bread and jam"
     options = MirrorBERTOptions()
     released = MirrorBERTOptions(first_occurrence=True)
-    draw = (text.rindex("bread") + 0.5) / (len(text) - 5)
-    assert mask_span(text, draw, options, "[MASK]") == "bread and butter and  [MASK]  and jam"
-    assert mask_span(text, draw, released, "[MASK]") == " [MASK]  and butter and bread and jam"
     for seed in range(20):
         want = masked([text, "a short one", text * 2], "[MASK]", seed, size=5, least=30, first=seed % 2 == 1)
         masked_texts = mask_spans(
             [text, "a short one", text * 2], released if seed % 2 else options, "[MASK]", np.random.default_rng(seed)
         )
         assert masked_texts == want
-
-
-def test_the_range_of_the_draws_and_texts_that_stay():
-    options = MirrorBERTOptions()
-    text = "".join(chr(65 + place) for place in range(30))
-    assert mask_span(text, 0.0, options, "M") == " M FGHIJKLMNOPQRSTUVWXYZ[\\]^"
-    assert mask_span(text, 1 - 1e-9, options, "M") == "ABCDEFGHIJKLMNOPQRSTUVWX M ^"  # the last character stays
-    assert mask_span(text[:29], 0.5, options, "M") == text[:29]
-    short = MirrorBERTOptions(min_chars=0)
-    assert [mask_span(text[:size], 0.5, short, "M") for size in (0, 5, 6)] == ["", "ABCDE", " M F"]
-    starts = [mask_span(text, draw, options, "M").index(" ") for draw in np.random.default_rng(0).random(5000)]
-    assert sorted(set(starts)) == list(range(25)) and np.bincount(starts).min() > 140
 
 
 def test_a_literal_mask_is_ordinary_text_for_roberta(encoders):
@@ -154,10 +136,11 @@ def test_a_literal_mask_is_ordinary_text_for_roberta(encoders):
     assert any(mask in row for row in token_ids[False]) and not any(mask in row for row in token_ids[True])
 
 
-def test_the_engine_that_is_recorded_is_the_one_that_computes(encoders):
+def test_the_engine_that_is_recorded_is_the_one_that_computes_and_the_test_s_length_is_its_own(encoders):
     for pooler, engine in (("mean_padded:12", "padded"), ("cls", "packed")):
         assert mirrorbert(encoders["bert"], pooler).backbone.engine_on("cpu") == engine
-    method = mirrorbert(encoders["bert"])
+    method = mirrorbert(encoders["bert"], test_length=20)
+    assert (method.inference().pooler, method.dev_inference().pooler) == ("mean_padded:20", "mean_padded:20")
     method.backbone.engine = "packed"
     with pytest.raises(EncoderError, match="use padded"):
         method(batch_of(method, plain(encoders["bert"])))
@@ -172,20 +155,3 @@ def test_which_views_need_dropout(encoders):
     assert torch.equal(*batch.ids.chunk(2))
     first, second = method.view_vectors(batch)
     assert (first - second).abs().amax(1).min() > 1e-3
-
-
-def test_the_length_of_training_changes_the_loss_and_that_of_the_test_the_tested_vectors(encoders, tmp_path, monkeypatch):
-    methods = [mirrorbert(encoders["bert"], pooler) for pooler in ("mean_padded:10", "mean_padded:12", "mean")]
-    losses = [float(total(method(batch_of(method, plain(encoders["bert"])))).detach()) for method in methods]
-    assert min(abs(a - b) for a, b in zip(losses, losses[1:] + losses[:1], strict=True)) > 1e-4
-    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
-    values = {"backbone.model": str(encoders["bert"]), "training.max_steps": 1, "precision": "float32", "data.sample": 40,
-              "training.batch_size": 8, "options.test_length": 20, "backbone.pooler": "mean_padded:12",
-              "backbone.max_length": 12}
-    summary = stsbench.train("mirror-bert", output=tmp_path / "run", settings=values, device="cpu", sample=True)
-    encoder = load_encoder(str(tmp_path / "run"))
-    assert (encoder.spec.pooler, encoder.spec.max_length) == ("mean_padded:20", 20)
-    other = load_encoder(str(tmp_path / "run"), pooler="mean_padded:12")
-    assert np.abs(other.encode(TEXTS) - encoder.encode(TEXTS)).max() > 1e-2
-    years = ("sts12", "sts13", "sts14", "sts15", "sts16")  # STS-B's sentences were drawn from their test sets
-    assert tuple(summary["data"]["main"]["texts_of"]) == encoder.traits.trained_on == years

@@ -26,7 +26,7 @@ def within(count, trials, probability):
 
 
 @pytest.mark.parametrize(("probability", "masked", "random"), [
-    (0.15, 0.8, 0.1), (0.15, 1.0, 0.0), (0.3, 0.0, 1.0), (0.3, 0.0, 0.0),
+    (0.15, 0.8, 0.1), (0.3, 0.0, 0.0),
 ])
 def test_the_shares_of_masking(probability, masked, random):
     rng = np.random.default_rng(0)
@@ -70,7 +70,7 @@ def test_masking_keeps_shapes_and_its_argument(rows, seed, probability):
             assert token not in SPECIAL or label == IGNORED
 
 
-@pytest.mark.parametrize("options", [{}, {"probability": 0.5}, {"masked": 0.0, "random": 0.0, "probability": 0.6}])
+@pytest.mark.parametrize("options", [{}, {"masked": 0.0, "random": 0.0, "probability": 0.6}])
 def test_loss_and_accuracy(folder, options):
     method = make(MaskedLM, folder, options)
     rights = counts = 0

@@ -43,8 +43,7 @@ def rows(folder, start=0):
     return MemoryRows(folder, {"sentence": TEXTS[start : start + N]})
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta"])
-@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize(("family", "mask"), [("roberta", False), ("bert", True)])
 def test_padding_is_text_to_a_peer_without_a_mask_and_to_nobody_else(folders, family, mask):
     """The peer's vectors are transformers' of one text, with as much padding as the batch has, or without any."""
     method = pcl(folders[family], **FEW, peer={"mask": mask})
@@ -73,9 +72,9 @@ def test_every_weight_weighs_its_term_and_zero_leaves_it_out(folders):
     method = pcl(folders["bert"], **FEW, **weights)
     terms = method(batch_of(method, rows(folders["bert"])))
     assert {f"{name}_weight": term.weight for name, term in terms.items()} == weights
-    for name in names[1:]:
-        method = pcl(folders["bert"], **FEW, **{name: 0.0})
-        assert {f"{term}_weight" for term in method(batch_of(method, rows(folders["bert"])))} == {*names} - {name}
+    for left_out in (set(names[1:4]), set(names[4:])):
+        method = pcl(folders["bert"], **FEW, **dict.fromkeys(left_out, 0.0))
+        assert {f"{term}_weight" for term in method(batch_of(method, rows(folders["bert"])))} == {*names} - left_out
 
 
 def test_it_starts_as_the_encoder_and_has_the_stored_pooler(folders):
@@ -100,27 +99,19 @@ def test_a_checkpoint_without_a_pooler_is_told(tmp_path):
 def test_a_peer_from_elsewhere_is_an_input(folders):
     method = pcl(folders["bert"], peer={"model": str(folders["other"])})
     assert [*method.inputs()] == ["peer"] and pcl(folders["bert"]).inputs() == pcl(folders["bert"], peer=None).inputs() == {}
-    assert method.inputs() == pcl(folders["bert"], peer={"model": str(folders["other"]), "frozen": True}).inputs()
     ours, theirs = (next(module.parameters()) for module in (method.backbone, method.peer.backbone))
     assert (theirs - 0.9 * ours).abs().max() < 1e-6
 
 
-@pytest.fixture(params=["bert", "roberta"])
-def folder(request, folders):
-    return folders[request.param]
-
-
-def views_of(folder, augmentations, seed=0, limit=None):
-    method = pcl(folder, augmentations=augmentations)
-    if limit:
-        method.backbone.max_length = limit
-    rows = MemoryRows(folder, {"sentence": TEXTS[:30]})
-    return method, [[list(map(int, ids)) for ids in view] for view in method.views(rows, np.random.default_rng(seed)).tokens]
+@pytest.fixture
+def folder(folders):
+    return folders["roberta"]
 
 
 def test_the_ends_stay(folder):
-    method, views = views_of(folder, ["shuffle", "reverse", "delete", "repeat", "copy"])
-    tokenizer = method.backbone.tokenizer
+    method = pcl(folder, augmentations=["shuffle", "reverse", "delete", "repeat", "copy"])
+    made = method.views(MemoryRows(folder, {"sentence": TEXTS[:30]}), np.random.default_rng(0)).tokens
+    tokenizer, views = method.backbone.tokenizer, [[list(map(int, ids)) for ids in view] for view in made]
     for view in views:
         assert all((ids[0], ids[-1]) == (tokenizer.cls_token_id, tokenizer.sep_token_id) for ids in view)
     plain, second, shuffle, reverse, delete, repeat, copy = views

@@ -24,7 +24,6 @@ TEXTS = ["", "cat", "a dog", *sentences(14, longest=7, seed=5), LONG, "the {mask
 DATA = {
     "plain": {"sentence": [3, 2, 18, 1, 17, 5]}, "few": {"sentence": [18, 1, 17, 5]},
     "empty, too": {"sentence": [3, 2, 18, 1, 17, 5, 0]},  # which less its template is nothing, and its cosine rounding
-    "pairs": {"anchor": [3, 17, 18], "positive": [4, 17, 18]},
     "triplets": {"anchor": [3, 17, 4, 1, 2], "positive": [7, 6, 18, 8, 9], "negative": [10, 1, 12, 17, 13]},
     "quadruples": {role: [row, 17, 18] for row, role in enumerate(("anchor", "positive", "negative", "negative2"), 3)},
 }
@@ -166,21 +165,18 @@ def alternating(cases):
     return [(("bert", "roberta")[number % 2], *case) for number, case in enumerate(cases)]
 
 
-@pytest.mark.parametrize(("family", "kind", "options"), [*alternating([
-    ("plain", {}), ("plain", {}), ("plain", {"second_template": None}), ("empty, too", {"denoise": False}),
-    ("empty, too", {"second_template": None, "denoise": False}), ("plain", {"denoise_positions": "empty"}),
-    ("plain", {"denoise_gradient": False}), ("plain", {"denoise_second_shift": "first"}), ("plain", {"text": "inside"}),
-    ("empty, too", {"similarity": "dot", "head": "none"}), ("plain", {"temperature": 0.5}), ("plain", {"head": "mlp"}),
-    ("plain", {"head": "none", "temperature": 0.2}), ("plain", {"head": "transform", "second_template": None}),
-    ("plain", {"head": "transform", "denoise_gradient": False}), ("empty, too", {"head": "transform", "denoise": False}),
-    ("plain", {**LEARNED, "temperature": 0.5}), ("plain", {"trained": "prompt", "head": "transform"}),
-    ("empty, too", {**LEARNED, "denoise": False}), ("empty, too", RELEASED), ("plain", RIGHTMOST),
-    ("plain", {**LEARNED, "denoise_positions": "empty", "temperature": 0.3}), ("triplets", {}),
-    ("triplets", {"second_template": None}), ("triplets", {"head": "transform"}), ("triplets", LEARNED), ("pairs", {}),
-    ("quadruples", {}), *[("plain", {**MASK_FIRST, **more}) for more in ({}, {}, LEARNED, LEARNED)],
-    *[("plain", {**MASK_FIRST, "denoise_second_shift": "first"})] * 2,
-]), ("roberta", "few", {"denoise_start": "zero", **LEARNED}),
-    ("roberta", "few", {"denoise_start": "zero", "denoise_second_shift": "first"})], ids=str)
+@pytest.mark.parametrize(("family", "kind", "options"), [
+    *alternating([
+        ("plain", {}), ("empty, too", {"second_template": None, "denoise": False, "head": "transform"}),
+        ("plain", {"denoise_positions": "empty", "head": "transform"}), ("plain", {"denoise_gradient": False}),
+        ("plain", {"text": "inside", "temperature": 0.5}), ("empty, too", {"similarity": "dot", "head": "none"}),
+        ("plain", {**MASK_FIRST, "denoise_second_shift": "first", "head": "mlp"}), ("empty, too", RELEASED),
+        ("plain", {"trained": "prompt", "head": "transform"}), ("plain", RIGHTMOST),
+        ("triplets", {"head": "transform", "denoise_gradient": False}), ("quadruples", {}),
+        ("plain", {**MASK_FIRST, **LEARNED}), ("triplets", LEARNED),
+    ]),
+    ("roberta", "few", {"denoise_start": "zero", "denoise_second_shift": "first"}),
+], ids=str)
 def test_loss_and_gradients(masked_lms, family, kind, options):
     """To 1e-6 of their size (what is 0 by mathematics, to rounding)."""
     folder = masked_lms[family]
@@ -209,7 +205,7 @@ def test_loss_and_gradients(masked_lms, family, kind, options):
             assert (ours[name] - gradient).abs().max() < 1e-6 * gradient.abs().max() + 1e-12 * largest, name
 
 
-@pytest.mark.parametrize(("family", "options"), alternating([({"head": "transform"},), (LEARNED,), ({"text": "inside"},)]))
+@pytest.mark.parametrize(("family", "options"), alternating([({"head": "transform"},), (LEARNED,)]))
 def test_the_vectors_of_other_losses(masked_lms, family, options):
     """`read` and `vectors`, which the semi-supervised wrappers use: as the loss compares them, in the first template."""
     folder = masked_lms[family]
@@ -222,11 +218,9 @@ def test_the_vectors_of_other_losses(masked_lms, family, options):
 
 
 @pytest.mark.parametrize(("family", "options"), alternating([(options,) for options in (
-    {}, {}, {"full_stop": False}, {"test_denoise": True}, {"test_denoise": True, "denoise_positions": "empty"},
-    {"head": "mlp", "test_denoise": True}, {"head": "mlp", "denoise": False}, {"head": "transform", "test_denoise": True},
-    {"head": "transform"}, {"head": "none"}, LEARNED, {"trained": "prompt", "head": "transform", "test_denoise": True},
-    RELEASED, {**RIGHTMOST, "test_denoise": True}, {"text": "inside", "dev": "test", "test_denoise": True},
-    {"denoise_start": "zero", "test_denoise": True},
+    {"full_stop": False}, {}, {"test_denoise": True, "denoise_positions": "empty"}, {"head": "mlp", "test_denoise": True},
+    {"head": "transform", "test_denoise": True}, {"head": "none", "denoise_start": "zero", "test_denoise": True}, RELEASED,
+    {**RIGHTMOST, "test_denoise": True}, {"text": "inside", "dev": "test", "test_denoise": True},
 )]), ids=str)
 def test_the_encoder_tested(masked_lms, family, options):
     folder = masked_lms[family]

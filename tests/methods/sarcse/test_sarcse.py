@@ -32,13 +32,10 @@ TEXTS = ["", "cat", "a dog", *sentences(16, longest=9, seed=5), LONG]
 PLAIN = {"sentence": [TEXTS[i] for i in (3, 0, 4, 1, 19, 2)]}
 TRIPLETS = {"anchor": PLAIN["sentence"], "positive": TEXTS[6:12], "negative": [TEXTS[1], TEXTS[0], *TEXTS[12:16]]}
 OPTIONS = [  # sizes, data, options
-    (SIZES, PLAIN, {}), (ODD, PLAIN, {"similarity": "dot", "self_adaptive": False}),
-    (SINGLE, PLAIN, {"temperature": 0.2, "contrastive_weight": 0.5}), (SIZES, PLAIN, {"contrastive_weight": 0.0}),
-    (SIZES, PLAIN, {"beta": 0.0, "gamma": 0.3}), (ODD, PLAIN, {"beta": 0.1, "gamma": 0.0}),
-    (SIZES, PLAIN, {"beta": 0.0, "gamma": 0.0}), (SINGLE, TRIPLETS, {}), (ODD, TRIPLETS, {"unpool": "repeat"}),
-    (SINGLE, PLAIN, {"unpool": "repeat+position"}), (ODD, PLAIN, {"transposed_fusion": "separate"}),
-    (SIZES, TRIPLETS, {"unpool": "repeat+position", "transposed_fusion": "separate", "mse_reduction": "sum"}),
-    (SIZES, PLAIN, {"detach_target": True}),
+    (ODD, PLAIN, {"similarity": "dot", "self_adaptive": False}), (SIZES, PLAIN, {"beta": 0.0, "gamma": 0.0}),
+    (SINGLE, PLAIN, {"temperature": 0.2, "contrastive_weight": 0.5, "beta": 0.1, "gamma": 0.0}),
+    (SIZES, PLAIN, {"beta": 0.0, "gamma": 0.3, "contrastive_weight": 0.0}), (ODD, TRIPLETS, {"unpool": "repeat"}),
+    (SINGLE, TRIPLETS, {"unpool": "repeat+position", "transposed_fusion": "separate", "mse_reduction": "sum"}),
 ]
 NO_DECODER = {"beta": 0.0, "gamma": 0.0}
 
@@ -196,7 +193,7 @@ def test_the_head_has_its_own_rate(folder):
     assert sarcse(folder).rates() == {}
 
 
-@pytest.mark.parametrize(("theta", "scale"), [(0.1, 50.0), (0.1, 3.0), (0.0, 5.0), (0.6, 5.0), (1.0, 50.0)])
+@pytest.mark.parametrize(("theta", "scale"), [(0.1, 50.0), (0.6, 5.0)])
 def test_weights_come_from_the_training_text(folder, rows, theta, scale):
     method = sarcse(folder, weighted=False, theta=theta, frequency_scale=scale)
     assert method.weights.isnan().all()  # no number that could be mistaken for one
@@ -226,9 +223,8 @@ def test_a_loss_without_counted_tokens_is_nan(folder):
     assert total(method(batch_of(method, MemoryRows(folder, PLAIN)))).isnan()
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_metrics(folder, reduction):
-    method = sarcse(folder, mse_reduction=reduction)
+def test_metrics(folder):
+    method = sarcse(folder, mse_reduction="sum")
     squares = weights = count = 0.0
     for texts in (PLAIN["sentence"], TEXTS[6:9]):
         method(batch_of(method, MemoryRows(folder, {"sentence": texts})))
@@ -242,9 +238,8 @@ def test_metrics(folder, reduction):
     assert method.metrics() == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_token_losses(folder, reduction, monkeypatch):
-    method = sarcse(folder, dropout=0.1, mse_reduction=reduction)
+def test_token_losses(folder, monkeypatch):
+    method = sarcse(folder, dropout=0.1)
     method.decoder.eval()  # whatever modes there are, they stay
     monkeypatch.setattr("stsbench.methods.sarcse.method._TEXTS", 4)
     state, random = {name: value.clone() for name, value in method.state_dict().items()}, torch.get_rng_state()
@@ -257,7 +252,7 @@ def test_token_losses(folder, reduction, monkeypatch):
     ids = tokens(folder, TEXTS)
     spell = text_cnn_backbone(folder).tokenizer.convert_ids_to_tokens
     for losses, row, text in zip(found, ids, view, strict=True):
-        errors = ((text.tokens - text.rebuilt) ** 2).sum(1) / (32 if reduction == "mean" else 1)
+        errors = ((text.tokens - text.rebuilt) ** 2).sum(1) / 32
         assert [spelling for spelling, _, _ in losses] == spell(row[1:-1])
         assert [error for _, error, _ in losses] == pytest.approx(errors.tolist(), rel=1e-6)
         assert [weight for _, _, weight in losses] == [method.weights[token].item() for token in row[1:-1]]

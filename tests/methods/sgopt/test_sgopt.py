@@ -76,10 +76,10 @@ def folders(tmp_path_factory):
 
 @pytest.mark.parametrize(("family", "engine", "options"), [
     ("bert", "packed", {"temperature": 0.01}), ("roberta", "padded", {"layer_pooling": "max", "first_layer": 1}),
-    ("roberta", "packed", {"layer_pooling": "sum", "last_layer": 1}), ("bert", "padded", {"guide": "trained"}),
-    ("bert", "packed", {"objective": "sg"}), ("roberta", "packed", {"objective": "opt1", "guide": "trained"}),
-    ("bert", "padded", {"objective": "opt1", "first_layer": 1}), ("roberta", "padded", {"objective": "opt2"}),
-    ("bert", "packed", {"objective": "opt2", "skip_negative": True}), ("roberta", "packed", {"guide": "trained"}),
+    ("bert", "padded", {"layer_pooling": "sum", "last_layer": 1, "guide": "trained"}),
+    ("bert", "packed", {"objective": "sg"}), ("bert", "padded", {"objective": "opt1", "first_layer": 1}),
+    ("roberta", "padded", {"objective": "opt2"}),
+    ("roberta", "packed", {"objective": "opt2", "skip_negative": True, "guide": "trained"}),
 ], ids=str)
 def test_loss_and_gradients_are_those_of_single_texts(folders, family, engine, options):
     folder = folders[family]

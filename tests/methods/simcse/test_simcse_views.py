@@ -33,8 +33,8 @@ def changed_views(thesaurus):
     }
 
 
-@pytest.mark.parametrize("both", [False, True])
-@pytest.mark.parametrize("view", ["crop", "delete_words", "delete_one_word", "synonym"])
+@pytest.mark.parametrize(("view", "both"), [
+    ("crop", True), ("delete_words", False), ("delete_one_word", True), ("synonym", False)])
 def test_changed_words(folder, thesaurus, view, both):
     options, change = changed_views(thesaurus)[view]
     method = simcse(folder, view=view, augment_both=both, **options)
@@ -51,6 +51,8 @@ def test_changed_words(folder, thesaurus, view, both):
     assert len(method.backbone.tokenizer.backend_tokenizer.encode(" ".join(["cat"] * 30)).ids) == len(
         AutoTokenizer.from_pretrained(folder).backend_tokenizer.encode(" ".join(["cat"] * 30)).ids
     )
+
+
 DOCUMENTS = [0] * 6 + [1] * 2 + [2] * 5
 
 
@@ -61,7 +63,7 @@ def test_following_sentences(folder, view, reach):
     usable = SimCSE.needs(method.options).usable(every)
     assert np.flatnonzero(~usable).tolist() == [5, 7, 12]
     seen = {}
-    for seed in range(60):
+    for seed in range(40):
         rows = every.at(np.flatnonzero(usable)[::-1])
         views = method.views(rows, np.random.default_rng(seed))
         for row, first, second in zip(rows.rows, *views.tokens, strict=True):
@@ -125,7 +127,7 @@ def test_whole_words_are_replaced_in_the_stated_share(folder):
     texts = ["catdog the manx plays", "a", "", "the cat eats red food in the big park ."]  # catdog, manx: in pieces
     encoded = tok(texts, padding=False, truncation=False)
     drawn = []
-    for _ in range(500):
+    for _ in range(300):
         ids, labels = words_to_replace(encoded, 0.25, rng)
         assert [row.tolist() for row in ids] == encoded["input_ids"]
         for number, (row, wanted) in enumerate(zip(ids, labels, strict=True)):

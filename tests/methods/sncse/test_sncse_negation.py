@@ -18,11 +18,9 @@ PARSES = [
     ("To/aux/TO/to not/neg/RB/not be/advcl/VB/be not/neg/RB/not he/nsubj/PRP/he", "To be not he"),
     ("Not/neg/RB/not all/det/DT/all ships/nsubj/NNS/ship sank/ROOT/VBD/sink", "Not all ships did not sink"),
     ("He/nsubj/PRP/he does/aux/VBZ/do n't/neg/RB/not go/ROOT/VB/go", "He does not n't go"),
-    ("It/nsubjpass/PRP/it was/auxpass/VBD/be sold/ROOT/VBN/sell", "It was not sold"),
     ("To/aux/TO/to win/advcl/VB/win he/nsubj/PRP/he trains/ROOT/VBZ/train", "To not win he trains"),
     ("He/nsubj/PRP/he trains/ROOT/VBZ/train to/aux/TO/to win/xcomp/VB/win", "He does not train to win"),
     ("IS/ROOT/VBZ/be it/nsubj/PRP/it red/acomp/JJ/red ?/punct/./?", "IS not it red ?"),
-    ("They/nsubj/PRP/they were/ROOT/VBD/be late/acomp/JJ/late", "They were not late"),
     ("They/nsubj/PRP/they sing/ROOT/VBP/sing", "They do not sing"),
     ("They/nsubj/PRP/they sang/ROOT/VBD/sing", "They did not sing"),
     ("He/nsubj/PRP/he has/ROOT/VBZ/have ships/dobj/NNS/ship", "He does not have ships"),
@@ -42,18 +40,15 @@ def test_the_released_rule_on_parses_made_by_hand(spelt, expected):
 
 
 @pytest.mark.parametrize(("text", "expected"), [
-    ("The ship is not red.", "The ship is red."), ("It is not, not at all.", "It is not, at all."),
-    ("Not a ship was late.", "Not a ship was not late."), ("It's knotty and nothing more.", None),
-    ("In 1990, the mill was sold.", "In 1990, the mill was not sold."), ("It may rain.", "It may not rain."),
+    ("It is not, not at all.", "It is not, at all."), ("Not a ship was late.", "Not a ship was not late."),
+    ("It's knotty and nothing more.", None), ("It may rain.", "It may not rain."),
     ("The town has a mill.", "The town does not have a mill."), ("They have two mills.", "They do not have two mills."),
-    ("It had a mill.", "It did not have a mill."), ("It has been sold.", "It has not been sold."),
-    ("It had recently closed.", "It had not recently closed."), ("He went home.", "He did not go home."),
-    ("Did you win?", "Did not you win?"), ("She did her work.", "She did not do her work."),
-    ("She does help.", "She does not do help."), ("You do know.", "You do not know."),
-    ("Anna played chess.", "Anna did not play chess."), ("The played game ended.", None),
-    ("He plays chess.", "He does not play chess."), ("Three plays close.", None),
-    ("They own a mill.", "They do not own a mill."),
-    ("A  mill,  which  was  new.", "A  mill,  which  was not  new."), ("", None), ("A red mill", None),
+    ("It had a mill.", "It did not have a mill."), ("It had recently closed.", "It had not recently closed."),
+    ("He went home.", "He did not go home."), ("Did you win?", "Did not you win?"),
+    ("She did her work.", "She did not do her work."), ("She does help.", "She does not do help."),
+    ("You do know.", "You do not know."), ("Anna played chess.", "Anna did not play chess."),
+    ("The played game ended.", None), ("He plays chess.", "He does not play chess."), ("Three plays close.", None),
+    ("They own a mill.", "They do not own a mill."), ("A  mill,  which  was  new.", "A  mill,  which  was not  new."),
 ])
 def test_the_rule_of_verb_lists(text, expected):
     assert verbs.negated(text) == expected

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from method_oracle import tokens
-from test_tsdae import TEXTS, folders, rows_of, tsdae  # noqa: F401
+from test_tsdae import TEXTS, rows_of, tsdae
 
 from stsbench.methods.tsdae.method import damaged, damaged_ids, joined, keep, pieces
 
@@ -18,19 +18,18 @@ SENTENCES = {
 }
 
 
-@pytest.mark.parametrize("text", SENTENCES)
-def test_words_are_those_of_the_penn_treebank(text):
-    assert [piece.text for piece in pieces(text)] == SENTENCES[text]
+def test_words_are_those_of_the_penn_treebank():
+    for text, words in SENTENCES.items():
+        assert [piece.text for piece in pieces(text)] == words
 
 
 @pytest.mark.parametrize("text", [
-    "He didn't pay (or not): \"Why?\"", "Mr. Reed's cats' bowl, U.S. made...", "A [big] dog; 'red', 5% of $3.", "What?!",
-    "She said: “No.”", "the man plays .",
+    "He didn't pay (or not): \"Why?\"", "Mr. Reed's cats' bowl, U.S. made...", "A [big] dog; 'red', 5% of $3.",
+    "She said: “No.”",
 ])
 def test_nothing_deleted_is_the_text_again(text):
     rng = np.random.default_rng(0)
-    expected = "the man plays." if text.endswith(" .") else text
-    assert damaged(text, 0.0, "treebank-like", rng) == expected
+    assert damaged(text, 0.0, "treebank-like", rng) == text
     assert damaged(text, 0.0, "join", rng) == " ".join(piece.text for piece in pieces(text))
 
 
@@ -40,7 +39,7 @@ def test_punctuation_is_joined_where_its_word_is_gone():
     assert joined([piece for piece in every if piece.text not in without], "treebank-like") == "He (): \"n't know.\""
 
 
-@pytest.mark.parametrize("share", [0.4, 0.6, 0.9])
+@pytest.mark.parametrize("share", [0.4, 0.9])
 def test_so_many_are_deleted(share):
     """40,000 words in sentences of 20: the share that is kept, within four standard deviations."""
     rng = np.random.default_rng(1)
@@ -56,24 +55,15 @@ def test_one_word_stays_and_any_of_them_may():
     assert damaged("  ", 0.6, "treebank-like", rng) == "  " and keep(0, 0.6, rng).tolist() == []
 
 
-def test_each_word_is_deleted_by_itself():
-    rng = np.random.default_rng(3)
-    stays = np.zeros((4000, 6), bool)
-    for row in stays:
-        row[keep(6, 0.6, rng)] = True
-    assert np.abs(stays.mean(0) - (0.4 + 0.6**6 / 6)).max() < 0.035
-    assert np.abs(np.corrcoef(stays.T) - np.eye(6)).max() < 0.06
-
-
-def test_sub_words_are_deleted_and_special_tokens_stay(folders):
+def test_sub_words_are_deleted_and_special_tokens_stay(masked_lms):
     ids = np.array([1, 9, 10, 11, 12, 2], np.int32)
     rng = np.random.default_rng(4)
     draws = [damaged_ids(ids, np.array([0, 1, 2, 3]), 0.6, rng).tolist() for _ in range(400)]
     assert all(row[0] == 1 and row[-1] == 2 and 3 <= len(row) <= 6 and row == [*sorted(row[:-1]), 2] for row in draws)
     assert {token for row in draws for token in row} == {*ids.tolist()}
     assert damaged_ids(np.array([1, 2], np.int32), np.array([1, 2]), 0.6, rng).tolist() == [1, 2]
-    method = tsdae(folders["bert"], unit="subword")
-    rows = rows_of(folders["bert"])
+    method = tsdae(masked_lms["bert"], unit="subword")
+    rows = rows_of(masked_lms["bert"])
     source, target = method.views(rows, rng).tokens
-    assert [list(map(int, ids)) for ids in target] == tokens(folders["bert"], TEXTS)
+    assert [list(map(int, ids)) for ids in target] == tokens(masked_lms["bert"], TEXTS)
     assert sum(map(len, source)) < sum(map(len, target)) and min(map(len, source)) >= 3

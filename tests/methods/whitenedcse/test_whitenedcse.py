@@ -1,4 +1,4 @@
-"""WhitenedCSE's views and draws. Its whitening: tests/training/modules/test_group_whitening.py; its loss: test_terms.py."""
+"""WhitenedCSE's views and draws. Its whitening: tests/training/modules/test_projector.py; its loss: test_terms.py."""
 
 from __future__ import annotations
 
@@ -20,16 +20,6 @@ def whitenedcse(folder, *, dropout=0.0, pooler="cls", **options):
 
 def rows(folder, count=N, start=0):
     return MemoryRows(folder, {"sentence": TEXTS[start : start + count]})
-
-
-def test_without_dropout_the_released_layer_leaves_the_views_equal(folder):
-    """18 sentences, so that no cut divides one. As meant, shuffling makes them differ."""
-    for split in ("per_third", "per_view"):
-        method = whitenedcse(folder, split=split, groups=16)
-        batch = batch_of(method, rows(folder, 18))
-        with torch.no_grad():
-            first, second, third = method._compared(batch)
-        assert (max(float((first - other).abs().max()) for other in (second, third)) < 1e-10) == (split == "per_third")
 
 
 def test_views_that_shuffling_distorts_need_no_dropout(folder):
@@ -56,11 +46,3 @@ def test_permutations_are_drawn_with_the_views_and_by_nothing_else(folder):
     drawn = method._permutations(one, method.whitening)
     assert drawn.shape == (3, WIDTH) and not torch.equal(drawn[0], drawn[1])
     assert torch.equal(drawn.sort(1).values, torch.arange(WIDTH).expand(3, WIDTH))
-
-
-def test_a_batch_with_too_few_rows_or_equal_ones_needs_the_constant(folder):
-    """What is said: tests/training/modules/test_group_whitening.py."""
-    texts = {"sentence": TEXTS[:3] * 4}
-    method = whitenedcse(folder, groups=4, eps=1e-5, split="per_view")
-    for few in (rows(folder, 8), MemoryRows(folder, texts)):
-        assert method(batch_of(method, few))["contrastive"].value.isfinite()

@@ -9,8 +9,6 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-import stsbench.training
-import stsbench.training.api
 from stsbench.errors import StsbenchError
 from stsbench.training.api import Backbone, Batch, Inference, Method, Needs, Options, Term, Views
 from stsbench.training.api.checks import (
@@ -40,13 +38,6 @@ class Plain(Method):
 @pytest.fixture
 def method(backbone):
     return Plain(backbone, Options())
-
-
-def test_tokenise_cuts_does_not_pad_and_leaves_the_tokenizer_as_it_was(backbone):
-    long = " ".join(TEXTS * 8)
-    ids = backbone.tokenise([TEXTS[0], long])
-    assert ids[0] == backbone.tokenizer(TEXTS[0])["input_ids"] and len(ids[1]) == 16
-    assert backbone.tokenizer.backend_tokenizer.truncation is None
 
 
 def wrong_views(backbone):
@@ -176,15 +167,3 @@ def test_the_stages_of_a_run_go_by_the_options(backbone):
     for named in ("second first", "", "third", "first first"):
         with pytest.raises(StsbenchError, match=rf"Chosen.stages_for {AT} must give a tuple of stages \(first, second\)"):
             _ = plan(named).stages
-
-
-# --- the packages' doors ---
-
-
-@pytest.mark.parametrize("room", [stsbench.training, stsbench.training.api])
-def test_every_public_name_loads_and_no_other(room):
-    for name in room.__all__:
-        value = getattr(room, name)
-        assert not hasattr(value, "__path__") and type(value).__name__ != "module", name
-    with pytest.raises(AttributeError, match="has no attribute 'Metod'"):
-        room.Metod  # noqa: B018

@@ -100,9 +100,6 @@ def test_the_parts_on_plain_text_make_a_method(cli, folder):
     assert step["gradient_norm"] > 0 and step["terms"]["hinge"] > 0
     code, out, _ = cli("show", "method", method)
     assert code == 0 and out.startswith("# spanmask.py:SpanMask\n\nA span mask and a hinge.\n") and "Stages: main" in out
-    assert "add one, or --method NAME" in refused(cli, "show", "recipe", "spanmask.yaml")
-    code, out, _ = cli("show", "recipe", "spanmask.yaml", "--method", method)
-    assert code == 0 and "dropout: 0.1" in out
     assert "name the method's class, too: sbert.py:CLASS" in refused(cli, "train", "sbert.py", "--labelled", "pairs.csv")
     assert load_recipe("./sbert.py:SBERT").method == f"{folder / 'sbert.py'}:SBERT"
 
@@ -117,7 +114,6 @@ def test_a_run_of_a_file_is_resumed_with_the_same_file_only(cli, folder):
     changed = "--resume: the method file is not what run began with"
     assert changed in refused(cli, *again)  # though the run is finished
     Path("run/train.json").unlink()
-    assert changed in refused(cli, *again)
     shutil.rmtree("run/checkpoints")
     assert changed in refused(cli, *again)
     method.write_text(FILES["sbert.py"])
@@ -140,7 +136,14 @@ MISTAKES = {  # before there is a run folder
     "recipe name": ('"sbert-nli"', '"sbert-nil"',
                     r"default_recipe 'sbert-nil': there is no sbert-nil.yaml in \S+work or \S+/recipes"),
 }
+HOOK = "{}    def {}:\n        return {{}}['x']\n\n    def forward"
 LATE = {
+    "hook": ("    def forward", HOOK.format("", "metrics(self)"),
+             r"SBERT\.metrics failed .*\(sbert\.py:\d+\): KeyError: 'x'$"),
+    "class hook": ("    def forward", HOOK.format("    @classmethod\n", "stages_for(cls, options)"),
+                   r"SBERT\.stages_for failed .*\(sbert\.py:\d+\): KeyError: 'x'$"),
+    "choice": ('labelled="only"', """labelled="only", labelled_usable=lambda rows: {}['x']""",
+               r"SBERT\.needs\(\)\.labelled_usable failed .*\(sbert\.py:\d+\): KeyError: 'x'$"),
     "shape": ("3 * backbone", "2 * backbone",
               r"SBERT.forward failed at step 1 of stage main \(sbert.py:\d+\): RuntimeError: mat1"),
     "init": ("super().__init__(backbone, options)", "pass", r"SBERT.__init__ failed \(sbert.py:\d+\): AttributeError"),

@@ -1,11 +1,14 @@
-"""Shortened vectors and a guide around `contrast` and `contrast_views`: the library's losses, loops, two processes."""
+"""Shortened vectors and a guide around `contrast` and `contrast_views`: the library's losses, loops, two processes; and how
+two processes gather."""
 
 from __future__ import annotations
+
+import itertools
 
 import guided_oracle
 import pytest
 import torch
-from guided_oracle import guides_of
+from guided_oracle import guides_of, naive_guided
 from info_nce_oracle import naive_info_nce, naive_nt_xent
 from sentence_transformers.sentence_transformer.losses import (
     AnglELoss,
@@ -14,18 +17,19 @@ from sentence_transformers.sentence_transformer.losses import (
     MatryoshkaLoss,
     MultipleNegativesRankingLoss,
 )
+from torch import nn
+from two_processes import both_find
 
 from stsbench.errors import StsbenchError
 from stsbench.losses.guided import GuideRule
 from stsbench.losses.labelled import labelled_in_batch, pair_angles, pair_cosines
-from stsbench.training.api.batch import Shares
+from stsbench.training.api.batch import Shares, gather
 from stsbench.training.api.contrasting import (
     Wrapping,
     contrast,
     contrast_labelled,
     contrast_views,
     rank_pairs,
-    watched,
     wrapped,
 )
 
@@ -77,6 +81,20 @@ def test_matryoshka_is_the_librarys_around_its_own_losses(tmp_path, name, blocks
     assert differ(ours.value, theirs, vectors) < 1e-9
 
 
+def test_the_sum_over_dimensions_is_that_of_loops_with_a_queue_a_weight_and_views():
+    vectors, (stored,) = drawn(4, 3), drawn(5, 1, rows=4)
+    stored = stored.detach()
+    value = term(Wrapping(DIMS), vectors, stored=stored, alpha=2.0).value
+    want = sum(weight * naive_info_nce(a[:, :dim], torch.cat([p, stored])[:, :dim], negatives=[m[:, :dim]], alpha=2.0).mean()
+               for a, p, m in [vectors] for dim, weight in DIMS)
+    assert abs(value - want) < 1e-10
+    first, second = drawn(6, 2)
+    with wrapped(Wrapping(DIMS)):
+        views = contrast_views(first, second, Shares((N,)))
+    want = sum(weight * naive_nt_xent(first[:, :dim], second[:, :dim]).mean() for dim, weight in DIMS)
+    assert abs(views.value - want) < 1e-10 and differ(views.value, want, (first, second)) < 1e-9
+
+
 def test_labelled_pairs_in_the_batch_are_shortened_by_hand():
     first, second = vectors = drawn(15, 2)
     labels = torch.tensor([1.0, 0, 1, 1, 0, 1])
@@ -84,35 +102,6 @@ def test_labelled_pairs_in_the_batch_are_shortened_by_hand():
         ours = contrast_labelled(first, second, labels, Shares((N,)))
     by_hand = sum(weight * labelled_in_batch(first[:, :dim], second[:, :dim], labels) for dim, weight in DIMS)
     assert ours.count == N and abs(ours.value - by_hand) < 1e-12 and differ(ours.value, by_hand, vectors) < 1e-12
-
-
-def test_a_guide_alone_changes_no_labelled_pairs():
-    first, second = drawn(16, 2)
-    wrapping = Wrapping((), GuideRule(), torch.zeros(N, 3 * N))
-    plain = rank_pairs([(first, second)], pair_cosines, GRADED, Shares((N,)))
-    with wrapped(wrapping):
-        guided = rank_pairs([(first, second)], pair_cosines, GRADED, Shares((N,)))
-    assert torch.equal(plain.value, guided.value) and not wrapping.calls and not wrapping.masked
-
-
-def test_the_sum_by_hand_with_a_queue_a_weight_and_views():
-    vectors, (stored,) = drawn(4, 3), drawn(5, 1, rows=4)
-    stored = stored.detach()
-    value = term(Wrapping(DIMS), vectors, stored=stored, alpha=2.0).value
-    by_hand = 0.0
-    for dim, weight in DIMS:
-        a, p, m = (block[:, :dim] for block in vectors)
-        score = lambda x, y: torch.nn.functional.cosine_similarity(x, y, dim=-1) / 0.05  # noqa: E731
-        for i in range(N):
-            others = [score(a[i], y) for y in [*p, *stored[:, :dim]]]
-            others += [score(a[i], y) + (torch.log(torch.tensor(2.0)) if j == i else 0) for j, y in enumerate(m)]
-            by_hand = by_hand - weight * (score(a[i], p[i]) - torch.stack(others).logsumexp(0)) / N
-    assert abs(value - by_hand) < 1e-6  # the logarithm above is float32
-    first, second = drawn(6, 2)
-    with wrapped(Wrapping(DIMS)):
-        views = contrast_views(first, second, Shares((N,)))
-    want = sum(weight * naive_nt_xent(first[:, :dim], second[:, :dim]).mean() for dim, weight in DIMS)
-    assert abs(views.value - want) < 1e-10 and differ(views.value, want, (first, second)) < 1e-9
 
 
 def test_the_whole_vector_alone_is_the_term_without_a_wrapper_to_the_last_bit():
@@ -123,14 +112,6 @@ def test_the_whole_vector_alone_is_the_term_without_a_wrapper_to_the_last_bit():
     views = contrast_views(*vectors[:2], Shares((N,)))
     with wrapped(Wrapping(((D, 1.0),))):
         assert torch.equal(contrast_views(*vectors[:2], Shares((N,))).value, views.value)
-
-
-def test_further_terms_see_whole_vectors_and_calls_are_counted():
-    vectors, wrapping = drawn(8, 2), Wrapping(DIMS)
-    with watched() as calls, wrapped(wrapping):
-        contrast(*vectors, [], Shares((N,)))
-        contrast_views(*vectors, Shares((N,)))
-    assert wrapping.calls == 2 and [call[0].shape for call in calls] == [(N, D)] * 2
 
 
 def test_what_is_refused():
@@ -153,10 +134,106 @@ def test_what_is_refused():
             contrast_views(*drawn(10, 2), Shares((N,)))
 
 
+# --- two processes against one: each way of gathering, for even and uneven shares, through DDP ---
+
+MODES = ["exact", "simcse", "local"]
+SPLITS = {"plain": [(1, 5), (3, 0)], "gist": [(4, 2)]}  # of the rows over the processes
+FEWER = ((4, 1.0), (2, 2.0))  # dimensions, and their weights
+OPTIONS = {"plain": {"alpha": 2.0, "temperature": 0.2}, "gist": {"temperature": 0.05}}
 
 
-def test_without_a_margin_and_blocks_it_is_the_plain_term():
-    vectors, (_, cosines) = drawn(14, 3), guides_of(N, 3)
-    rule = GuideRule(margin=-9.0, contrast_anchors=False, contrast_positives=False)
-    want = naive_info_nce(*vectors[:2], negatives=vectors[2:]).mean()
-    assert abs(term(Wrapping((), rule, cosines), vectors).value - want) < 1e-10
+class Encoder(nn.Module):
+    """Views of five numbers a row -> their vectors, all in one pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.layers = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 4)).double()
+
+    def forward(self, views):
+        return self.layers(torch.stack(views)).unbind()
+
+
+def values_of(total):
+    """(three views of so many rows, the guide's vectors, its cosines as a batch holds them)."""
+    generator = torch.Generator().manual_seed(total)
+    views = [torch.randn(total, 5, generator=generator, dtype=torch.float64) for _ in range(3)]
+    return views, *guides_of(total, 3)
+
+
+def find(rank):
+    results = {}
+    for case, mode in itertools.product(SPLITS, MODES):
+        for split in SPLITS[case]:
+            (views, _, cosines), shares = values_of(sum(split)), Shares(split, rank)
+            rows = slice(shares.start, shares.start + split[rank])
+            encoder = nn.parallel.DistributedDataParallel(Encoder())
+            queries, keys, hard = encoder([view[rows] for view in views])
+            wrapping = Wrapping(FEWER, GuideRule(margin=0.2), cosines[rows]) if case == "gist" else Wrapping()
+            with wrapped(wrapping):
+                one = contrast(queries, keys, [hard], shares, mode, **OPTIONS[case])
+            counts = torch.tensor([float(one.count), one.value.item() * one.count], dtype=torch.float64)
+            torch.distributed.all_reduce(counts)
+            (one.value * 2 * one.count / counts[0]).backward()  # the loop's scaling, before DDP's mean
+            results[case, mode, split] = (counts[1] / counts[0]).item(), [p.grad.clone() for p in encoder.parameters()]
+            results[mode, split] = gather(views[0][rows], shares, mode)
+    with pytest.raises(ValueError, match="a batch split over 3 processes, but there are 2"):
+        gather(views[0][rows], Shares((split[rank],) * 3, rank))
+    return results
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    return both_find(tmp_path_factory.mktemp("gather"), find)
+
+
+def alone(views, guides, case):
+    """(loss, gradient) over these rows in one process, by loops."""
+    encoder = Encoder()
+    queries, keys, hard = encoder(views)
+    if case == "plain":
+        loss = naive_info_nce(queries, keys, negatives=[hard], **OPTIONS[case]).mean()
+    else:
+        loss = sum(weight * naive_guided(queries[:, :dim], keys[:, :dim], guides, negatives=[hard[:, :dim]], margin=0.2,
+                                         **OPTIONS[case])[0] for dim, weight in FEWER)
+    loss.backward()
+    return loss.item(), [p.grad for p in encoder.parameters()]
+
+
+def expected(split, mode, case):
+    """exact: that of one process; simcse: its loss, and half of its gradient, as the authors' gather has it; local: each
+    process on its own."""
+    views, guides, _ = values_of(sum(split))
+    if mode != "local":
+        loss, gradient = alone(views, guides, case)
+        return loss, [(0.5 if mode == "simcse" else 1.0) * part for part in gradient]
+    total, gradients, start = 0.0, None, 0
+    for size in filter(None, split):
+        rows, share = slice(start, start + size), size / sum(split)
+        loss, gradient = alone([view[rows] for view in views], [guide[rows] for guide in guides], case)
+        total, start = total + loss * share, start + size
+        gradients = [share * part + (gradients[i] if gradients else 0) for i, part in enumerate(gradient)]
+    return total, gradients
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("case", SPLITS)
+def test_two_processes_have_the_loss_and_gradient_that_the_mode_promises(both, case, mode):
+    for split in SPLITS[case]:
+        loss, gradient = expected(split, mode, case)
+        assert max(part.abs().max() for part in gradient) > 1e-3
+        rows = values_of(sum(split))[0][0]
+        for rank, part in enumerate((slice(split[0]), slice(split[0], None))):
+            value, theirs = both[rank][case, mode, split]
+            assert value == pytest.approx(loss, abs=1e-10)
+            assert all((ours - other).abs().max() < 1e-10 for ours, other in zip(theirs, gradient, strict=True))
+            assert torch.equal(both[rank][mode, split], rows[part] if mode == "local" else rows)
+
+
+def test_a_single_process_gathers_nothing():
+    rows = torch.zeros(4, 2)
+    for mode in MODES:
+        assert gather(rows, Shares((4,)), mode) is rows
+    for shares, mode in ((Shares((4,)), "exact"), (Shares((3,)), "excat")):
+        with pytest.raises(ValueError, match=r"share of 4|there are exact, simcse, local"):
+            gather(torch.zeros(3, 2), shares, mode)

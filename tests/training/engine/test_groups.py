@@ -7,7 +7,7 @@ import pytest
 
 from stsbench.errors import StsbenchError
 from stsbench.training.api import Inference, Method, Needs, Options, Views
-from stsbench.training.api.checks import check_candidates, check_views
+from stsbench.training.api.checks import check_candidates
 from stsbench.training.engine.loop import Loop
 from stsbench.training.engine.selection import Selection
 from stsbench.training.recipes.sections import TrainingSettings
@@ -39,20 +39,6 @@ def test_batches_hold_whole_groups(drop_last):
     assert len(set(first.tolist())) == len(first) == 25 - made.dropped
     plain = Batches(np.arange(25), settings, seed=1)  # the order is that of rows without groups
     assert np.array_equal(plain.step(0)[0], made.step(0)[0])
-
-
-def test_views_of_groups(backbone):
-    method = Paired(backbone, Options())
-    ids = backbone.tokenise(["a cat", "a dog", "the man"])
-    assert check_views(method, Views([ids, ids], labels=[1, 0, 0]), range(6), "views").tokens == [ids, ids]
-    for views, message in (
-        (Views([ids, ids[:2]]), "view 1 has 2 texts for 3 rows"), (Views([[], []]), "view 0 has 0 texts for 6 rows"),
-        (Views([ids], labels=[1]), "gave 1 labels for 3 rows"),
-    ):
-        with pytest.raises(StsbenchError, match=message):
-            check_views(method, views, range(6), "views")
-    with pytest.raises(StsbenchError, match="view 0 has 3 texts for 6 rows"):
-        check_views(method, Views([ids]), range(6), "labelled_views")
 
 
 def test_more_processes_than_examples(backbone):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from safetensors.torch import load_file
 from training_runs import log_of, make_text
 
@@ -82,27 +80,6 @@ def test_a_count_that_was_not_known_before_is_an_error(place, tmp_path, monkeypa
     monkeypatch.setattr(MaskedLM, "counts", lambda self, batch: {})
     with pytest.raises(StsbenchError, match=r"^MaskedLM.counts .*: in two forward passes the term 'mlm' counts \d+ and"):
         one_step(place, tmp_path / "parts", "mlm", 4, 3)
-    one_step(place, tmp_path / "one", "mlm", ROWS_OF_TEXT, 1)  # a single pass needs none
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 40)), min_size=1, max_size=5), st.integers(1, 3))
-def test_parts_of_several_processes(parts, processes):
-    """The mean over passes and processes of (value x the loop's factor x share) is the mean over all items."""
-    rng = np.random.default_rng(len(parts))
-    split = [rng.multinomial(count, [1 / processes] * processes) for _, count in parts]
-    totals = torch.tensor([[float(rows * processes), float(count)] for rows, count in parts])
-    values = rng.random((len(parts), processes))
-    items = sum(count for _, count in parts)
-    mean = 0.0
-    for rank in range(processes):
-        mine = [{ROWS: rows, "mlm": int(split[number][rank])} for number, (rows, _) in enumerate(parts)]
-        shares = part_shares(mine, lambda table: totals)
-        for number, (_, count) in enumerate(parts):
-            factor = processes * split[number][rank] / max(count, 1)  # what Loop._scaled gives
-            mean += values[number, rank] * factor * shares[number]["mlm"] / len(parts) / processes
-    want = sum(values[number, rank] * split[number][rank] for number in range(len(parts)) for rank in range(processes))
-    assert mean == pytest.approx(want / items if items else 0.0, rel=1e-6)
 
 
 def test_equal_counts_change_nothing_to_the_bit_and_some_passes_may_lack_a_term():

@@ -16,10 +16,11 @@ from sklearn.metrics import average_precision_score
 from torch import nn, tensor
 
 import stsbench
+from stsbench import registry
 from stsbench.data.fetch import sources
 from stsbench.errors import DataError, DegenerateError, StsbenchError
 from stsbench.methods.simcse.method import SimCSE
-from stsbench.training.api import Method, Term
+from stsbench.training.api import Inference, Method, Options, Term
 from stsbench.training.engine import selection
 from stsbench.training.engine.selection import Selection, held_out_score
 from stsbench.training.recipes.recipes import load_recipe
@@ -63,7 +64,7 @@ def correlation_on(folder, name, **options):
     ("mlp_train_only", "avg_sts", ("stsb/dev", "sick-r/trial")), ("mlp", "sts-b dev", ("stsb/dev",)),
 ])
 def test_the_score_is_the_exported_encoders_own_and_before_training_the_backbones(place, head, by, names):
-    summary = run(place, place / head, **{"options.head": head, "selection.by": by})
+    summary = run(place, place / head, **{"options.head": head, "selection.by": by, "training.max_steps": 4})
 
     def score(folder, **options):
         return np.mean([correlation_on(folder, name, **options) for name in names])
@@ -79,27 +80,43 @@ def test_the_score_is_the_exported_encoders_own_and_before_training_the_backbone
         assert dev[0]["score"] == pytest.approx(score(place / "tiny", pooler="cls"), abs=1e-3)
 
 
-def test_transfer_dev_is_the_protocols_mean(place):
-    summary = run(place, place / "transfer", **{"selection.by": "transfer dev", "training.max_steps": 4})
-    result = stsbench.evaluate(str(place / "transfer"), output=place / "eval", protocols=["transfer"], sample=True)
-    accuracies = [row.value for row in result.rows if row.metric == "dev accuracy"]
-    assert len(accuracies) == 7 and summary["best"]["score"] == pytest.approx(np.mean(accuracies), abs=0.5)
-    assert len(summary["dev_data"]) == 7
+class Pooled(Method):
+    """The backbone as it is, by its first state."""
+
+    def dev_inference(self):
+        return Inference(self.backbone.model, self.backbone.tokenizer, "cls")
+
+
+@pytest.fixture
+def method(backbone):
+    return Pooled(backbone.eval(), Options())
+
+
+def test_transfer_dev_is_the_protocols_mean(place, method, tmp_path, monkeypatch):
+    """Of two of its tasks."""
+    kind = registry.resolve("stsbench.protocols", "transfer")
+    some = {"MR": "mr", "TREC": "trec"}
+    monkeypatch.setattr(kind, "tasks", lambda self: some)
+    chosen = Selection("transfer dev", sample=True)
+    score, _ = chosen(method)
+    monkeypatch.undo()
+    monkeypatch.setenv("STSBENCH_CACHE", str(place / "cache"))
+    result = stsbench.evaluate(str(place / "tiny"), output=tmp_path, protocols=["transfer"], tasks=[*some], pooler="cls",
+                               sample=True)
+    accuracies = [row.value for row in result.rows if row.metric == "dev accuracy" and row.task in some]
+    assert len(accuracies) == 2 and score == pytest.approx(np.mean(accuracies), abs=0.5)
+    assert set(chosen.digests) == set(some.values())
 
 
 @pytest.mark.parametrize("kind", ["sts", "pairs"])
-def test_pairs_of_ones_own_choose_by_scipys_correlation_or_sklearns_average_precision(place, tmp_path, kind):
-    by = {"selection.by": f"{kind}:{write(tmp_path / 'pairs.tsv', kind)}"}
-    summary = run(place, tmp_path / "run", **by)
-    similarities = cosines(tmp_path / "run" / "best", FIRST, SECOND)
+def test_pairs_of_ones_own_choose_by_scipys_correlation_or_sklearns_average_precision(place, method, tmp_path, kind):
+    chosen = Selection(f"{kind}:{write(tmp_path / 'pairs.tsv', kind)}", sample=True)
+    score, more = chosen(method)
+    similarities = cosines(place / "tiny", FIRST, SECOND, pooler="cls")
     expected = (spearmanr(similarities, GOLD[kind])[0] if kind == "sts"
                 else average_precision_score(GOLD[kind], similarities))
-    assert summary["best"]["score"] == pytest.approx(100 * expected, abs=1e-9) and 0 < abs(expected) < 1
-    assert summary["selected_by"] == summary["best"]["name"] == f"{kind}:pairs.tsv" and not summary["sample"]
-    write(tmp_path / "pairs.tsv", kind, FIRST[1:], SECOND[1:], GOLD[kind][1:])
-    (tmp_path / "run" / "train.json").unlink()  # as if it had been stopped
-    with pytest.raises(StsbenchError, match="the dev data is not what"):
-        run(place, tmp_path / "run", resume=True, **by)
+    assert score == pytest.approx(100 * expected, abs=1e-9) and 0 < abs(expected) < 1 and more == {}
+    assert chosen.name == f"{kind}:pairs.tsv" and not chosen.sample
 
 
 def test_the_folder_of_the_pairs_makes_no_other_training_and_their_kind_does():
@@ -108,22 +125,21 @@ def test_the_folder_of_the_pairs_makes_no_other_training_and_their_kind_does():
     assert digests[0] == digests[1] and digests[2] == digests[3] and len(set(digests)) == 3
 
 
-@pytest.mark.parametrize("kind", ["pairs", "sts"])
-def test_pairs_of_a_test_set_choose_no_weights(kind, place, tmp_path):
+def test_pairs_of_a_test_set_choose_no_weights(place, tmp_path):
     """Whatever their scores and order, and either way round; some of them alone are a warning. The user's own, too."""
     test = sources.load_data("stsb/test", sample=True)
     rows = [*zip(test.second, test.first, (int(gold > 2) for gold in test.gold), strict=True)]
 
     def chosen(pairs):
-        return Selection(f"{kind}:{write(tmp_path / 'pairs.tsv', kind, *zip(*pairs, strict=True))}", sample=True)
+        return Selection(f"pairs:{write(tmp_path / 'pairs.tsv', 'pairs', *zip(*pairs, strict=True))}", sample=True)
 
     with pytest.raises(DataError, match="holds the pairs of stsb/test, a test set"):
         chosen(rows[::-1])
     own = [*zip(FIRST, SECOND, GOLD["pairs"], strict=True)]
-    holds = f"selection.by {kind}:pairs.tsv: it holds 9 of the {len(set(rows))} pairs of stsb/test, a test set"
+    holds = f"selection.by pairs:pairs.tsv: it holds 9 of the {len(set(rows))} pairs of stsb/test, a test set"
     assert [line for line in chosen([*rows[:9], *own]).warnings if line.startswith(holds)]
     assert not any("test set" in line for line in chosen(own).warnings)
-    by = f"{kind}:{tmp_path / 'pairs.tsv'}"
+    by = f"pairs:{tmp_path / 'pairs.tsv'}"
     with pytest.raises(DataError, match=r"holds the pairs of own:pairs\.tsv, a test set"):
         run(place, tmp_path / "run", evaluate=[by], **{"selection.by": by})
     assert not (tmp_path / "run" / "recipe.yaml").exists()
@@ -145,7 +161,7 @@ def test_held_out_rows_are_not_trained_on_and_a_loss_that_is_nan_is_not_the_best
     monkeypatch.setattr(selection, "held_out_score", score)
     summary = run(place, place / "held", **{"selection.by": "held-out", "data.held_out": 20, "training.batch_size": 8})
     assert len(rows_seen[False]) == 20 and len(rows_seen[True]) == 40 and not rows_seen[True] & rows_seen[False]
-    assert summary["data"]["main"] == {**summary["data"]["main"], "rows": 40, "held_out": 20}
+    assert (summary["data"]["main"]["rows"], summary["data"]["main"]["held_out"]) == (40, 20)
     dev = lines(place / "held")
     assert dev[1]["score"] is None
     scores = [line["score"] for line in (dev[0], *dev[2:])]
@@ -153,31 +169,18 @@ def test_held_out_rows_are_not_trained_on_and_a_loss_that_is_nan_is_not_the_best
     assert summary["best"]["score"] == max(scores[1:-1] if dev[-1]["step"] % 4 else scores[1:])
 
 
-def test_scoring_changes_nothing(place):
-    """With and without development scores between the steps, the same weights come out."""
-    run(place, place / "often", **{"selection.every": 1, "training.max_steps": 6})
-    run(place, place / "never", **{"selection.by": "none", "training.max_steps": 6})
-    newest = [sorted((place / name).glob("checkpoints/[0-9]*"))[-1] / "model.safetensors" for name in ("often", "never")]
-    assert newest[0].read_bytes() == newest[1].read_bytes()
-
-
 REAL = selection.correlation
 
 
-def collapsed(similarity, gold, metric):
-    return REAL(np.zeros_like(similarity), gold, metric)
-
-
-def infinite(similarity, gold, metric):
-    return REAL(np.full_like(similarity, np.inf), gold, metric)
-
-
-def degenerate(similarity, gold, metric):
+def refused(*arguments):
     raise DegenerateError("dev returned NaN or infinity for 2 of 80 texts, the first: 'a cat'")
 
 
-def nan(similarity, gold, metric):
-    return math.nan
+def with_similarity(value):
+    return lambda similarity, *arguments: REAL(np.full_like(similarity, value), *arguments)
+
+
+COLLAPSED, INFINITE = with_similarity(0), with_similarity(np.inf)
 
 
 def break_scores(monkeypatch, faults):
@@ -193,7 +196,7 @@ def break_scores(monkeypatch, faults):
 
 def test_an_undefined_score_counts_as_the_worst_and_is_read_and_resumed(place, tmp_path, monkeypatch):
     """All vectors one, infinite, refused by the encoder, NaN; also the score before training."""
-    break_scores(monkeypatch, {0: collapsed, 1: collapsed, 2: infinite, 3: degenerate, 4: nan, 6: collapsed})
+    break_scores(monkeypatch, {0: COLLAPSED, 1: COLLAPSED, 2: INFINITE, 3: refused, 4: lambda *_: math.nan, 6: COLLAPSED})
     values = {"selection.every": 2}
     summary = run(place, tmp_path / "out", **values)
     undefined = [line["step"] for line in lines(tmp_path / "out") if line["score"] is None and line["undefined"]]
@@ -209,8 +212,8 @@ def test_an_undefined_score_counts_as_the_worst_and_is_read_and_resumed(place, t
 
 
 def test_without_any_score_the_last_step_is_kept(place, tmp_path, monkeypatch):
-    break_scores(monkeypatch, dict.fromkeys(range(100), collapsed))
-    summary = run(place, tmp_path / "out", **{"training.max_steps": 4})
+    break_scores(monkeypatch, dict.fromkeys(range(100), COLLAPSED))
+    summary = run(place, tmp_path / "out", **{"training.max_steps": 2})
     last = "the last step, as no development score is defined"
     assert summary["best"] is None and summary["exported"] == last
     assert stsbench.load_encoder(str(tmp_path / "out")).encode(["a cat"]).shape[0] == 1

@@ -23,7 +23,6 @@ from stsbench.training.runs.finish import load_trained
 
 TEXTS = tiny_models.sentences(60, longest=9, seed=5)
 TRIPLETS = {role: TEXTS[start : start + 5] for role, start in (("anchor", 10), ("positive", 20), ("negative", 30))}
-METHODS = {"simcse": {}, "mlm": {"backbone.max_length": 16, "data.held_out": 6, "selection.by": "held-out"}}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,7 +33,7 @@ def labelled(place):
 
 
 def values_of(place, method="simcse", procedure="joint", labelled="triplets-30.csv", **more):
-    own = {"options.generator": str(place / "tiny")} if method == "diffcse" else METHODS[method]
+    own = {"options.generator": str(place / "tiny")} if method == "diffcse" else {}
     return nli_files.settings(place / "tiny", place / "text.txt", place / labelled, procedure, **{**own, **more})
 
 
@@ -42,8 +41,8 @@ def without_labels(values):
     return {key: value for key, value in values.items() if not key.startswith(("semi", "labelled"))}
 
 
-def train(output, values, method="simcse", **more):
-    return stsbench.train(method, output=output, settings=values, device="cpu", **more)
+def train(output, values, **more):
+    return stsbench.train("simcse", output=output, settings=values, device="cpu", **more)
 
 
 def plan_for(place, method="simcse", procedure="joint", **more):
@@ -91,52 +90,37 @@ def test_the_joint_loss_of_simcse_is_that_of_vectors_read_one_at_a_time(place):
     assert terms["nli"].value.item() == pytest.approx(nli.item(), abs=1e-6)
 
 
-@pytest.mark.parametrize(("method", "procedure", "labelled"), [
-    ("simcse", "sup-unsup", "pairs-30.tsv"), ("mlm", "sup-joint", "triplets-30.csv"),
-])
-def test_stages_terms_and_classes_of_a_run(place, tmp_path, method, procedure, labelled):
-    values = values_of(place, method, procedure, labelled, **{"stages.sup.training.batch_size": 5})
-    assert train(tmp_path / "run", values, method)["stages"] == {"sup": 3, "main": 3}
+def test_stages_terms_and_classes_of_a_run(place, tmp_path):
+    values = values_of(place, procedure="sup-unsup", labelled="pairs-30.tsv", **{
+        "stages.sup.training.batch_size": 5, "training.accumulate": 2, "training.epochs": 1, "training.max_steps": 4})
+    assert train(tmp_path / "run", values)["stages"] == {"sup": 3, "main": 3}
     log = log_of(tmp_path / "run")
     assert {line["stage"]: line["batch_size"] for line in log if line["kind"] == "start"} == {"sup": 5, "main": 10}
     terms = {line["stage"]: set(line["terms"]) for line in log if line["kind"] == "train"}
-    plain = {"simcse": {"contrastive"}, "mlm": {"mlm"}}[method]
-    assert terms == {"sup": {"nli"}, "main": plain if procedure == "sup-unsup" else {*plain, "nli"}}
-    classes = load_trained(tmp_path / "run").nli_classifier.linear.weight.shape[0]
-    assert classes == (3 if labelled.startswith("pairs") else 2)
+    assert terms == {"sup": {"nli"}, "main": {"contrastive"}}
+    assert load_trained(tmp_path / "run").nli_classifier.linear.weight.shape[0] == 3
     assert not list((tmp_path / "run" / "best").glob("*nli*"))
 
 
 def test_the_methods_batches_are_those_of_the_plain_method(place, tmp_path, monkeypatch):
     """And with alpha next to 0, without dropout, so is all of the training."""
-    more = {"backbone.dropout": 0.0, "training.accumulate": 2, "training.epochs": 3, "training.max_steps": 7}
+    more = {"backbone.dropout": 0.0, "training.accumulate": 2, "training.epochs": 3, "training.max_steps": 4}
     joint = values_of(place, **more, **{"semi.alpha": 1e-12})
-    runs = {"plain": without_labels(joint), "joint": joint, "sup-unsup": values_of(place, procedure="sup-unsup", **more)}
+    runs = {"plain": without_labels(joint), "joint": joint}
     ids, losses, real = {name: [] for name in runs}, {}, Loop._batch
     for name, values in runs.items():
         def kept(self, rows, step, number, name=name):
             batch = real(self, rows, step, number)
-            if self.stage.name == "main":
-                ids[name].append(batch.ids.tolist())
+            ids[name].append(batch.ids.tolist())
             return batch
 
         monkeypatch.setattr(Loop, "_batch", kept)
         train(tmp_path / name, values)
-        log = [line for line in log_of(tmp_path / name) if line["kind"] == "train" and line["stage"] == "main"]
+        log = [line for line in log_of(tmp_path / name) if line["kind"] == "train"]
         losses[name] = [line["terms"]["contrastive"] for line in log]
-    assert ids["plain"] == ids["joint"] == ids["sup-unsup"]
+    assert ids["plain"] == ids["joint"]
     assert len({str(each) for each in ids["plain"]}) == len(ids["plain"])
     assert losses["joint"] == pytest.approx(losses["plain"], abs=1e-5)
-
-
-def test_the_plan_is_the_methods_but_for_stages_and_batches(place):
-    values = values_of(place, "diffcse", "sup-joint")
-    plain, semi = (load_plan(load_recipe("diffcse", None, [], each)) for each in (without_labels(values), values))
-    assert semi.kind is plain.kind and semi.name == plain.name and semi.options == plain.options
-    assert semi.stages == ("sup", "main") and semi.method_stages == plain.stages == ("main",)
-    assert [semi.stream_number(stage) for stage in ("main", "sup")] == [plain.stream_number("main"), 1] == [0, 1]
-    assert [semi.labelled(stage) for stage in semi.stages] == ["only", "with"]
-    assert plain.labelled("main") == "none" and plan_for(place, "diffcse", "sup-joint") == semi
 
 
 def test_the_classifier_is_a_part_of_the_method_that_a_method_may_not_have_itself(place):
@@ -170,21 +154,9 @@ def test_stage_sup_freezes_what_has_no_gradient_and_main_trains_it(place):
 
 def test_resume_refuses_other_labelled_rows(place, tmp_path):
     labelled = nli_files.triplets(tmp_path)
-    values, run = values_of(place, procedure="sup-unsup", **{"labelled.file": str(labelled)}), tmp_path / "run"
+    values, run = values_of(place, **{"labelled.file": str(labelled), "training.max_steps": 1}), tmp_path / "run"
     train(run, values)
     (run / "train.json").unlink()
-    with pytest.raises(StsbenchError, match=r"^--resume: labelled\.share was 1\.0 "):
-        train(run, {**values, "labelled.share": 0.5}, resume=True)
     labelled.write_text(labelled.read_text().replace("cat", "dog"))
     with pytest.raises(StsbenchError, match=r"^--resume: the labelled data is not what "):
         train(run, values, resume=True)
-
-
-def test_rows_held_out_of_the_methods_data_are_scored_by_its_own_loss(place, tmp_path):
-    """Without the labelled rows, so that the score is that of the plain method."""
-    values = values_of(place, **{"data.held_out": 10, "selection.by": "held-out", "selection.every": 1,
-                                 "training.max_steps": 1})
-    for name, chosen in (("semi", values), ("plain", without_labels(values))):
-        train(tmp_path / name, chosen)
-    first, second = ([line for line in log_of(tmp_path / name) if line["kind"] == "dev"] for name in ("semi", "plain"))
-    assert first[0]["score"] == second[0]["score"] and len(first) == 2

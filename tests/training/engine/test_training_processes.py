@@ -26,7 +26,7 @@ sys.exit([int(line) for line in client.makefile()][-1])
 
 
 def run(place: Path, name: str, values):
-    """`torchrun --nproc_per_node 2 stsbench train simcse` into place/name: (exit code, what the two say)."""
+    """`torchrun --nproc_per_node 2 stsbench train simcse --seeds 2` into place/name: (exit code, what the two say)."""
     sets = [word for key, value in values.items() for word in ("--set", f"{key}={json.dumps(value)}")]
     # without an accelerator as the documentation has it: nothing is said of a device
     device = ["--device", "cpu"] if torch.cuda.is_available() else []
@@ -37,7 +37,7 @@ def run(place: Path, name: str, values):
         program.chmod(0o755)
         words = ["--no-python", "--nproc_per_node", "2", "--master_port", "0", "--rdzv_backend", "c10d",
                  "--rdzv_endpoint", "localhost:0", str(program), "train", "simcse", "--output", str(place / name),
-                 "--sample", *device, *sets]
+                 "--sample", "--seeds", "2", *device, *sets]
         agent = training_runs.forked(_torchrun, words, {"OMP_NUM_THREADS": "1", "STSBENCH_CACHE": str(place / "cache")})
         agent.join(240)
         agent.kill()
@@ -65,13 +65,15 @@ def values(place):
     return training_runs.settings(model, training_runs.make_text(place, 65), **more)
 
 
-def test_two_ranks_equal_one(place, values):
-    assert training_runs.train(place / "alone", values) == (0, None)
+def test_two_ranks_equal_one_for_each_of_several_seeds(place, values):
+    alone, both = place / "alone", place / "both" / "seed-43"
+    assert training_runs.train(alone, {**values, "seed": 43}) == (0, None)
     code, said = run(place, "both", values)
     assert code == 0, said
-    summaries = [json.loads((place / name / "train.json").read_text()) for name in ("alone", "both")]
-    assert [summary["processes"] for summary in summaries] == [1, 2]
-    one, two = (training_runs.log_of(place / name) for name in ("alone", "both"))
+    assert json.loads((place / "both" / "seeds.json").read_text())["seeds"] == [42, 43]
+    summaries = [json.loads((folder / "train.json").read_text()) for folder in (alone, both)]
+    assert [(summary["seed"], summary["processes"]) for summary in summaries] == [(43, 1), (43, 2)]
+    one, two = map(training_runs.log_of, (alone, both))
     assert [line["kind"] for line in one] == [line["kind"] for line in two]
     for mine, theirs in zip(one, two, strict=True):
         if mine["kind"] == "train":
@@ -81,18 +83,10 @@ def test_two_ranks_equal_one(place, values):
                 assert mine["terms"][name] == pytest.approx(theirs["terms"][name], abs=2e-5)
         if mine["kind"] == "dev":
             assert mine["score"] == pytest.approx(theirs["score"], abs=0.2)
-    first, second = (load_file(place / name / "best" / "model.safetensors") for name in ("alone", "both"))
+    first, second = (load_file(folder / "best" / "model.safetensors") for folder in (alone, both))
     assert first.keys() == second.keys()
     start = load_file(place / "tiny" / "model.safetensors")
     moved = max(float((first[name] - start[name]).abs().max()) for name in first)
     distance = max(float((first[name] - second[name]).abs().max()) for name in first)
     # the large epsilon keeps Adam from blowing up the rounding of gradients that are 0 by mathematics (key biases)
     assert distance < 2e-3 * moved, (distance, moved)
-
-
-def test_two_ranks_train_several_seeds(place, values):
-    short = {**values, "training.max_steps": 2, "selection.by": "none"}
-    assert training_runs.train_ranks(place / "seeds", short, seeds=2) == [(0, None)] * 2
-    summaries = [json.loads((place / "seeds" / f"seed-{seed}" / "train.json").read_text()) for seed in (42, 43)]
-    assert [(summary["seed"], summary["processes"]) for summary in summaries] == [(42, 2), (43, 2)]
-    assert json.loads((place / "seeds" / "seeds.json").read_text())["seeds"] == [42, 43]

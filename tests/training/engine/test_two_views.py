@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import pytest
 import tiny_models
-import torch
-from accelerate import Accelerator
 from training_runs import log_of
 from transformers import ModernBertConfig, ModernBertModel
 
 import stsbench
 from stsbench.errors import StsbenchError
-from stsbench.training.api import Batch, Shares
-from stsbench.training.engine.passes import check_two_views
-from stsbench.training.recipes.method_plan import load_plan
-from stsbench.training.recipes.recipes import load_recipe
-from stsbench.training.runs.prepare import make_backbone
 
 TOY = '''
 from torch.nn.functional import normalize
@@ -26,6 +19,9 @@ class Toy(Method):
     def forward(self, batch):
         x, y = normalize(self.vectors(batch.ids, batch.mask)).split(len(batch))
         return {"far": Term((x @ y.T).logsumexp(1).mean() - (x * y).sum(1).mean(), len(batch))}
+class Still(Toy):
+    def train(self, mode=True):
+        return super().train(False)
 '''
 
 
@@ -73,13 +69,11 @@ def test_a_method_that_does_not_say_so_is_stopped_at_its_first_step_unless_the_r
     refused(place, tmp_path, "the two views of a sentence are one vector at step 1 of stage main", "has no dropout",
             "--set backbone.dropout=0.1", **toy)
     assert not list((tmp_path / "out").glob("checkpoints/*"))
+    (tmp_path / "still").mkdir()
+    refused(place, tmp_path / "still", "dropout of", "has no effect: choose another backbone",
+            **{**toy, "method": f"{place / 'toy.py'}:Still", "dropout": 0.1})
     (tmp_path / "none").mkdir()
     assert trained(place, tmp_path / "none", dropout=0.0, **toy) > 0
-
-
-@pytest.mark.parametrize(("recipe", "dropout"), [("dropout-0.0", 0.0), ("fixed-dropout", None)])
-def test_recipes_of_simcse_that_want_one_vector_have_it(place, tmp_path, recipe, dropout):
-    assert trained(place, tmp_path, recipe=f"unsup-bert-base-{recipe}", dropout=dropout) > 0
 
 
 def test_dropout_that_cannot_be_set(place, tmp_path, monkeypatch):
@@ -88,61 +82,3 @@ def test_dropout_that_cannot_be_set(place, tmp_path, monkeypatch):
     assert "null" not in line
     assert "null" not in refused(place, tmp_path, "no dropout setting", "choose another backbone")
     refused(place, tmp_path, "choose another backbone, or set backbone.dropout to null", dropout=0.1, method="mlm")
-
-
-def built(place, method, name, *sets, dropout=None):
-    values = settings(place, "tiny", dropout) | {"backbone.max_length": 20}
-    recipe = load_recipe(method, name, list(sets), values)
-    plan = load_plan(recipe)
-    torch.manual_seed(0)
-    backbone = make_backbone(recipe)
-    return recipe, plan, plan.kind(backbone, plan.options)
-
-
-def batch_of(method, copies=2):
-    texts = ["a man plays guitar", "the cat sleeps in the park", "a dog"]
-    read = method.backbone.tokenizer([each for _ in range(copies) for each in texts], truncation=True, max_length=20,
-                                     padding=True, return_tensors="pt")
-    return Batch(read["input_ids"], read["attention_mask"], copies, Shares((len(texts),)))
-
-
-def one_vector(recipe, method, batch):
-    try:
-        check_two_views(method, recipe, batch, Accelerator(cpu=True), "main")
-    except StsbenchError as error:
-        assert "has no effect" in str(error)
-        return True
-    return False
-
-
-@pytest.mark.parametrize(("method", "name", "sets"), [
-    ("simcse", "unsup-bert-base", ()), ("diffcse", "no-rtd", ("options.projector=batchnorm",)),
-    ("sarcse", "no-sal-no-decoder", ()),
-])
-def test_nothing_is_changed_by_looking(place, method, name, sets):
-    recipe, _, made = built(place, method, name, *sets, dropout=0.1)
-    made.train()
-    batch, buffers = batch_of(made), {key: value.clone() for key, value in made.named_buffers()}
-    state = torch.get_rng_state()
-    assert not one_vector(recipe, made, batch)
-    assert (torch.get_rng_state() == state).all() and made.training
-    assert all(torch.equal(value, buffers[key]) for key, value in made.named_buffers())
-    assert one_vector(recipe, made.eval(), batch)  # as if its dropout had no effect
-
-
-def test_views_that_differ_otherwise_pass_without_dropout(place):
-    recipe, _, made = built(place, "diffaug", "prefix-tuning", dropout=0.1)
-    read = made.template.wrap(made.template.pieces(["a man plays guitar", "a dog"], 8))
-    rows = made.backbone.tokenizer.pad({"input_ids": [list(map(int, row)) for row in [*read, *read]]}, return_tensors="pt")
-    batch = Batch(rows["input_ids"], rows["attention_mask"], 2, Shares((2,)))
-    assert not one_vector(recipe, made.eval(), batch)
-    recipe, _, made = built(place, "simcse", "unsup-bert-base", dropout=0.1)
-    batch = batch_of(made.eval())
-    assert one_vector(recipe, made, batch)
-    batch.ids[len(batch) :, 1] = batch.ids[: len(batch), 2]  # other words
-    assert not one_vector(recipe, made, batch)
-    batch = batch_of(made, copies=1)
-    assert not one_vector(recipe, made, batch)
-    batch = batch_of(made)
-    batch.labelled_only = True
-    assert not one_vector(recipe, made, batch)

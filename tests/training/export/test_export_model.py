@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import signal
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
 import torch
 from live_models import by_hand, close, inference, library
@@ -19,15 +17,13 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 from stsbench.encoders.forward.checkpoint import load_model
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import EncoderError, StsbenchError
+from stsbench.files import machine, new_folder
 from stsbench.training.engine.selection import live_encoder
 from stsbench.training.export import export
 from stsbench.training.export.export import export_model
 
 TEXTS = [*sentences(30), "the cat " * 25]  # the last one is longer than the tokenizer's stored 8, and than 32
-CASES = [
-    *(("bert", pooler) for pooler in ("mean", "cls_avg", "max", "last", "weighted_mean", "first_last:embeddings", "last2")),
-    ("roberta", "cls+dense"), ("distilbert", "cls+dense"), ("distilbert", "first_last:layer1"), ("roberta", "cls"),
-]
+CASES = [("bert", "cls_avg"), ("bert", "weighted_mean"), ("roberta", "cls+dense"), ("distilbert", "first_last:layer1")]
 
 
 @pytest.mark.parametrize(("family", "pooler"), CASES)
@@ -53,8 +49,6 @@ def test_a_kept_head_is_automodels_pooler_and_no_other_is_made_up_unseen(tmp_pat
     with torch.no_grad():
         close(model.eval()(**batch).pooler_output.numpy(), by_hand(made, TEXTS))
     export_model(inference(tmp_path / "b", "roberta"), tmp_path / "bare")
-    _, info = AutoModel.from_pretrained(tmp_path / "bare", output_loading_info=True, add_pooling_layer=False)
-    assert not info["missing_keys"] and not info["unexpected_keys"]
     with pytest.raises(EncoderError, match="stores no pooler weights"):
         load_encoder(str(tmp_path / "bare"), pooler="cls+dense").encode(TEXTS)
     weights = load_file(tmp_path / "head" / "model.safetensors")
@@ -76,11 +70,9 @@ def masked(made, tied=True):
     return made
 
 
-@pytest.mark.parametrize(("family", "pooler", "tied"), [
-    ("bert", "cls", False), ("roberta", "cls+dense", True), ("distilbert", "cls+dense", False),
-])
-def test_a_masked_lm_comes_back_whole(tmp_path, family, pooler, tied):
-    made = masked(inference(tmp_path / "model", family, pooler), tied)
+@pytest.mark.parametrize(("family", "tied"), [("roberta", True), ("distilbert", False)])
+def test_a_masked_lm_comes_back_whole(tmp_path, family, tied):
+    made = masked(inference(tmp_path / "model", family, "cls+dense"), tied)
     made.model.config.tie_word_embeddings = True  # what the config claims must not decide
     export_model(made, tmp_path / "out")
     back, info = AutoModelForMaskedLM.from_pretrained(tmp_path / "out", output_loading_info=True)
@@ -95,42 +87,12 @@ def test_a_masked_lm_comes_back_whole(tmp_path, family, pooler, tied):
         assert torch.equal(encoder(**batch).last_hidden_state, made.model(**batch).last_hidden_state)
     _, missing = load_model(tmp_path / "out", "out", "float32")
     assert all(key.startswith("pooler.") for key in missing)
-    close(load_encoder(str(tmp_path / "out")).encode(TEXTS), by_hand(made, TEXTS))
-    if family != "bert":
-        close(library(tmp_path / "out").encode(TEXTS), by_hand(made, TEXTS))
+    for encoder in (load_encoder(str(tmp_path / "out")), library(tmp_path / "out")):
+        close(encoder.encode(TEXTS), by_hand(made, TEXTS))
     made.model = inference(tmp_path / "other", family).model
     with pytest.raises(ValueError, match="another encoder"):
         export_model(made, tmp_path / "wrong")
     assert not (tmp_path / "wrong").exists()
-
-
-def test_a_given_length_cuts_in_every_reader(tmp_path):
-    made = inference(tmp_path / "model", "bert", "mean")
-    export_model(made, tmp_path / "out", max_length=10)
-    want = by_hand(made, TEXTS, limit=10)
-    encoder = load_encoder(str(tmp_path / "out"))
-    assert encoder.spec.max_length == 10 and encoder.run(TEXTS).truncated[-1]
-    close(encoder.encode(TEXTS), want)
-    close(library(tmp_path / "out").encode(TEXTS), want)
-    close(load_encoder(str(tmp_path / "out"), max_length=64).encode(TEXTS), by_hand(made, TEXTS))
-    stored = json.loads((tmp_path / "out" / "tokenizer.json").read_text())
-    assert stored["truncation"] is None and stored["padding"] is None
-    assert made.tokenizer.model_max_length == 64  # the training's own is as it was
-
-
-def test_exporting_touches_nothing_of_the_training(tmp_path):
-    made = inference(tmp_path / "model", "bert", "cls+dense")
-    made.tokenizer(TEXTS, truncation=True, max_length=5)
-    torch.manual_seed(1)
-    before = (made.model.config.to_dict(), made.tokenizer.backend_tokenizer.to_str(), dict(made.tokenizer.init_kwargs))
-    weights = {key: value.clone() for key, value in made.model.state_dict().items()}
-    state = torch.get_rng_state()
-    export_model(made, tmp_path / "out")
-    assert torch.equal(torch.get_rng_state(), state)
-    assert (made.model.config.to_dict(), made.tokenizer.backend_tokenizer.to_str(), made.tokenizer.init_kwargs) == before
-    assert weights.keys() == made.model.state_dict().keys() and made.model.pooler is None
-    assert all(torch.equal(value, weights[key]) for key, value in made.model.state_dict().items())
-    assert all(part.training for part in made.model.modules()) and all(w.requires_grad for w in made.model.parameters())
 
 
 def test_the_card_is_no_part_of_the_fingerprint_and_all_else_is(tmp_path):
@@ -138,14 +100,11 @@ def test_the_card_is_no_part_of_the_fingerprint_and_all_else_is(tmp_path):
     export_model(made, tmp_path / "a", card="one", method="x", recipe="y")
     export_model(made, tmp_path / "b", card="two", method="x", recipe="y")
     assert "/" not in (tmp_path / "a" / "config.json").read_text()  # no folder of this machine
-    first = load_encoder(str(tmp_path / "a"))
-    assert first.spec.fingerprint() == load_encoder(str(tmp_path / "b")).spec.fingerprint()
     with torch.no_grad():
         made.dense.bias.add_(0.1)  # a head that no layer of DistilBERT would load
     export_model(made, tmp_path / "c")
-    changed = load_encoder(str(tmp_path / "c"))
-    assert changed.spec.fingerprint() != first.spec.fingerprint()
-    assert np.abs(changed.encode(TEXTS) - first.encode(TEXTS)).max() > 1e-3
+    first, second, changed = (load_encoder(str(tmp_path / name)).spec.fingerprint() for name in "abc")
+    assert first == second != changed
 
 
 def test_a_folder_that_another_program_wrote_over_is_read_as_that_program_reads_it(tmp_path):
@@ -180,11 +139,6 @@ def test_a_full_disk_or_a_kill_leaves_nothing_and_the_earlier_model_as_it_was(tm
     before = files(out)
     with pytest.raises(StsbenchError, match="already there"):
         export_model(made, out, card="second")
-    for step in steps:
-        with monkeypatch.context() as broken, pytest.raises(StsbenchError, match="cannot write"):
-            broken.setattr(export, step, full)
-            export_model(made, out, card="second", replace=True)
-        assert files(out) == before and list(out.parent.iterdir()) == [out]
     child = os.fork()
     if not child:  # dies in the middle of writing, as by SIGKILL from outside
         export.write_layout = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
@@ -215,3 +169,34 @@ def test_a_training_run_is_a_model(tmp_path):
     save_file({key: value for key, value in load_file(file).items() if "pooler" not in key}, file, metadata={"format": "pt"})
     with pytest.raises(EncoderError, match="lacks the head"):
         load_encoder(str(run)).encode(TEXTS)
+
+
+# --- a folder that appears whole or not at all ---
+
+
+def hidden(folder):
+    return sorted(path.name for path in folder.iterdir() if path.name.startswith("."))
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_what_a_killed_process_left_is_deleted(tmp_path, replace):
+    (tmp_path / f".model.dead.{machine()}.part").mkdir()
+    (tmp_path / f".model-2.dead.{machine()}.part").mkdir()
+    with new_folder(tmp_path / "model", replace) as building:
+        assert len(hidden(tmp_path)) == 1
+        (building / "file").write_text("x")
+    assert hidden(tmp_path) == []
+    assert (tmp_path / "model" / "file").read_text() == "x"
+
+
+def test_what_others_are_building_stays(tmp_path):
+    """A process that lives holds a lock; of another machine's nothing is known, nor of a model that gave way."""
+    (tmp_path / ".model.one.elsewhere.part").mkdir()
+    (tmp_path / f".model.one.{machine()}.old.part").mkdir()
+    with new_folder(tmp_path / "model") as first:
+        (first / "file").write_text("first")
+        with pytest.raises(KeyError), new_folder(tmp_path / "model"):
+            assert first.is_dir()
+            raise KeyError
+    assert (tmp_path / "model" / "file").read_text() == "first"
+    assert len(hidden(tmp_path)) == 2

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from clirun import cli, place
 from prompted import (
     MORE,
     PLAIN,
@@ -27,22 +25,20 @@ from prompted import (
 )
 from safetensors.torch import load_file, save_file
 from sentence_transformers.base.modules import Normalize
-from training_runs import make_text
-from transformers import AutoModel
 
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.prompt.prompt import checked_settings, read_prompt, write_prompt
+from stsbench.encoders.prompt.prompt import read_prompt
 from stsbench.encoders.transformer.exported import Exported, layout_digest, read_exported
 from stsbench.errors import EncoderError
 from stsbench.training.engine.selection import live_encoder
 from stsbench.training.export.export import export_model
 
-__all__ = ["cli", "models", "place", "rich"]
+__all__ = ["models", "rich"]
 
 
-@pytest.mark.parametrize(("family", "more"), [*PLAIN[2:], *MORE[1:6:2], MORE[7], ("bert", {"rank": 4, "denoise": True})])
+@pytest.mark.parametrize(("family", "more"), [PLAIN[3], MORE[1], MORE[5], ("bert", {"rank": 4, "denoise": True})])
 def test_every_reader_gives_the_methods_vectors(models, tmp_path, family, more):
     made = with_prompt(models, family, more)
     want = live_encoder(made, "live").encode(TEXTS)
@@ -61,32 +57,11 @@ def test_every_reader_gives_the_methods_vectors(models, tmp_path, family, more):
     model = library(tmp_path / "out")
     assert (model.max_seq_length, model.get_embedding_dimension()) == (64 - prompt.shift, 32)
     close(model.encode(TEXTS), want, 1e-5)
-    close(model.encode(TEXTS, batch_size=1), want, 1e-5)
     if prompt.bottlenecks is None:
         assert np.abs(want - by_hand(tmp_path / "out", TEXTS)).max() < 1e-5
     if more:
         bare = load_encoder(str(tmp_path / "out"), template=prompt.template).encode(TEXTS)
         assert set(more) == {"template"} or np.abs(bare - want).max() > 1e-2
-
-
-def test_the_folder(rich, tmp_path):
-    made, folder = rich
-    names = {"config.json", "config_sentence_transformers.json", "model.safetensors", "modules.json", "prompt.safetensors",
-             "stsbench.json", "tokenizer.json", "tokenizer_config.json"}
-    assert {path.name for path in folder.iterdir()} == names
-    stored = json.loads((folder / "stsbench.json").read_text())
-    assert (stored["format"], stored["pooler"], stored["method"]) == (2, "mask", "promptbert")  # 2: refused before prompts
-    assert stored["prompt"] == made.prompt.settings()
-    write_prompt(tmp_path, made.prompt)  # the same bytes each time: their sha256 is part of the encoder's fingerprint
-    assert (tmp_path / "prompt.safetensors").read_bytes() == (folder / "prompt.safetensors").read_bytes()
-    back = read_prompt(folder, checked_settings(stored["prompt"]))
-    assert back.settings() == made.prompt.settings() and values(back) == values(made.prompt)
-    assert not any(part.training or any(w.requires_grad for w in part.parameters()) for part in back.modules())
-    tensors = load_file(folder / "prompt.safetensors")
-    assert [tensors[f"prefix.{i}.{kind}"].shape[1] for i in (0, 1) for kind in ("keys", "values")] == [3, 3, 2, 2]
-    assert {key.split(".")[0] for key in tensors} == {"prefix", "words", "head"}
-    _, info = AutoModel.from_pretrained(folder, output_loading_info=True, add_pooling_layer=False)
-    assert not info["missing_keys"] and not info["unexpected_keys"]
 
 
 def test_other_poolers_are_written_without_a_prompt_and_go_with_none(models, tmp_path):
@@ -130,16 +105,14 @@ def test_a_changed_tensor_is_another_encoder_and_hits_no_cache(rich, tmp_path):
     (edited / "stsbench.json").write_text(json.dumps(stored))
     assert read_exported(edited).prompt == stored["prompt"] and read_exported(edited).method is None  # not what was trained
     assert load_encoder(str(edited)).spec.fingerprint() != first.spec.fingerprint()
-    assert np.abs(load_encoder(str(edited)).encode(texts) - by_hand(edited, texts)).max() < 1e-5
     one = Embed(first, store)(texts)
-    for key in ("prefix.1.keys", "words", "head.dense.bias"):
-        other = changed_prompt(folder, tmp_path / key, key)
-        second = load_encoder(str(other))
-        assert first.spec.weights != second.spec.weights and first.spec.options == second.spec.options
-        assert layout_digest(folder, rich[0].prompt.settings()) != layout_digest(other, rich[0].prompt.settings())
-        two = Embed(second, store)(texts)
-        assert np.abs(one - two).max() > 1e-3
-        assert np.abs(two - by_hand(other, texts)).max() < 1e-5  # sentence-transformers reads what is there, and so do we
+    other = changed_prompt(folder, tmp_path / "other", "head.dense.bias")
+    second = load_encoder(str(other))
+    assert first.spec.weights != second.spec.weights and first.spec.options == second.spec.options
+    assert layout_digest(folder, rich[0].prompt.settings()) != layout_digest(other, rich[0].prompt.settings())
+    two = Embed(second, store)(texts)
+    assert np.abs(one - two).max() > 1e-3
+    assert np.abs(two - by_hand(other, texts)).max() < 1e-5  # sentence-transformers reads what is there, and so do we
     close(library(other).encode(texts), two, 1e-5)
     again = load_encoder(str(other))
     np.testing.assert_array_equal(Embed(again, store)(texts), two)
@@ -150,8 +123,7 @@ def test_set_aside_a_prompt_is_no_part_of_the_encoder(models, rich, tmp_path):
     folder = rich[1]
     other = changed_prompt(folder, tmp_path / "other")
     export_model(models["bert"], tmp_path / "plain")
-    for options in ({"pooler": "cls"}, {"pooler": "mean"}, {"template": TEMPLATES["bert"]},
-                    {"pooler": "mask", "template": TEMPLATES["bert"]}):
+    for options in ({"pooler": "cls"}, {"template": TEMPLATES["bert"]}):
         specs = [load_encoder(str(path), **options).spec for path in (folder, other)]
         assert not any(spec.options for spec in specs)
         plain = load_encoder(str(tmp_path / "plain"), **{"pooler": "mask", **options})
@@ -211,14 +183,6 @@ def test_broken_settings_are_one_line(rich, tmp_path):
 # --- the rest of stsbench with such a folder ---
 
 
-def test_as_a_backbone_it_is_used_without_its_prompt_and_says_so(rich, cli):
-    code, _, err = cli(
-        "train", "simcse", "--backbone", rich[1], "--data", make_text(Path()), "--output", "second", "--device", "cpu",
-        "--dtype", "float32", "--max-steps", "1", "--set", "selection.by=none", "--set", "training.batch_size=8",
-        "--set", "backbone.max_length=12")
-    assert code == 0 and "is tested with a prompt; as a backbone it is used without" in err
-
-
 # --- in sentence-transformers ---
 
 
@@ -235,8 +199,6 @@ def test_by_hand_it_is_tokenised_inside_the_template(rich):
         "[CLS] the cat o ##f [UNK] a . [UNK] means [MASK] . [SEP]"
     )
     close(model(features)["sentence_embedding"].numpy(), want, 1e-5)
-    wider = {key: torch.nn.functional.pad(value, (0, 7)) for key, value in features.items() if key != "sentence_embedding"}
-    close(model(wider)["sentence_embedding"].numpy(), want, 1e-5)
     model.max_seq_length = 14
     cut = load_encoder(str(folder), max_length=14)
     assert cut.run(TEXTS).truncated.sum() > 3

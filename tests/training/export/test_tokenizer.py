@@ -85,7 +85,7 @@ class Remade(PreTrainedTokenizerFast):
         path.write_text(json.dumps({**stored, "tokenizer_class": self.named}))
 
 
-@pytest.mark.parametrize("named", ["BertTokenizer", "RobertaTokenizer", "PreTrainedTokenizerFast", "NoSuchTokenizer"])
+@pytest.mark.parametrize("named", ["BertTokenizer", "PreTrainedTokenizerFast", "NoSuchTokenizer"])
 def test_a_class_that_would_be_remade(tmp_path, named):
     special = {f"{name.lower()}_token": f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP", "MASK")}
     whole = by_characters(**special)

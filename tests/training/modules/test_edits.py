@@ -1,29 +1,99 @@
-"""Tokens put in, taken out, repeated and shuffled: read back from what is left, by hand with known draws, and counted."""
+"""Words and tokens cut, taken out, put in, replaced, repeated and shuffled: read back from what is left, by hand with known
+draws, and counted."""
 
 from collections import Counter
 from fractions import Fraction
 from itertools import pairwise, permutations
-from math import floor
+from math import ceil, floor
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from stsbench.training.modules.edits import (
     backwards,
+    crop,
+    delete_one_word,
     delete_tokens,
+    delete_words,
     insert_masks,
+    read_thesaurus,
+    round_share,
     shuffled,
+    synonym,
     with_deletions,
     with_repetitions,
 )
 
 CLS, SEP, MASK, UNK = 1, 2, 3, 4
 SPECIAL = (CLS, SEP, MASK, UNK)
+DRAWS = 4000
+NUMBERED = [f"w{i}" for i in range(40)]
 percents = st.integers(1, 99)
 seeds = st.integers(0, 2**32 - 1)
+SHORT = settings(max_examples=40)
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def uniform(counter, values):
+    """Each value as often as any other, and no other."""
+    assert set(counter) == set(values)
+    assert chisquare(list(counter.values())).pvalue > 1e-3
+
+
+# --- words ---
+
+
+@SHORT
+@given(st.integers(0, 40), percents, seeds)
+def test_of_words_a_span_or_all_but_the_stated_share_are_left_in_their_order(count, percent, seed):
+    words, rate = NUMBERED[:count], Fraction(percent, 100)
+    kept = crop(words, float(rate), rng(seed))
+    assert len(kept) == ceil((1 - rate) * count)  # exact: rate is a fraction
+    start = words.index(kept[0]) if kept else 0
+    assert kept == words[start : start + len(kept)]
+    for left, gone in ((delete_words(words, float(rate), rng(seed)), floor(rate * count + Fraction(1, 2))),
+                       (delete_one_word(words, rng(seed)), 1)):
+        assert len(words) - len(left) == (min(gone, count - 1) if count else 0)  # never everything
+        assert [word for word in words if word in set(left)] == left
+    assert words == NUMBERED[:count]  # the argument stays as it was
+
+
+def test_every_span_and_every_word_is_as_likely_as_any_other():
+    generator, words = rng(), NUMBERED[:10]
+    uniform(Counter(crop(words, 0.3, generator)[0] for _ in range(DRAWS)), words[:4])
+    uniform(Counter(word for _ in range(DRAWS) for word in set(words) - set(delete_words(words, 0.2, generator))), words)
+    for count, rate, wanted in ((0, 0.5, 0), (3, 0.15, 0), (10, 0.15, 2), (100, 0.29, 29)):
+        assert round_share(count, rate) == wanted  # halves up
+
+
+def test_synonym_replaces_one_word_that_has_one():
+    for words in ([], ["cat"], ["--"], [""], ["cat", "..."]):
+        assert synonym(words, {"dog": ("hound",)}, rng()) == words
+    thesaurus = {"dog": ("hound", "pup"), "big": ("huge",)}
+    words = ["The", "big", "Dog,", "(dog)", "barks"]
+    generator = rng()
+    seen = Counter(tuple(synonym(words, thesaurus, generator)) for _ in range(3000))
+    expected = {("The", "huge", "Dog,", "(dog)", "barks"): 1000}
+    expected |= {("The", "big", dog, "(dog)", "barks"): 500 for dog in ("Hound,", "Pup,")}
+    expected |= {("The", "big", "Dog,", dog, "barks"): 500 for dog in ("(hound)", "(pup)")}
+    assert set(seen) == set(expected)
+    assert all(abs(seen[key] - count) < 120 for key, count in expected.items())
+    assert words == ["The", "big", "Dog,", "(dog)", "barks"]
+
+
+def test_thesaurus_rows_of_one_word_add_up(tmp_path):
+    path = tmp_path / "words.tsv"
+    path.write_text("Dog\thound\tdog\r\n\nbig\thuge\ndog\tpup\thound\n", encoding="utf-8")
+    assert read_thesaurus(path) == {"dog": ("hound", "pup"), "big": ("huge",)}
+
+
+# --- tokens ---
 
 
 @st.composite
@@ -47,9 +117,11 @@ def gaps(row):
     return sum(left not in SPECIAL or right not in SPECIAL for left, right in pairwise(row))
 
 
-@given(rows(), percents, seeds)
-def test_inserted_masks_can_be_taken_out_again(given_rows, percent, seed):
-    copies, labels = insert_masks(given_rows, SPECIAL, MASK, np.random.default_rng(seed), percent / 100)
+@SHORT
+@given(rows(), percents, seeds, st.integers(2, 12))
+def test_inserted_masks_can_be_taken_out_again_and_long_rows_are_cut_as_a_tokenizer_cuts(given_rows, percent, seed, limit):
+    arguments = given_rows, SPECIAL, MASK
+    copies, labels = insert_masks(*arguments, rng(seed), percent / 100)
     assert len(copies) == len(labels) == len(given_rows)
     for row, copy, label in zip(given_rows, map(np.ndarray.tolist, copies), map(np.ndarray.tolist, labels), strict=True):
         assert [token for token, new in zip(copy, label, strict=True) if not new] == row
@@ -59,14 +131,8 @@ def test_inserted_masks_can_be_taken_out_again(given_rows, percent, seed):
             assert copy[place] == MASK and 0 < place < len(copy) - 1
             around = copy[place - 1], copy[place + 1]
             assert MASK not in around and any(token not in SPECIAL for token in around)
-
-
-@given(rows(), percents, seeds, st.integers(2, 12))
-def test_long_rows_are_cut_as_a_tokenizer_cuts(given_rows, percent, seed, limit):
-    arguments = given_rows, SPECIAL, MASK
-    whole = insert_masks(*arguments, np.random.default_rng(seed), percent / 100)
-    cut = insert_masks(*arguments, np.random.default_rng(seed), percent / 100, limit)
-    for copy, label, short, short_label in zip(*whole, *cut, strict=True):
+    cut = insert_masks(*arguments, rng(seed), percent / 100, limit)
+    for copy, label, short, short_label in zip(copies, labels, *cut, strict=True):
         last = copy.tolist()[-1:] if copy.tolist()[-1:] in ([SEP], [UNK]) else []
         if len(copy) <= limit:
             assert short.tolist() == copy.tolist() and short_label.tolist() == label.tolist()
@@ -75,32 +141,27 @@ def test_long_rows_are_cut_as_a_tokenizer_cuts(given_rows, percent, seed, limit)
             assert short_label.tolist() == label.tolist()[: limit - len(last)] + [0] * len(last)
 
 
+@SHORT
 @given(rows(), percents, seeds)
 def test_a_label_says_that_the_token_before_is_gone(given_rows, percent, seed):
-    copies, labels = delete_tokens(given_rows, SPECIAL, np.random.default_rng(seed), percent / 100)
+    copies, labels = delete_tokens(given_rows, SPECIAL, rng(seed), percent / 100)
     assert len(copies) == len(labels) == len(given_rows)
     for row, copy, label in zip(given_rows, map(np.ndarray.tolist, copies), map(np.ndarray.tolist, labels), strict=True):
         kept = [token in SPECIAL or token in copy for token in row]
         assert copy == [token for token, stays in zip(row, kept, strict=True) if stays]
-        assert label == [
-            int(place > 0 and not kept[place - 1]) for place, stays in enumerate(kept) if stays
-        ]
+        assert label == [int(place > 0 and not kept[place - 1]) for place, stays in enumerate(kept) if stays]
         ordinary = sum(token not in SPECIAL for token in row)
         assert kept.count(False) == max(min(share(row, percent), ordinary - 1), 0)
 
 
 @pytest.mark.parametrize("insert", [True, False])
 def test_every_set_of_places_is_as_likely_as_any_other(insert):
-    row, rng, seen = [CLS, 10, 11, 12, 13, SEP], np.random.default_rng(5), {}
-    many = [row] * 4000
-    copies, _ = insert_masks(many, SPECIAL, MASK, rng, 0.5) if insert else delete_tokens(many, SPECIAL, rng, 0.5)
-    for copy in copies:
-        seen[tuple(copy.tolist())] = seen.get(tuple(copy.tolist()), 0) + 1
+    row, generator = [CLS, 10, 11, 12, 13, SEP], rng(5)
+    many = [row] * DRAWS
+    copies, _ = insert_masks(many, SPECIAL, MASK, generator, 0.5) if insert else delete_tokens(many, SPECIAL, generator, 0.5)
+    seen = Counter(tuple(copy.tolist()) for copy in copies)
     assert len(seen) == (10 if insert else 6)  # 2 of 5 gaps, 2 of 4 tokens
-    assert chisquare(list(seen.values())).pvalue > 0.001
-
-
-DRAWS = 4000
+    uniform(seen, seen)
 
 
 class Scripted:
@@ -114,29 +175,12 @@ class Scripted:
         return self.draws.pop(0)
 
 
-def rng():
-    return np.random.default_rng(0)
-
-
-def expected(m):
-    """round(.2 m), halves to the even number, by counting fifths."""
-    fifths, rest = divmod(m, 5)
-    return fifths + (rest >= 3)
-
-
-def uniform(counter, values):
-    """Each value as often as any other, up to five standard deviations, and no other."""
-    assert set(counter) == set(values)
-    p, total = 1 / len(values), sum(counter.values())
-    assert all(abs(count - p * total) < 5 * (total * p * (1 - p)) ** 0.5 for count in counter.values())
-
-
 def test_how_many_tokens_come_and_go():
     for m in range(31):
-        ids = np.arange(100, 100 + m)
-        assert len(with_deletions(ids, rng())) == m - expected(m)
-        assert len(with_repetitions(ids, rng())) == m + expected(m)
-        assert len(with_repetitions(ids, rng(), most=30 - m)) == m + min(expected(m), 30 - m)
+        ids, fifth = np.arange(100, 100 + m), m // 5 + (m % 5 >= 3)  # round(.2 m), halves to the even number
+        assert len(with_deletions(ids, rng())) == m - fifth
+        assert len(with_repetitions(ids, rng())) == m + fifth
+        assert len(with_repetitions(ids, rng(), most=30 - m)) == m + min(fifth, 30 - m)
         assert sorted(shuffled(ids, rng())) == sorted(ids) and backwards(ids).tolist() == ids[::-1].tolist()
 
 
@@ -152,17 +196,8 @@ def test_what_is_repeated_is_drawn_of_the_grown_text_and_put_anywhere():
     assert draws.below == [8, 9, 9, 10]
 
 
-def test_orders_deletions_and_places_are_uniform():
+def test_orders_and_deletions_are_uniform():
     generator = rng()
     uniform(Counter(tuple(shuffled([1, 2, 3], generator).tolist()) for _ in range(DRAWS)), [*permutations([1, 2, 3])])
     uniform(Counter(tuple(with_deletions([1, 2, 3, 4], generator).tolist()) for _ in range(DRAWS)),
             [(2, 3, 4), (1, 3, 4), (1, 2, 4), (1, 2, 3)])
-    seen = Counter(tuple(with_repetitions([1, 2, 3], generator).tolist()) for _ in range(DRAWS))
-    places = Counter()
-    for word in (1, 2, 3):  # two of the four places of a word give the same text
-        for place in range(4):
-            text = [1, 2, 3]
-            text.insert(place, word)
-            places[tuple(text)] += 1
-    assert seen.keys() == places.keys()
-    assert all(abs(seen[text] / DRAWS - count / 12) < 5 * (count / 12 / DRAWS) ** 0.5 for text, count in places.items())

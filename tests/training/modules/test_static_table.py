@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-import yaml
 from model_folder_kinds import WIDTH, declare, normalize, static
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
@@ -15,8 +14,6 @@ from stsbench import losses
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer.find import backbone_folder
 from stsbench.training.modules.backbone import load_backbone
-from stsbench.training.recipes.recipes import load_recipe
-from stsbench.training.runs.prepare import _dropped_parts
 
 TEXTS = sentences(20, longest=9)
 PAIRS = [("a cat sits", "the cat sat"), ("two dogs run fast", "dogs run"), ("music in the park", "a guitar played")]
@@ -47,12 +44,6 @@ def test_the_loss_and_its_gradient_are_sentence_transformers(folder):
     torch.testing.assert_close(backbone.model.embeddings.weight.grad, model[0].embedding.weight.grad, atol=1e-6, rtol=1e-5)
 
 
-def test_what_stands_behind_the_table_is_told(folder):
-    recipe = load_recipe("distil", "static", [f"backbone.model={folder}"])
-    assert _dropped_parts(recipe, backbone_folder(str(folder))) == [
-        f"{folder} is tested with a module Normalize; as a backbone it is used without"]
-
-
 @pytest.fixture(scope="module")
 def trained(folder, tmp_path_factory):
     """Five large steps: a text is to be nearer to its vector in the table at first than to those of other texts."""
@@ -74,12 +65,3 @@ def test_a_run_is_read_alike_by_all_and_has_learnt(folder, trained):
     assert rows.shape == before.shape == (len(before), WIDTH) and (rows - before).abs().max() > 0.01
     StaticModel = pytest.importorskip("model2vec").StaticModel
     np.testing.assert_allclose(StaticModel.from_pretrained(trained / "best").encode(TEXTS), vectors, atol=1e-6)
-
-
-def test_its_card_says_how_to_load_it_and_a_later_training_goes_on_from_it(trained, tmp_path):
-    card = (trained / "best/README.md").read_text("utf-8")
-    assert "StaticModel.from_pretrained" in card and "AutoModel" not in card
-    stored = yaml.safe_load((trained / "recipe.yaml").read_text("utf-8"))
-    table = load_backbone(backbone_folder(str(trained)), "x", "mean", max_length=stored["backbone"]["max_length"])
-    rows = load_file(trained / "best/model.safetensors")["embeddings"]
-    assert torch.equal(table.model.embeddings.weight, rows)

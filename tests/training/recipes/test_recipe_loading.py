@@ -1,7 +1,6 @@
 """From a name, a file and --set to a recipe: what changes it, what is wrong with it, plugins, `list` and `show`."""
 
 import json
-import re
 import sys
 
 import pytest
@@ -35,35 +34,15 @@ from stsbench.training.recipes.sections import SearchSettings
 # Loading ---------------------------------------------------------------------------------------------------------
 
 
-def test_sets_then_overrides_and_a_stage_of_its_own(tmp_path):
-    got = load_recipe("simcse", None, ["training.learning_rate=1e-4", "seed=1"], {"seed": 2, "training.clip": None})
-    assert (got.training.learning_rate, got.seed, got.training.clip) == (1e-4, 2, None)
-    stage = ("stages.main.training.optimizer=rmsprop", "stages.main.training.rho=0.9", "stages.main.training.adam=torch")
-    got = load_recipe("simcse", None, [*stage, "training.clip=3"])
-    assert got.stage_training("main").rho == 0.9 and got.training.optimizer == "adamw"
-    assert got.stage_training("main").clip == got.training.clip == 3
-    (tmp_path / "mine.yaml").write_text(resolved_yaml(got), "utf-8")
-    assert load_recipe("simcse", str(tmp_path / "mine.yaml")) == got
-
-
-def test_a_changed_recipe_makes_no_claim_to_published_scores():
-    shipped = recipe(U)
-    same = load_recipe("simcse", U, ["seed=7", "checkpoint_every=5"], {"data.file": f"/some/where/{shipped.data.file}"})
-    facts = ("name", "description", "source", "published")
-    assert [getattr(same, each) for each in facts] == [getattr(shipped, each) for each in facts] and changes(same) is None
-    changed = load_recipe("simcse", U, ["training.learning_rate=1e-4"], {"backbone.model": "some/model"})
-    keys = "backbone.model, training.learning_rate"
-    assert (changed.name, changed.description, changed.published) == (f"{U}-changed", f"{U} with other {keys}", [])
-    assert changed.source.note == f"{shipped.source.note or ''} Changed from {U}: {keys}.".strip()
-    assert changes(changed) == (U, keys.split(", "))
-    assert load_recipe("simcse", U, ["options.temperature=0.05"]) == shipped  # set to what it was
-
-
 def test_what_is_a_change(tmp_path):
-    """Other text and another precision; not text for a recipe that names none."""
+    """Other text and another precision; not the same text elsewhere, nor text for a recipe that names none."""
+    same = load_recipe("simcse", U, ["seed=7", "checkpoint_every=5"], {"data.file": f"/some/where/{recipe(U).data.file}"})
+    facts = ("name", "description", "source", "published")
+    assert [getattr(same, each) for each in facts] == [getattr(recipe(U), each) for each in facts] and changes(same) is None
     for setting in ("precision=float32", "data.file=mine.txt", "data.columns={sentence: x}", "data.sample=9"):
         got = load_recipe("simcse", U, [setting])
         assert got.published == [] and changes(got) == (U, [setting.partition("=")[0]])
+        assert got.source.note.endswith(f"Changed from {U}: {setting.partition('=')[0]}.")
     assert load_recipe("mlm", "bert", [], {"data.file": "mine.txt"}).name == "bert"
     stored = tmp_path / "recipe.yaml"
     stored.write_text(resolved_yaml(load_recipe("simcse", U, ["training.clip=2"])), "utf-8")
@@ -106,7 +85,7 @@ SETS = st.lists(st.sampled_from([
 ]), max_size=4)
 
 
-@settings_of(deadline=None, max_examples=40)
+@settings_of(deadline=None, max_examples=15)
 @given(name=st.sampled_from([U, f"{U}-mlm", "mine"]), sets=SETS, more=SETS)
 def test_a_changed_recipe_is_found_again(tmp_path_factory, name, sets, more):
     folder = tmp_path_factory.mktemp("recipe")
@@ -145,6 +124,12 @@ def test_a_changed_recipe_of_a_sweep_is_no_longer_its_best_trial(tmp_path):
     assert twice.description == f"{U}-swept with other options.temperature, training.learning_rate"
     named = load_recipe("simcse", str(stored), ["options.temperature=0.5", "name=mine", "description=of my own"])
     assert (named.name, named.description) == ("mine", "of my own")
+
+
+def test_no_number_is_nan_or_infinite():
+    for setting in ("training.learning_rate=.inf", "training.betas=[0.9, .nan]", "options.temperature=-.inf"):
+        with pytest.raises(StsbenchError, match="must be a finite number"):
+            load_recipe("simcse", U, [setting])
 
 
 @pytest.fixture
@@ -209,13 +194,12 @@ def run(command, *words):
 
 
 def test_list(tmp_path):
-    lines = run(list_, "recipes").output.splitlines()
+    lines = run(list_, "recipes", "--json", str(tmp_path / "rows.json")).output.splitlines()
     assert len(lines) == len(EVERY)
     [line] = [line for line in lines if line.startswith("simcse/sup-roberta-large ")]
     assert line.split()[:4] == ["simcse/sup-roberta-large", ROBERTA_LARGE, "sts:all", "83.76"]
     [line] = [line for line in lines if line.startswith("simcse/unsup-bert-base-crop-10 ")]
     assert "sts-b dev 77.8 " in line
-    run(list_, "recipes", "--json", str(tmp_path / "rows.json"))
     rows = json.loads((tmp_path / "rows.json").read_text())
     assert [(row["method"], row["name"]) for row in rows] == EVERY
     [row] = [row for row in rows if row["name"] == "sup-bert-large"]
@@ -239,18 +223,6 @@ def test_show_recipe(plugin, tmp_path):
     assert yaml.safe_load(run(show, "recipe", str(mine)).output)["backbone"]["model"] == "some/model"
 
 
-def test_show_a_recipe_of_ones_own(tmp_path):
-    (tmp_path / "between.yaml").write_text("extends: bert\n")
-    mine = tmp_path / "mine.yaml"
-    for text, method in (
-        (f"extends: {S}\n", "simcse"), ("extends: between\nseed: 3\n", "mlm"), ("extends: ./between.yaml\n", "mlm"),
-        ("method: mlm\nbackbone: {model: x}\n", "mlm"), ("extends: _sup\nbackbone: {model: x}\n", "simcse"),
-    ):
-        mine.write_text(text)
-        found = yaml.safe_load(run(show, "recipe", str(mine)).output)
-        assert found == json.loads(load_recipe(method, str(mine)).model_dump_json())
-
-
 def test_show_section():
     text = run(show, "section", "training").output
     assert "\nSettings (`--set training.KEY=VALUE`):\n" in text and "backbone.text_cnn" in text
@@ -272,8 +244,3 @@ def test_show_method():
     assert '- similarity = "cosine" (\'cosine\', \'dot\'): dot: without temperature' in text
     for name in SimCSEOptions.model_fields:
         assert f"\n- {name} = " in text
-    words = set(re.findall(r"`([\w.-]+)\*?`", text))  # the card names every recipe, ablations without the part before
-    endings = ("-134k", "-mlm", "-two-encoders")  # which it speaks of as a group
-    for name in recipe_names("simcse"):
-        short = {name, name.removeprefix(f"{U}-"), name.removeprefix(f"{S}-"), re.sub("^llm2vec-.*", "llm2vec-", name)}
-        assert short & words or name.endswith(endings), name

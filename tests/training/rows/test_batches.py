@@ -106,17 +106,6 @@ def test_steps_and_the_last_batch():
         batches(3, batch_size=64, drop_last=True)
 
 
-def test_batches_by_length_save_padding_and_change_no_size():
-    lengths = np.random.default_rng(0).integers(3, 33, 2000)
-    plain = batches(1000, batch_size=64, lengths=lengths)
-    sorted_ = batches(1000, batch_size=64, order="length", lengths=lengths)
-
-    def padded(one):
-        return sum(lengths[part].max() * len(part) for step in range(one.steps) for part in one.step(step))
-
-    assert padded(sorted_) < 0.8 * padded(plain)
-
-
 @settings(deadline=None, max_examples=30)
 @given(count=st.integers(1, 20), processes=st.integers(1, 5), views=st.integers(1, 3), seed=st.integers(0, 99))
 def test_shares_together_are_the_batch(count, processes, views, seed):
@@ -125,7 +114,9 @@ def test_shares_together_are_the_batch(count, processes, views, seed):
     rng = np.random.default_rng(seed)
     tokens = [[rng.integers(5, 50, rng.integers(1, 9)).tolist() for _ in range(count)] for _ in range(views)]
     labels = [[[IGNORED] * (len(row) - 1) + [row[-1]] for row in view] for view in tokens]
-    made = Views(tokens, {"mlm_labels": labels, "mlm_ids": tokens}, labels=list(range(count)))
+    numbers = [rng.integers(0, 9, (count, 2, 2)) for _ in range(views)]
+    made = Views(tokens, {"mlm_labels": labels, "mlm_ids": tokens}, labels=list(range(count)),
+                 scores=[example / 3 for example in range(count)], by_row={"kept": numbers})
     seen = {}
     for rank in range(processes):
         shares = split_shares(count, processes, rank)
@@ -140,25 +131,7 @@ def test_shares_together_are_the_batch(count, processes, views, seed):
                 batch.ids.shape[1] - length
             )
             assert batch.extra["mlm_ids"][i].tolist() == batch.ids[i].tolist()
+            assert batch.by_row["kept"][i].tolist() == numbers[view][example].tolist()
+            assert batch.scores[i % len(batch)].item() == example / 3 and batch.scores.dtype == torch.float64
             seen[view, example] = int(batch.labels[i % len(batch)])
     assert seen == {(view, example): example for view in range(views) for example in range(count)}
-
-
-@pytest.mark.parametrize("processes", [1, 2, 3])
-def test_scores_of_the_shares_are_those_of_the_whole(processes):
-    scores = [0.1, 5.0, 2.5, 1 / 3, 4.0]
-    shares = [split_shares(5, processes, rank) for rank in range(processes)]
-    parts = [to_batch(Views([[[1]] * 5], scores=scores), share, 0, CPU).scores for share in shares]
-    assert torch.cat(parts).tolist() == scores and parts[0].dtype == torch.float64
-    assert to_batch(Views([[[1]] * 5]), split_shares(5, 1, 0), 0, CPU).scores is None
-
-
-def test_numbers_by_row_are_split_as_the_rows_are():
-    tokens = [[[1, 2], [3], [4, 5, 6]], [[7], [8, 9], [1]]]
-    numbers = [np.arange(12).reshape(3, 2, 2), np.arange(12, 24).reshape(3, 2, 2)]
-    views = Views(tokens, by_row={"kept": numbers})
-    parts = [to_batch(views, split_shares(3, 2, rank), 0, CPU) for rank in range(2)]
-    assert [part.by_row["kept"].shape for part in parts] == [(4, 2, 2), (2, 2, 2)]
-    for view in range(2):
-        joined_rows = [part.by_row["kept"][view * len(part) : (view + 1) * len(part)] for part in parts]
-        assert torch.equal(torch.cat(joined_rows), torch.from_numpy(numbers[view]))

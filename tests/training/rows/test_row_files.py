@@ -1,5 +1,5 @@
-"""The files that rows are read from: which are at hand, the catalog's scored pairs, what is said of triplets, and texts that
-are too many to be tokenised before the first step."""
+"""The files that rows are read from: the catalog's scored pairs, what is said of triplets, texts that are too many to be
+tokenised before the first step, and rows held out of ordered text."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import csv
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny_models
 import training_runs
@@ -15,13 +16,14 @@ from training_runs import log_of, weights_of
 import stsbench
 from stsbench.data.fetch import sources
 from stsbench.data.text.store import open_store
-from stsbench.errors import StsbenchError
+from stsbench.errors import DataError
 from stsbench.training.recipes.method_plan import load_plan
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows import stage_rows
-from stsbench.training.rows.files import SetPlace, catalog_file, check_at_hand
-from stsbench.training.rows.stage_rows import shared_words
+from stsbench.training.rows.files import SetPlace, catalog_file
+from stsbench.training.rows.stage_rows import open_rows, shared_words
 from stsbench.training.runs.options import TrainOptions
+from stsbench.training.runs.prepare import make_backbone
 from stsbench.training.runs.run import train
 
 PACKAGED = Path(stsbench.__file__).parent / "data" / "sample"
@@ -32,20 +34,6 @@ def nothing_at_hand(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("STSBENCH_DATA", raising=False)
-
-
-@pytest.mark.parametrize(("method", "name", "files"), [
-    ("sbert", "nli-stsb-bert-base", {"labelled": "labelled.csv", "data": "pairs.tsv"}),
-    ("diffaug", "bert-base-semi", {"labelled": "three.csv", "stages.joint.data": "two.csv", "data": "one.csv"}),
-])
-def test_files_of_every_stage_are_asked_for_at_once_and_of_one_stage_its_own(method, name, files):
-    recipe = load_recipe(method, name, [f"{key}.file={file}" for key, file in files.items()] + ["backbone.model=minilm"])
-    plan, first, second = load_plan(recipe), *[*files.values()][:2]
-    with pytest.raises(StsbenchError, match=f"2 things are missing.*{first}.*{second}.*--sample"):
-        check_at_hand(recipe, plan, plan.stages, SetPlace(offline=True))
-    with pytest.raises(StsbenchError, match=f"{first} are not here") as error:
-        check_at_hand(recipe, plan, plan.stages[:1], SetPlace(offline=True))
-    assert "things are missing" not in str(error.value)
 
 
 @pytest.mark.parametrize(("name", "low"), [("stsb/train", 0), ("sick-r/train", 1)])
@@ -74,14 +62,12 @@ def test_a_catalogs_set_in_a_folder_of_ones_own_is_another_file(tmp_path):
     assert second != first and second.name == "stsb-train.jsonl" and len(open_store(second)) == 9
 
 
-EVEN = [(f"number {i} is even", "something else", f"number {i} is not odd") for i in range(3000)]  # columns in another order
-
-
 @pytest.mark.parametrize(("rows", "line"), [
     # 2 of 4 words and 2 of 2; 0 of 6 and 1 of 3
     ([("A cat sleeps", "a cat naps", "no dog barks"), ("it rains", "it rains", "it snows")],
      "words shared with anchor (Jaccard, 2 rows): positive 0.75, negative 0.17; 1 with two equal texts"),
-    (EVEN, "words shared with anchor (Jaccard, 1,000 rows): positive 0.00, negative 0.50; 0 with two equal texts"),
+    ([("it is even", "something else", "it is not odd")] * 1200,
+     "words shared with anchor (Jaccard, 1,000 rows): positive 0.00, negative 0.40; 0 with two equal texts"),
 ])
 def test_what_triplets_share_is_said(tmp_path, rows, line):
     with (tmp_path / "triplets.csv").open("w", newline="") as stream:
@@ -93,7 +79,7 @@ def test_what_triplets_share_is_said(tmp_path, rows, line):
 def test_tokens_on_demand_give_the_same_weights(tmp_path, monkeypatch, order):
     values = training_runs.settings(
         tiny_models.build(tmp_path / "tiny", pooler=False, layers=1), training_runs.make_text(tmp_path),
-        **{"selection.by": "none", "training.order": order, "training.epochs": 1, "data.held_out": 5},
+        **{"selection.by": "none", "training.order": order, "training.max_steps": 2, "data.held_out": 5},
     )
     lines = {}
     for name, limit in (("stored", 1_000_000), ("live", 59)):
@@ -108,3 +94,75 @@ def test_tokens_on_demand_give_the_same_weights(tmp_path, monkeypatch, order):
     assert built == {"stored": 1, "live": int(order == "length")}  # batches by length need the lengths of all
     summary = json.loads((tmp_path / "live" / "run" / "train.json").read_text())
     assert summary["truncated"] == {"main": {"sentence": None}}
+
+
+# --- rows held out of ordered text: none that is trained on holds or reads a text that one of them holds or reads ---
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """40 documents of one to six sentences, some of which stand in several; a model."""
+    place = tmp_path_factory.mktemp("ordered")
+    tiny_models.build(place / "tiny", pooler=False)
+    rng, pool = np.random.default_rng(0), tiny_models.sentences(110, longest=9)
+    documents = [[pool[i] for i in rng.integers(0, len(pool), rng.integers(1, 7))] for _ in range(40)]
+    (place / "documents.txt").write_text("\n\n".join("\n".join(texts) for texts in documents) + "\n", "utf-8")
+    return place, documents
+
+
+def opened(place, method="simcse", **values):
+    """(the rows of the only stage, what was said)."""
+    folder, said = place[0], []
+    settings = {"backbone.model": str(folder / "tiny"), "data.file": str(folder / "documents.txt"),
+                "data.contiguous": True, **values}
+    recipe = load_recipe(method, None, [], settings)
+    backbone = make_backbone(recipe)
+    plan = load_plan(recipe)
+    (data,) = open_rows(recipe, plan, backbone, plan.stages, said.append).values()
+    return data, said
+
+
+def naive(documents, reach):
+    """[row] -> the texts that a batch of it may read: its own, first, and up to `reach` more of its document."""
+    return [texts[at : at + 1 + reach] for texts in documents for at in range(len(texts))]
+
+
+@pytest.mark.parametrize(("method", "options", "reach"), [
+    ("simcse", {"options.view": "next3"}, 3),
+    ("diffcse", {"options.sentence": "same+next", "options.rtd_weight": 0.0, "options.contrastive": True}, 1),
+    ("cmlm", {}, 1),
+])
+def test_no_text_of_the_held_out_rows_is_read_in_training(place, method, options, reach):
+    if method == "diffcse":
+        options = {"options.sentence": "same+next", "options.task": "conditional_mlm", "options.generator": None}
+    data, said = opened(place, method, **{"data.held_out": 4, **options})
+    read = naive(place[1], reach)
+    every = data.store.texts("sentence", range(len(data.store)))
+    assert every == [texts[0] for texts in read]
+    usable = [row for row, texts in enumerate(read) if len(texts) > 1]
+    kept_back = {text for row in data.held_out for text in read[row]}
+    assert len(data.held_out) == 4 and set(data.held_out) <= set(usable)
+    expected = [row for row in usable if row not in set(data.held_out) and not kept_back & {*read[row]}]
+    assert data.trained.tolist() == expected and 0 < len(expected) < len(usable) - 4
+    assert f"{len(read) - len(usable)} of {len(read)} rows cannot be used by these options" in " ".join(said)
+    again, _ = opened(place, method, **{"data.held_out": 4, **options})
+    assert np.array_equal(again.held_out, data.held_out)
+
+
+def test_a_method_that_does_not_read_on_is_told(place):
+    with pytest.raises(DataError, match=r"simcse is not known to read further sentences .* set data.contiguous=false$"):
+        opened(place, **{"data.held_out": 4})
+
+
+def test_what_drop_duplicates_leaves_has_new_neighbours(place):
+    """Also in what a method reads, not only in the store."""
+    data, _ = opened(place, "cmlm", **{"data.drop_duplicates": True})
+    seen, kept = set(), []
+    for texts in place[1]:
+        fresh = [text for text in dict.fromkeys(texts) if text not in seen]
+        seen |= set(texts)
+        kept.append(fresh)
+    pairs = {(texts[at], texts[at + 1]) for texts in kept for at in range(len(texts) - 1)}
+    rows = data.rows(data.trained)
+    followed = set(zip(rows.texts("sentence"), rows.at(rows.following(1)).texts("sentence"), strict=True))
+    assert followed == pairs and len(data.trained) == len(pairs)

@@ -46,7 +46,7 @@ def run(place, tmp_path_factory):
         pairs = ["sentence1,sentence2,score", f"{rows[0]},{rows[1]},1", "Nobody wrote this.,Nor this.,2",
                  f"{rows[2]},New.,3"]
         (place / "own.csv").write_text("\n".join(pairs) + "\n", "utf-8")
-        summary, lines = train(place, planted(place), folder / "run", [f"sts:{place / 'own.csv'}", "sts"])
+        summary, lines = train(place, planted(place), folder / "run", [f"sts:{place / 'own.csv'}"])
     return folder / "run", summary, lines
 
 
@@ -94,7 +94,8 @@ def test_without_test_sets_nothing_is_said_to_be_absent(place, tmp_path, monkeyp
     assert f"text.txt: not compared with {', '.join(TESTS)}" in lines
     monkeypatch.undo()  # sentences within documents are not looked for
     monkeypatch.setenv("STSBENCH_CACHE", str(place / "cache"))
-    about = train(place, planted(place), tmp_path / "documents", **{"data.lines_per_row": 3})[0]["overlap"]["main"]
+    more = {"data.lines_per_row": 3, "training.max_steps": 1}
+    about = train(place, planted(place), tmp_path / "documents", **more)[0]["overlap"]["main"]
     assert about["none"] == [] == about["looked_for"] and about["not_looked_for"] == [*TESTS]
 
 

@@ -1,32 +1,33 @@
-"""A backbone that trains is one that can be exported: adapters are merged, others refused before the first step."""
+"""A backbone that trains is one that can be exported: adapters are merged, others refused before the first step; token ids
+are held against the model's table of embeddings, of whatever kind it is."""
 
 from __future__ import annotations
 
 import shutil
 from unittest.mock import Mock
 
+import numpy as np
 import peft
 import pytest
 import tiny_models
 import torch
-import training_runs
-from method_options import effect
-from method_runs import cached_place
+import transformers
 from safetensors import SafetensorError
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM, GPT2Config, GPT2Model
+from training_runs import make_text, settings
+from transformers import AutoModel, AutoTokenizer, GPT2Config, GPT2Model
 
 import stsbench
-from stsbench.errors import StsbenchError
+from stsbench.encoders.prompt.tokenizer import check_ids, table_size
+from stsbench.errors import EncoderError, StsbenchError
 from stsbench.training.export import export
 from stsbench.training.modules.backbone import load_backbone
 
 LORA = {"r": 3, "target_modules": ["query", "value"], "init_lora_weights": False, "task_type": "FEATURE_EXTRACTION"}
 ADAPTERS = {
     "rslora": peft.LoraConfig(**LORA, use_rslora=True, lora_alpha=5, lora_dropout=0.3),
-    "embeddings": peft.LoraConfig(**{**LORA, "target_modules": ["query", "word_embeddings"]}, bias="lora_only"),
     "dora": peft.LoraConfig(**LORA, use_dora=True, lora_alpha=5),
+    "embeddings": peft.LoraConfig(**{**LORA, "target_modules": ["query", "word_embeddings"]}, bias="lora_only"),
     "saved": peft.LoraConfig(**LORA, modules_to_save=["dense", "classifier"]),  # the second one is in no plain encoder
-    "saved embeddings": peft.LoraConfig(**LORA, modules_to_save=["word_embeddings"]),
     "ia3": peft.IA3Config(target_modules=["key", "dense"], feedforward_modules=["dense"], init_ia3_weights=False),
 }
 
@@ -64,7 +65,7 @@ def test_an_adapter_is_merged(tmp_path, kind):
 
 def test_it_is_trained_exported_and_named(tmp_path):
     merged = adapter(tmp_path, "rslora").eval()
-    values = training_runs.settings(tmp_path / "adapter", training_runs.make_text(tmp_path), **{
+    values = settings(tmp_path / "adapter", make_text(tmp_path), **{
         "training.max_steps": 1, "training.learning_rate": 1e-12, "selection.by": "none"})
     stsbench.train("simcse", output=tmp_path / "out", settings=values, device="cpu")
     batch = AutoTokenizer.from_pretrained(tmp_path / "base")(["the cat runs"], return_tensors="pt")
@@ -74,7 +75,7 @@ def test_it_is_trained_exported_and_named(tmp_path):
 
 
 def test_what_cannot_be_exported_is_refused_before_the_first_step(place, tmp_path, monkeypatch):
-    values = training_runs.settings(place / "tiny", place / "text.txt")
+    values = settings(place / "tiny", place / "text.txt")
     full = "I/O error: No space left on device (os error 28)"
     for error, line in (
         (KeyError("hidden_size"), "could be trained, but not exported then: .*; choose another backbone$"),
@@ -87,51 +88,65 @@ def test_what_cannot_be_exported_is_refused_before_the_first_step(place, tmp_pat
         assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("pooler", ["cls", "mean"])
-def test_a_causal_models_first_state_is_no_sentence(tmp_path, pooler):
+def test_a_causal_models_first_state_is_no_sentence(tmp_path):
     """Also where no development score would show it: all steps were trained, and the export could not be tested."""
     tiny_models.build(tmp_path / "gpt2", pooler=False)
     for path in (tmp_path / "gpt2").glob("*model*"):
         path.unlink()
     config = GPT2Config(vocab_size=99, n_positions=64, n_embd=16, n_layer=2, n_head=2, bos_token_id=1, eos_token_id=1)
     GPT2Model(config).save_pretrained(tmp_path / "gpt2")
-    values = training_runs.settings(tmp_path / "gpt2", training_runs.make_text(tmp_path), **{
-        "training.max_steps": 1, "selection.by": "none", "backbone.pooler": pooler, "options.head": "none"})
-    if pooler == "mean":
-        with pytest.warns(UserWarning, match="no dev data: .* the weights of the last one are kept"):
-            stsbench.train("simcse", output=tmp_path / "out", device="cpu", offline=True,
-                           settings={**values, "selection.by": "sts-b dev"})
-        return
+    values = settings(tmp_path / "gpt2", make_text(tmp_path), **{
+        "training.max_steps": 1, "selection.by": "none", "options.head": "none"})
     with pytest.raises(StsbenchError, match=r"^backbone.pooler cls: .*gpt2 is causal, .*: set backbone.pooler to mean$"):
         stsbench.train("simcse", output=tmp_path / "out", settings=values, device="cpu")
     assert not (tmp_path / "out").exists()
 
 
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory):
-    yield from cached_place(tmp_path_factory.mktemp("texts"))
+# --- families with tables of their own ---
 
 
-def bare(folder):
-    """BERT with a vocabulary that has neither the word "a" nor any letter alone, and no mask token."""
-    tiny_models.build(folder, pooler=False)
-    tokenizer = tiny_models.tokenizer("bert")
-    text = tokenizer.backend_tokenizer.to_str()
-    for letter in "abcdefghijklmnopqrstuvwxyz":
-        text = text.replace(f'"{letter}":', f'"{letter}{letter}{letter}":')
-    read = type(tokenizer)(
-        tokenizer_object=tokenizer.backend_tokenizer.from_str(text), cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]",
-        unk_token="[UNK]", model_max_length=64,
+SHAPE = {**tiny_models.SHAPE, "max_position_embeddings": 64}
+
+
+def model_of(family, **more):
+    config = getattr(transformers, f"{family}Config")(**SHAPE, **more)
+    return getattr(transformers, f"{family}Model")(config)
+
+
+def test_a_table_of_any_kind_has_its_size():
+    """I-BERT's and peft's are no torch.nn.Embedding, CANINE has hashes of characters."""
+    bert = model_of("Bert", vocab_size=70)
+    assert table_size(bert) == table_size(model_of("IBert", vocab_size=70)) == 70
+    assert table_size(peft.get_peft_model(bert, peft.TrainableTokensConfig(token_indices=[5, 6]))) == 70
+    assert table_size(model_of("Canine")) is None
+    with pytest.raises(EncoderError, match=r"^m: its tokenizer gives .* the token id 70, and the model has a voc"):
+        check_ids(np.array([3, 70]), model_of("IBert", vocab_size=70), tiny_models.tokenizer("bert"), "m")
+
+
+@pytest.mark.parametrize("family", ["NomicBert", "LayoutLM"])
+def test_families_with_tables_or_stored_weights_of_their_own_are_trained(tmp_path, family):
+    """NomicBert's q, k and v are stored as one, and each is a part of it once read; LayoutLM always asks its pooler."""
+    tokenizer = tiny_models.tokenizer("roberta")
+    model = model_of(family, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id)
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "model")
+    stsbench.train(
+        "simcse", backbone=tmp_path / "model", data=make_text(tmp_path), output=tmp_path / "run", device="cpu",
+        settings={"training.max_steps": 2, "training.batch_size": 8, "selection.by": "none"},
     )
-    torch.manual_seed(0)
-    config = BertConfig(vocab_size=len(read), max_position_embeddings=128, **tiny_models.SHAPE)
-    BertForMaskedLM(config).save_pretrained(folder)
-    read.save_pretrained(folder)
-    return folder
+    texts = tiny_models.sentences(4)
+    folders = [str(tmp_path / name) for name in ("model", "run/best")]
+    before, after = (stsbench.load_encoder(folder, pooler="cls").encode(texts) for folder in folders)
+    assert before.shape == after.shape and np.abs(before - after).max() > 1e-6
 
 
-@pytest.mark.parametrize("name", ["simcse", "mlm", "diffcse", "promptbert", "sncse", "mirror-bert", "tsdae", "distil"])
-def test_a_vocabulary_without_the_usual_tokens_trains_or_the_mask_token_is_missed(texts, tmp_path, name):
-    model = bare(tmp_path / "bare")
-    first_steps = effect(texts, tmp_path / "run", name, {"backbone.model": str(model)})
-    assert isinstance(first_steps, str) or "mask token" in str(first_steps), first_steps
+def test_families_that_cannot_be_trained_are_refused_in_a_line(tmp_path):
+    sizes = {"axial_pos_shape": [8, 8], "axial_pos_embds_dim": [16, 16], "attn_layers": ["local"]}
+    for family, more, reason in (
+        ("Canine", {}, r"a CanineModel cannot read a text of three tokens \(RuntimeError: .*\): choose another backbone$"),
+        ("Reformer", sizes, "the states of a ReformerModel have 64 numbers, and its hidden_size is 32: choose"),
+    ):
+        for part in (model_of(family, **more), tiny_models.tokenizer("roberta")):
+            part.save_pretrained(tmp_path / family)
+        with pytest.raises(StsbenchError, match=reason):
+            stsbench.train("simcse", backbone=tmp_path / family, data=make_text(tmp_path), output=tmp_path / "run")

@@ -39,15 +39,6 @@ def test_a_request_becomes_a_recipe_and_its_options(monkeypatch):
         resolve(TrainRequest("simcse"), print)
 
 
-def test_the_sample_takes_the_place_of_texts_that_nobody_named(tmp_path):
-    options, on_sample = resolve(TrainRequest("simcse", output=tmp_path / "out", sample=True, device="cpu"), print)
-    assert on_sample and options.recipe.backbone.model == "minilm" and options.sample
-    (tmp_path / "text.txt").write_text("a cat\na dog\n", "utf-8")
-    settings = {"data.file": str(tmp_path / "text.txt"), "backbone.model": "minilm"}
-    options, on_sample = resolve(TrainRequest("simcse", sample=True, settings=settings, device="cpu"), print)
-    assert not on_sample and options.recipe.data.file == settings["data.file"]
-
-
 @pytest.mark.parametrize("sets", [[], ["precision=float32"]])
 def test_steps_are_of_every_stage_that_has_more(tmp_path, sets):
     """Also where the precision is set, and the recipe is not changed for the device."""
@@ -63,7 +54,6 @@ def test_steps_are_of_every_stage_that_has_more(tmp_path, sets):
 
 
 # --- what a record says of the settings ---
-
 
 
 @pytest.mark.parametrize(("method", "name", "digest"), [  # computed when every training was by torch's AdamW

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 import tiny_models
 import torch
-from safetensors.torch import load_file
 from stage_runs import one, place, recipe_of, refused, run, summary, two, whole  # noqa: F401
 from training_runs import log_of, weights_of
 
@@ -18,7 +17,9 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.run_file import load_records
 from stsbench.files import sha256_file
 from stsbench.training.engine import loop
+from stsbench.training.engine.callbacks import to_scalars
 from stsbench.training.engine.loop import Loop
+from stsbench.training.engine.selection import diagnosed
 from stsbench.training.runs.finish import load_trained
 
 
@@ -28,45 +29,55 @@ def test_two_commands_are_one(place, whole, one, two):
     mine, theirs = summary(two), summary(whole)
     for key in ("best", "after", "exported", "dev_data", "seed", "selected_by"):
         assert mine[key] == theirs[key]
-    assert {**summary(one)["stages"], **mine["stages"]} == theirs["stages"] == {"first": 12, "second": 6}
+    assert {**summary(one)["stages"], **mine["stages"]} == theirs["stages"] == {"first": 6, "second": 3}
     assert {**summary(one)["data"], **mine["data"]} == theirs["data"]
     assert summary(one)["before"] == theirs["before"] and summary(one)["after"] == mine["before"]
     learnt = load_trained(two, "cpu").learnt
-    assert float(learnt) == pytest.approx(0.6)  # by the rows of stage first, which the second command never saw
+    assert float(learnt) == pytest.approx(0.3)  # by the rows of stage first, which the second command never saw
     texts = stsbench.load_encoder(str(two)).traits.training_overlap
     assert texts == (summary(one)["overlap"]["first"], mine["overlap"]["second"])
     assert texts == stsbench.load_encoder(str(whole)).traits.training_overlap and all(text["none"] for text in texts)
     run(place, "from-whole", stage=2, start_from=whole)
     assert weights_of(place / "from-whole") == weights_of(two) and log_of(place / "from-whole") == log_of(two)
     assert {path.name for path in (whole / "checkpoints").glob("[0-9]*")} == {
-        "0-first-00000012", "1-second-00000003", "1-second-00000006"}
+        "0-first-00000006", "1-second-00000002", "1-second-00000003"}
 
 
 def test_the_end_of_a_stage_and_not_its_best(one, two):
     best = summary(one)["best"]
-    assert (best["stage"], best["step"] < 12) == ("first", True)  # else this shows nothing
+    assert (best["stage"], best["step"] < 6) == ("first", True)  # else this shows nothing
     warm_start = summary(two)["from"]
-    digest = sha256_file(one / "checkpoints" / "0-first-00000012" / "model.safetensors")
-    assert (warm_start["run"], warm_start["stage"], warm_start["step"], warm_start["seed"]) == ("one", "first", 12, 42)
-    assert warm_start["weights"] == digest and warm_start["stages"] == {"first": 12} and warm_start["from"] is None
+    digest = sha256_file(one / "checkpoints" / "0-first-00000006" / "model.safetensors")
+    assert (warm_start["run"], warm_start["stage"], warm_start["step"], warm_start["seed"]) == ("one", "first", 6, 42)
+    assert warm_start["weights"] == digest and warm_start["stages"] == {"first": 6} and warm_start["from"] is None
     assert warm_start["data"] == summary(one)["data"] and summary(two)["stage"] == "second"
     manifest = json.loads((two / "begun.json").read_text())
     assert manifest["origin"] == warm_start and manifest["start_from"] == str(one)
 
 
-def test_each_run_can_be_used(place, one, two):
-    for folder in (one, two):
-        best = summary(folder)["best"]
-        stored = load_file(folder / "checkpoints" / f"best-{best['stage']}-{best['step']:08d}" / "model.safetensors")
-        state = load_trained(folder, "cpu").state_dict()
-        assert all(torch.equal(state[key], weight) for key, weight in stored.items())
-    result, _ = run(place, "tested", stage=2, start_from=one, evaluate=["sts"])
-    data = {name: each["digest"] for name, each in result["data"].items()}
-    records = [record.provenance for _, record in load_records(place / "tested" / "eval")]
-    assert records and data
-    for record in records:  # seeds are paired by the backbone and the training text, whatever their files are called
-        assert (record["from"], record["stage"], record["data"]) == (result["from"], "second", data)
-        assert len(record["backbone"]) == 64
+def test_a_methods_own_numbers_stand_beside_each_dev_score(whole):
+    assert summary(whole)["best"]["stage"] == "second"  # the last one's, by default
+    lines = [line for line in log_of(whole) if line["kind"] == "dev"]
+    first = [line for line in lines if line["stage"] == "first"]
+    assert [line["step"] for line in first] == [0, 2, 4, 6] and len({line["delta"] for line in first}) == 4
+    assert len({line["kappa"] for line in first}) == 1  # drawn by the same seed every time
+    assert all(line["broken"] is None for line in first)
+    assert not any("delta" in line for line in lines if line["stage"] == "second")
+    scalars = to_scalars(first[0])
+    assert set(scalars) == {"first/sts-b-dev-(sample)", "first/delta", "first/kappa"}
+
+
+def test_diagnosing_leaves_everything_as_it_was(one):
+    method = load_trained(one, "cpu")
+    method.start_stage("first")
+    method.train()
+    method.head[1].eval()
+    before, state = [module.training for module in method.modules()], torch.get_rng_state()
+    assert set(diagnosed(method)) == {"delta", "kappa", "broken"}
+    assert [module.training for module in method.modules()] == before and torch.equal(torch.get_rng_state(), state)
+    method.diagnose = lambda: {"score": 1.0}
+    with pytest.raises(StsbenchError, match="names a number of diagnose 'score'"):
+        diagnosed(method)
 
 
 def stop_before(monkeypatch, number, place, name, **options):
@@ -84,7 +95,7 @@ def stop_before(monkeypatch, number, place, name, **options):
         run(place, name, **options)
 
 
-@pytest.mark.parametrize("steps", [0, 4])
+@pytest.mark.parametrize("steps", [0, 2])
 def test_a_stopped_second_stage_resumes_without_from(place, one, two, monkeypatch, tmp_path, steps):
     """The earlier run is needed only until there is a checkpoint."""
     origin = shutil.copytree(one, tmp_path / "one")
@@ -110,11 +121,11 @@ def test_a_stopped_whole_run_resumes_in_either_stage_and_counts_the_seconds_of_a
 
     monkeypatch.setattr(Loop, "_step", timed)
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    stop_before(monkeypatch, 7, tmp_path, "run", recipe=recipe_of(place))  # in stage first
-    stop_before(monkeypatch, 10, tmp_path, "run", recipe=recipe_of(place), resume=True)  # from step 6 on: in stage second
+    stop_before(monkeypatch, 3, tmp_path, "run", recipe=recipe_of(place))  # in stage first
+    stop_before(monkeypatch, 6, tmp_path, "run", recipe=recipe_of(place), resume=True)  # from step 2 on: in stage second
     run(tmp_path, "run", recipe_of(place), resume=True)
     assert weights_of(tmp_path / "run") == weights_of(whole) and log_of(tmp_path / "run") == log_of(whole)
-    assert summary(tmp_path / "run")["seconds"] == 100 * (12 + 6)
+    assert summary(tmp_path / "run")["seconds"] == 100 * (6 + 3)
 
 
 def test_what_has_nothing_to_go_on_from(place, one, two):
@@ -151,18 +162,28 @@ def test_a_run_that_does_not_fit(place, one, tmp_path):
 
 
 def test_a_stage_that_has_not_finished(place, one, monkeypatch, tmp_path):
-    stop_before(monkeypatch, 10, tmp_path, "run", recipe=recipe_of(place), stage=1)
+    stop_before(monkeypatch, 5, tmp_path, "run", recipe=recipe_of(place), stage=1)
     assert "it has not finished stage first" in refused(place, stage=2, start_from=tmp_path / "run")
     shutil.copytree(one, tmp_path / "damaged")
-    weights = tmp_path / "damaged" / "checkpoints" / "0-first-00000012" / "model.safetensors"
+    weights = tmp_path / "damaged" / "checkpoints" / "0-first-00000006" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4] + b"abcd")
     assert "checkpoint is damaged" in refused(place, stage=2, start_from=tmp_path / "damaged")
 
 
 def test_another_seed_has_its_own_randomness_and_other_settings_of_the_stage_that_is_over_are_said(place, one, two):
+    """And records say what was gone on from."""
+    pairs = place / "own.tsv"
+    pairs.write_text("sentence1\tsentence2\tscore\na cat\tthe cat\t4\na dog\tthe park\t1\na man\ta woman\t2\n", "utf-8")
     stages = {"first.training.epochs": 1.0, "second.training.learning_rate": 2e-3}
-    found, said = run(place, "differs", recipe_of(place, seed=7, stages=stages), stage=2, start_from=one)
+    found, said = run(place, "differs", recipe_of(place, seed=7, stages=stages), stage=2, start_from=one,
+                      evaluate=[f"sts:{pairs}"])
     assert any("random states are not taken over: seed 42, 1 process(es) there, seed 7, 1 process(es) here" in line
                for line in said)
     assert found["from"]["seed"] == 42 and weights_of(place / "differs") != weights_of(two)
     assert found["from"]["differs"] == {"stages.first.training.epochs": 2.0}
+    data = {name: each["digest"] for name, each in found["data"].items()}
+    records = [record.provenance for _, record in load_records(place / "differs" / "eval")]
+    assert records and data
+    for record in records:  # seeds are paired by the backbone and the training text, whatever their files are called
+        assert (record["from"], record["stage"], record["data"]) == (found["from"], "second", data)
+        assert len(record["backbone"]) == 64

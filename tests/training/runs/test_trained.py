@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 
-import numpy as np
 import pytest
-import tiny_models
 import torch
 import training_runs
 from safetensors.torch import load_file
@@ -15,8 +13,6 @@ from safetensors.torch import load_file
 import stsbench
 from stsbench.errors import StsbenchError
 from stsbench.training.runs.finish import load_trained
-
-TEXTS = tiny_models.sentences(12, longest=9, seed=3)
 
 
 def trained(place, run, **values):
@@ -52,20 +48,6 @@ def same_weights(method, expected):
     return all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-def test_the_best_weights_head_and_all(whole):
-    best = json.loads((whole / "train.json").read_text())["best"]["step"]
-    folders = {int(path.name[-8:]): path for path in whole.glob("checkpoints/best-main-*")}
-    method = load_trained(whole, "cpu")
-    assert same_weights(method, stored(folders[best]))
-    assert any(name.startswith("head.") for name in method.state_dict())  # which the export drops
-    assert not method.training and not method.backbone.model.training
-    batch = method.backbone.tokenizer(TEXTS, padding=True, truncation=True, max_length=16, return_tensors="pt")
-    with torch.no_grad():
-        vectors = method.backbone.pooled(batch["input_ids"], batch["attention_mask"]).numpy()
-    exported = stsbench.load_encoder(str(whole), max_length=16).encode(TEXTS)
-    np.testing.assert_allclose(vectors, exported, atol=1e-5)
-
-
 def test_the_best_is_not_just_the_last(run):
     """The set of weights that train.json names, or none."""
     last = sorted(run.glob("checkpoints/[0-9]*"))[-1]
@@ -79,22 +61,12 @@ def test_the_best_is_not_just_the_last(run):
 
 
 def test_the_last_weights_where_nothing_was_selected(place, tmp_path):
-    run = trained(place, tmp_path / "run", **{"selection.by": "none"})
-    assert same_weights(load_trained(run, "cpu"), stored(run / "checkpoints" / "0-main-00000012"))
+    run = trained(place, tmp_path / "run", **{"selection.by": "none", "training.max_steps": 4})
+    assert same_weights(load_trained(run, "cpu"), stored(run / "checkpoints" / "0-main-00000004"))
     # A damaged last checkpoint: the one before holds other weights, which are no substitute.
-    (run / "checkpoints" / "0-main-00000012" / "model.safetensors").write_bytes(b"x")
-    with pytest.warns(UserWarning, match="damaged"), pytest.raises(StsbenchError, match="main step 12"):
+    (run / "checkpoints" / "0-main-00000004" / "model.safetensors").write_bytes(b"x")
+    with pytest.warns(UserWarning, match="damaged"), pytest.raises(StsbenchError, match="main step 4"):
         load_trained(run, "cpu")
-
-
-def test_neither_the_training_text_nor_how_many_processes_trained_matters(run):
-    recipe = (run / "recipe.yaml").read_text()
-    [line] = [line for line in recipe.splitlines() if line.startswith("  file: ")]
-    (run / "recipe.yaml").write_text(recipe.replace(line, f"  file: {run / 'elsewhere.txt'}"))
-    for path in run.glob("checkpoints/[0-9]*/position.json"):
-        path.write_text(path.read_text().replace('"processes": 1', '"processes": 2'))
-    best = json.loads((run / "train.json").read_text())["best"]["step"]
-    assert same_weights(load_trained(run, "cpu"), stored(run / "checkpoints" / f"best-main-{best:08d}"))
 
 
 @pytest.mark.filterwarnings("ignore:.*is damaged")

@@ -13,7 +13,9 @@ import training_runs
 from training_runs import log_of, train, train_ranks, weights_of
 
 import stsbench
+from stsbench.data.text import cache as text_cache
 from stsbench.errors import StsbenchError
+from stsbench.files import leftover, machine
 
 KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
 WILD = {"training.learning_rate": 1e30, "training.clip": None, "selection.by": "none"}
@@ -49,23 +51,21 @@ def newest(run):
     return position["step"], position["unscored"]
 
 
-@pytest.mark.parametrize("kills", [
-    [
-        (("step", 2, KILL), (0, False)), (("checkpoint", 3, KILL), (3, False)),  # half of step 6 is written
-        (("update", 4, INT), (7, False)),  # the step comes to its end, between two lines of the log
-        (("scoring", 1, INT), (8, True)),  # at once: the score is begun again
-        (("tidy", 1, KILL), (9, False)), (("scoring", 1, KILL), (12, True)),  # the last score
-    ],
-    [
-        (("checkpoint", 3, TERM), (7, False)),  # what is being written, of step 6, is whole
-        (("update", 1, TERM), (8, True)), (("update", 4, INT), (12, True)),
-    ],
-], ids=["killed", "stopped"])
-def test_broken_off_again_and_again_it_is_the_same_run(whole, tmp_path, kills):
+KILLS = [
+    (("checkpoint", 3, KILL), (3, False)),  # half of step 6 is written
+    (("update", 4, INT), (7, False)),  # the step comes to its end, between two lines of the log
+    (("scoring", 1, INT), (8, True)),  # at once: the score is begun again
+    (("tidy", 1, KILL), (9, False)),
+    (("checkpoint", 1, TERM), (12, True)),  # what is being written is whole
+    (("scoring", 1, KILL), (12, True)),  # the last score
+]
+
+
+def test_broken_off_again_and_again_it_is_the_same_run(whole, tmp_path):
     """A signal that may be handled ends the run behind a whole step, with a checkpoint of it."""
     folder, values, cache = whole
     run = tmp_path / "run"
-    for kill, position in kills:
+    for kill, position in KILLS:
         code, said = train(run, values, kill=kill, resume=run.exists(), cache=cache)
         assert code == (9 if kill[2] == INT else -kill[2])
         assert kill[2] != INT or said.endswith(f"KeyboardInterrupt\nstopped; go on with output='{run}', resume=True\n")
@@ -76,31 +76,29 @@ def test_broken_off_again_and_again_it_is_the_same_run(whole, tmp_path, kills):
 
 
 def test_of_two_processes_both_stop_at_one_step(whole, tmp_path):
-    """Whichever was sent the signal."""
+    """Also where the other one was sent the signal."""
     _, values, cache = whole
-    values = {**values, "training.max_steps": 8}
+    run, values = tmp_path / "run", {**values, "training.max_steps": 6}
     assert train_ranks(tmp_path / "two", values, cache=cache) == [(0, None)] * 2
-    run = tmp_path / "run"
-    for kill, position in (({"1": ("update", 5, TERM)}, (6, False)), ({"0": ("scoring", 1, TERM)}, (8, True))):
-        ended = train_ranks(run, values, kill=kill, resume=run.exists(), cache=cache)
-        assert ended[int(*kill)] == (-15, None)
-        assert {code: "processes.Terminated\nstopped; go on with" in said for code, said in ended if said} == {9: True}
-        assert newest(run) == position
+    first, second = train_ranks(run, values, kill={"1": ("update", 5, TERM)}, cache=cache)
+    assert second == (-15, None)
+    assert first[0] == 9 and "processes.Terminated\nstopped; go on with" in first[1]
+    assert newest(run) == (6, True)
     assert train_ranks(run, values, resume=True, cache=cache) == [(0, None)] * 2
     assert_same_run(run, tmp_path / "two")
 
 
 def test_a_checkpoint_comes_every_so_many_minutes(whole, tmp_path):
     """They change nothing in the log and the weights."""
-    folder, values, cache = whole
-    run, values = tmp_path / "run", {**values, "checkpoint_every": 100, "checkpoint_minutes": 1e-9}
-    seldom = {**values, "checkpoint_minutes": None}
-    assert train(tmp_path / "seldom", seldom, cache=cache) == (0, None)
-    assert [path.name for path in tmp_path.glob("seldom/checkpoints/[0-9]*")] == ["0-main-00000012"]
-    assert train(run, values, kill=("step", 8), cache=cache) == (-9, None)
-    assert [path.name for path in sorted(run.glob("checkpoints/[0-9]*"))] == ["0-main-00000006", "0-main-00000007"]
-    assert train(run, values, resume=True, cache=cache) == (0, None)
-    assert log_of(run) == log_of(tmp_path / "seldom") and weights_of(run) == weights_of(folder)
+    _, values, cache = whole
+    values = {**values, "checkpoint_every": 100, "training.max_steps": 5}
+    for name, minutes in (("often", 1e-9), ("seldom", None)):
+        assert train(tmp_path / name, {**values, "checkpoint_minutes": minutes}, cache=cache) == (0, None)
+    often, seldom = ([path.name for path in sorted(tmp_path.glob(f"{name}/checkpoints/[0-9]*"))]
+                     for name in ("often", "seldom"))
+    assert seldom == ["0-main-00000005"] and often == ["0-main-00000004", "0-main-00000005"]
+    assert log_of(tmp_path / "often") == log_of(tmp_path / "seldom")
+    assert weights_of(tmp_path / "often") == weights_of(tmp_path / "seldom")
 
 
 def test_the_log_of_a_whole_run(whole):
@@ -181,3 +179,65 @@ def test_a_loss_that_is_no_number_stops_and_costs_no_other_seed(whole, tmp_path,
     with pytest.raises(StsbenchError, match="at step 2 of stage main: there is no checkpoint before it"):
         stsbench.train("simcse", output=tmp_path / "wild", settings={**values, **WILD}, device="cpu", seeds=2)
     assert not (tmp_path / "wild" / "seeds.json").exists()
+
+
+# --- what a killed process leaves at other moments, and what is a user's own ---
+
+# what of a whole run there is, and what was being written
+STATES = {
+    "before the recipe": ([".lock"], [".recipe.yaml.abc123.tmp", ".export.x.tmp/"]),
+    "before the manifest": ([".lock", "recipe.yaml"], [".begun.json.a_1b2c3d.tmp", "checkpoints/.0-main-00000003.tmp/"]),
+    "before the summary": ([".lock", "recipe.yaml", "begun.json", "log.jsonl", "checkpoints", "best"],
+                           [".train.json.x.tmp", f".best.abcdefgh.{machine()}.part/"]),
+}
+
+
+@pytest.fixture
+def train_here(whole, monkeypatch):
+    _, values, cache = whole
+    monkeypatch.setenv("STSBENCH_CACHE", str(cache))
+    return lambda output, more=(), **options: stsbench.train(
+        "simcse", output=output, settings={**values, **dict(more)}, sample=True, device="cpu", **options)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_the_same_command_goes_on(whole, train_here, tmp_path, state):
+    """With --resume, and without where nothing but leftovers is there; nothing of them stays."""
+    output = tmp_path / "out"
+    output.mkdir()
+    kept, building = STATES[state]
+    for name in kept:
+        (shutil.copytree if (whole[0] / name).is_dir() else shutil.copyfile)(whole[0] / name, output / name)
+    for name in building:
+        (output / name).parent.mkdir(exist_ok=True)
+        (output / name).mkdir() if name.endswith("/") else (output / name).touch()
+    train_here(output, resume=state != "before the recipe")
+    assert_same_run(output, whole[0])
+    assert not [path for path in output.rglob("*") if leftover(path)]
+
+
+SHORT = {"training.max_steps": 1, "selection.by": "none"}
+
+
+def test_what_is_a_users_own_still_blocks(train_here, tmp_path):
+    for name in ("notes.txt", ".env", "recipe.yaml"):
+        folder = tmp_path / name.strip(".")
+        folder.mkdir()
+        (folder / name).touch()
+        with pytest.raises(StsbenchError, match="is already there"):
+            train_here(folder)
+        assert (folder / name).exists()
+    (tmp_path / "seeds").mkdir()
+    (tmp_path / "seeds" / ".seeds.json.abc.tmp").touch()  # of a killed process, and in nobody's way
+    train_here(tmp_path / "seeds", SHORT, seeds=1)
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(train_here, tmp_path, monkeypatch):
+    """A file where the folder should be: to root no folder is read-only."""
+    (tmp_path / "cache").touch()
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    with pytest.warns(UserWarning, match="cannot be written .* not kept for later runs"):
+        train_here(tmp_path / "out", SHORT)
+    assert (tmp_path / "out").is_dir() and (tmp_path / "cache").read_bytes() == b""
+    standing = [Path(folder.name) for root, folder in text_cache._STAND_INS.items() if root.is_relative_to(tmp_path)]
+    assert standing and all(folder.is_dir() for folder in standing)

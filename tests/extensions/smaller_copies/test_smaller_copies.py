@@ -1,26 +1,28 @@
 """A smaller copy is an encoder of its own: its codes are sentence-transformers', its vectors and its fingerprint are told
-from others, and what is known of the base is known of it."""
+from others, and what is known of the base is known of it. From one pass over the texts: scores are those of `evaluate`,
+losses those of `compare`, whatever is asked is in a run."""
 
-import warnings
+import csv
 
 import numpy as np
 import pytest
 from known_encoder import Known, check_known
 from tiny_models import add_modules, build, sentences
 
-from stsbench import evaluate, load_encoder
-from stsbench.data.fetch.mteb import undisturbed
+from stsbench import compare, evaluate, load_encoder, load_records
 from stsbench.data.fetch.sources import load_data
+from stsbench.display.style import figure_bytes
 from stsbench.encoders.cache.embed import Embed
-from stsbench.encoders.cache.mteb import MtebEncoder
 from stsbench.encoders.fitted import fitted_sets
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.encoders.roles import TextTask
-from stsbench.errors import EncoderError
+from stsbench.errors import EncoderError, StsbenchError
 from stsbench.evaluation.rescore import several_encoders
+from stsbench.extensions.smaller_copies import variants
 from stsbench.extensions.smaller_copies.codes import PRECISIONS, Ranges, codes, compared, size
 from stsbench.extensions.smaller_copies.variant import CALL, Form, Held, Variant, Vectors
+from stsbench.extensions.smaller_copies.variants import measure_variants
 
 TEXTS = ["the red cat", "a man plays the guitar", "a dog sleeps in the park", "the woman eats", "big food", "a blue cat"]
 QUICK = {"sample": True, "resamples": 0, "no_cache": True}
@@ -33,10 +35,6 @@ def base(folder):
 
 def copy(base, *form, **more):
     return Variant(base, Form(*form, **more), Vectors())
-
-
-def spearman(result):
-    return next(row.value for row in result.rows if row.metric in ("spearman", "cosine_spearman"))
 
 
 def test_a_cut_is_the_encoder_of_the_option(folder, base):
@@ -150,40 +148,6 @@ def test_a_copy_of_a_fitted_encoder_names_both_texts(base):
     assert copy(whitened, None, "binary").spec.fitted_on == whitened.spec.fitted_on
 
 
-def wrapped(base, level, clip=None):
-    """mteb's CompressionWrapper over the full vectors."""
-    from mteb.models import CompressionWrapper
-    from mteb.types import OutputDType
-
-    class Served(MtebEncoder):
-        mteb_model_meta = MtebEncoder(Embed(base)).mteb_model_meta  # the wrapper sets it
-
-    return CompressionWrapper(Served(Embed(base)), OutputDType(level), clip)
-
-
-@pytest.mark.parametrize(("form", "level"), [
-    (Form(None, "uint8", CALL), "uint8"), (Form(None, "ubinary"), "binary"),
-    (Form(None, "int8", CALL, (0.02, 0.97)), "int8"), (Form(None, "float32"), None),
-])
-def test_under_mteb_a_copy_scores_as_its_compression_wrapper(base, form, level):
-    """mteb's own evaluator of STS-B, on the sample."""
-    measured = evaluate(Variant(base, form, Vectors()), protocol="mteb:STS-B", sample=True, no_cache=True)
-    data = load_data("stsb/test", sample=True)
-    with undisturbed() as mteb, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # few vectors, it warns
-        from datasets import Dataset, DatasetDict
-
-        task = mteb.get_task("STSBenchmark")
-        columns = {"sentence1": list(data.first), "sentence2": list(data.second), "score": data.gold.tolist()}
-        task.dataset, task.data_loaded = DatasetDict({task.eval_splits[0]: Dataset.from_dict(columns)}), True
-        model = MtebEncoder(Embed(base)) if level is None else wrapped(base, level, form.clip)
-        scores = mteb.evaluate(model, task, cache=None, co2_tracker=False, show_progress_bar=False)[0].scores
-    theirs = scores[task.eval_splits[0]][0]
-    assert spearman(measured) == pytest.approx(100 * theirs["cosine_spearman"], abs=1e-9)
-    expected = [100 * theirs[row.metric] for row in measured.rows]
-    assert [row.value for row in measured.rows] == pytest.approx(expected, abs=1e-4)
-
-
 def test_a_call_is_calibrated_by_itself(base):
     import torch
     from mteb.models.compression_wrappers.compression_wrapper import CompressionWrapper
@@ -211,12 +175,6 @@ def test_what_cannot_be_computed_is_said(base):
     ):
         with pytest.raises(EncoderError, match=reason):
             encode()
-
-
-def test_a_held_encoder_is_the_encoder(base):
-    held = Held(base, Vectors())
-    assert held.identity == base.identity and np.array_equal(held.encode(TEXTS), base.encode(TEXTS))
-    assert held.for_role("query") is held
 
 
 @pytest.mark.parametrize("make", [
@@ -254,3 +212,129 @@ def test_clipped_ranges_are_quantiles():
     low, high = np.quantile(VECTORS.astype(np.float64), [0.05, 0.9], axis=0)
     assert np.allclose(ranges.low, low, atol=1e-6) and np.allclose(ranges.high, high, atol=1e-6)
     assert ranges.constant.tolist() == [3] and ranges.digest() != Ranges.from_vectors(VECTORS).digest()
+
+
+HOW = {"sample": True, "resamples": 200, "no_cache": True}
+ASKED = {"quantise": "int8,binary", "truncate_dims": "8,32,64"}
+STS = ("sts", "STS-B")
+
+
+@pytest.fixture(scope="module")
+def made(base, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "all"
+    lines = []
+    scores = measure_variants(base, **ASKED, tasks="STS-B", protocols="sts,geometry,transfer:exact", output=out,
+                              log=lines.append, **HOW)
+    return scores, out, lines
+
+
+def test_every_width_in_every_precision(made):
+    scores, out, lines = made
+    names = ["32 float32", "32 int8", "32 binary", "8 float32", "8 int8", "8 binary"]
+    assert [score.name for score in scores.task_scores(STS)] == names
+    assert [score.bytes for score in scores.task_scores(STS)] == [128, 32, 4, 32, 8, 1]
+    assert scores.tasks == (STS, ("geometry", "STS-B")) and not scores.failures
+    assert [line.partition(" ")[0] for line in scores.left_out] == ["transfer:exact", "32", "64"]
+    folders = ["00-full-float32", "01-full-int8", "02-full-binary", "03-8-float32", "04-8-int8", "05-8-binary"]
+    assert sorted(path.name for path in out.iterdir()) == folders
+    assert len({score.fingerprint for score in scores.task_scores(STS)}) == 6
+    assert [line for line in lines if " of " in line][-1].endswith("8 binary")
+    assert len(lines) == len(set(lines))  # no warning twice
+
+
+def test_a_copy_that_cannot_be_measured_costs_no_other(base, monkeypatch):
+    measured = variants._evaluated
+
+    def refused(copy, *how):
+        if copy.form.dims in broken:
+            raise EncoderError("no such vectors")
+        return measured(copy, *how)
+
+    monkeypatch.setattr(variants, "_evaluated", refused)
+    asked, broken = {"truncate_dims": "8,16", "tasks": "STS-B", "log": lambda line: None}, (8,)
+    scores = measure_variants(base, **asked, **HOW)
+    assert scores.failures == ("8 float32: no such vectors",)
+    assert [score.name for score in scores.task_scores(STS)] == ["32 float32", "16 float32"]
+    broken = (8, 16)
+    with pytest.raises(EncoderError, match="no such vectors"):
+        measure_variants(base, **asked, **HOW)
+
+
+def test_scores_are_those_of_evaluate(base, folder, made):
+    by_name = {score.name: score for score in made[0].task_scores(STS)}
+    for name, encoder in (
+        ("32 float32", base), ("8 float32", load_encoder(folder, pooler="mean", normalize=True, truncate_dim=8)),
+        ("8 int8", Variant(base, Form(8, "int8"), Vectors())),
+    ):
+        row = next(row for row in evaluate(encoder, tasks="STS-B", **HOW).rows if row.metric == "spearman")
+        score = by_name[name]
+        assert (score.value, score.low, score.high) == pytest.approx((row.value, row.low, row.high), abs=1e-5)
+        assert score.n == row.n
+
+
+def test_losses_are_those_of_compare(made):
+    scores, out, _ = made
+    runs = {score.name: path for score, path in zip(scores.task_scores(STS), sorted(out.iterdir()), strict=True)}
+    for score in scores.task_scores(STS)[1:]:
+        table = next(table for table in compare(runs["32 float32"], runs[score.name], resamples=200).tables
+                     if (table.setting.protocol, table.setting.metric) == ("sts", "spearman"))
+        gap = table.rows[0].difference
+        assert (score.loss, score.loss_low, score.loss_high, score.p) == pytest.approx((gap.value, gap.low, gap.high, gap.p))
+    full, *smaller = scores.task_scores(("geometry", "STS-B"))  # neither high nor low is better
+    assert [score.loss for score in smaller] == pytest.approx([full.value - score.value for score in smaller])
+    assert scores.front(("geometry", "STS-B")) == []
+
+
+def test_a_run_names_its_copy(made):
+    folders = sorted(made[1].iterdir())
+    specs = [load_records(path)[0][1].encoder.spec for path in folders]
+    options = [{key: value for key, value in spec["options"].items() if key != "post_state"} for spec in specs]
+    assert options[0] == {} and options[1] == {"precision": "int8", "calibration": "shared"}
+    assert options[4] == {"truncate_dim": 8, "rescaled": True, "precision": "int8", "calibration": "shared"}
+    assert specs[1]["fitted_on"].startswith("stsb/test@") and specs[2]["fitted_on"] is None
+
+
+def test_the_average_is_tested_on_pairs_that_tasks_share(base):
+    scores = measure_variants(base, quantise="binary", **HOW)
+    assert scores.shown == (("sts", "Avg"),) and len(scores.tasks) == 8
+    [full, binary] = scores.task_scores(("sts", "Avg"))
+    assert full.loss == 0 and binary.loss_low < binary.loss < binary.loss_high
+    tasks = [scores.task_scores(("sts", task))[1].loss for _, task in scores.tasks if task != "Avg"]
+    assert binary.loss == pytest.approx(np.mean(tasks))
+
+
+def test_table_picture_and_files(made, tmp_path):
+    scores, _, _ = made
+    text = str(scores)
+    assert "sts STS-B, spearman of 42 items" in text and "all texts of the set" in text and "length 1 again" in text
+    row = next(line for line in text.splitlines() if line.startswith("8 int8"))
+    score = next(score for score in scores.task_scores(STS) if score.name == "8 int8")
+    assert f"{score.loss:.2f} [{score.loss_low:.2f}, {score.loss_high:.2f}]" in row and "6.2%" in row
+    assert "6 sets" not in repr(scores) and "smaller sets of vectors" in repr(scores)
+    assert scores.to_arrow().num_rows == len(scores.scores) == 12 and "8 int8" in scores._repr_html_()
+    assert b"8 int8" in figure_bytes(scores.plot(1), "svg")
+    with pytest.raises(StsbenchError, match="table=9: there are 2 tables"):
+        scores.plot(9)
+    scores.save(tmp_path)
+    names = ["variants-geometry-STS-B.png", "variants-sts-STS-B.png", "variants.csv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    rows = list(csv.DictReader((tmp_path / "variants.csv").open()))
+    assert len(rows) == 12 and float(rows[1]["loss"]) == scores.scores[1].loss
+
+
+def test_the_front_holds_what_nothing_beats(made):
+    scores = made[0].task_scores(STS)
+    expected = [one for one in scores if not any(
+        other.bytes <= one.bytes and other.value >= one.value and (other.bytes, other.value) != (one.bytes, one.value)
+        for other in scores
+    )]
+    assert made[0].front(STS) == expected and expected
+
+
+def test_calibrated_on_a_file(base, tmp_path):
+    file = tmp_path / "texts.txt"
+    file.write_text("the red cat\na man eats\n\nthe dog sleeps in the park\n")
+    scores = measure_variants(base, quantise="uint8", calibration=file, tasks="STS-B", output=tmp_path / "runs", **HOW)
+    spec = load_records(tmp_path / "runs" / "01-full-uint8")[0][1].encoder.spec
+    assert spec["fitted_on"].startswith("texts.txt@") and spec["options"]["calibration"] == "file"
+    assert "a file of texts" in str(scores)
