@@ -38,4 +38,4 @@ def test_peaks_are_counted_anew():
     high = peak_memory()
     assert high > before or high > 240_000_000
     forget_peak()
-    assert peak_since() <= high and peak_memory() == high
+    assert peak_since() < high - 100_000_000 and peak_memory() == high

@@ -8,10 +8,11 @@ import pytest
 from stsbench.config import validate
 from stsbench.errors import StsbenchError, UsageError
 from stsbench.evaluation.options import EvalOptions
-from stsbench.options import GIVEN, POSITIVE, Where, check, option
+from stsbench.options import GIVEN, POSITIVE, OptionGroup, Where, check, option
 from stsbench.registry import names, resolve
 from stsbench.settings import Settings, described, setting, setting_defaults, setting_rules
 from stsbench.training.recipes.methods import options_class
+from stsbench.training.runs.options import TrainRequest
 
 
 class Views(Settings):
@@ -93,13 +94,17 @@ def test_every_rule_names_options_that_there_are():
         options_class(name)
     for name in names("stsbench.protocols"):
         resolve("stsbench.protocols", name)
-    models = [Settings]
-    for model in models:
-        models += model.__subclasses__()
-    assert len(models) > 40
+    models, groups = [Settings], [OptionGroup]
+    for kinds in (models, groups):
+        for kind in kinds:
+            kinds += kind.__subclasses__()
+    assert len(models) > 40 and len(groups) > 10
     asked = [(model.__name__, {*model.model_fields}, setting_rules(model)[0].values()) for model in models]
-    asked.append(("EvalOptions", {entry.name for entry in fields(EvalOptions)},
-                  [entry.metadata["rule"] for entry in fields(EvalOptions) if "rule" in entry.metadata]))
+    whole = (EvalOptions, TrainRequest, *groups[1:])
+    there = {entry.name for group in whole for entry in fields(group)}  # a part may name another part's
+    asked += [(group.__name__, there, [entry.metadata["rule"] for entry in fields(group) if "rule" in entry.metadata])
+              for group in whole]
+    assert sum(len(rules) for _, _, rules in asked) > 100
     for owner, there, rules in asked:
         for rule in rules:
             named = {*rule.excluded, *(name for part in rule.conditions if not isinstance(part, Where) for name in part)}

@@ -116,15 +116,15 @@ def load_published(board: Path) -> Published | None:
     models = {score.model for score in scores}
     if not isinstance(linked, dict) or not set(linked.values()) <= models:
         raise StsbenchError(f"{same}: must name for entries of the board a model of {TABLE}")
-    training = _stated(folder / TRAINING, list, "the sets that it was trained on")
-    facts = _stated(folder / MODELS, dict, f"some of {', '.join(FACTS)}")
+    training = _read_by_model(folder / TRAINING, list, "the sets that it was trained on")
+    facts = _read_by_model(folder / MODELS, dict, f"some of {', '.join(FACTS)}")
     if unknown := [f"{model}: {name}" for model, stated in facts.items() for name in stated if name not in FACTS]:
         raise StsbenchError(f"{folder / MODELS}: {unknown[0]}: a model has some of {', '.join(FACTS)}")
     return Published(scores, source, linked, training, facts)
 
 
-def _stated(path: Path, kind: type, contents: str) -> dict[str, Any]:
-    """Return model -> what is stated of it; {} without the file."""
+def _read_by_model(path: Path, kind: type, contents: str) -> dict[str, Any]:
+    """Return model -> what a YAML file states of it, of type `kind`; {} without the file. contents: for the error."""
     stated = parse_yaml(read_text(path, MOST_YAML), str(path)) if path.is_file() else {}
     if not isinstance(stated, dict) or not all(isinstance(value, kind) for value in stated.values()):
         raise StsbenchError(f"{path}: must name for a model {contents}")

@@ -85,7 +85,7 @@ class InfoCSE(Method):
         return {} if self.auxiliary is None else {"mlm": int((batch.extra["mlm_labels"] != IGNORED).sum())}
 
     def metrics(self) -> dict[str, float]:
-        """masked_accuracy: the share of this process's masked tokens that were guessed right."""
+        """Return masked_accuracy, the share of this process's masked tokens guessed right since the last call."""
         return {} if self.auxiliary is None else self.auxiliary.metrics()
 
     def notes(self) -> list[str]:
@@ -166,7 +166,7 @@ class Auxiliary(nn.Module):
         return Term(masked_lm(logits, targets), len(targets), self.weight)
 
     def metrics(self) -> dict[str, float]:
-        """masked_accuracy: the share of this process's masked tokens that were guessed right."""
+        """Return masked_accuracy, the share of this process's masked tokens guessed right since the last call."""
         return guess_metrics(self.guesses)
 
 

@@ -75,7 +75,7 @@ class TSDAE(Method):
         """reconstruction: mean cross-entropy over all tokens of the sentences but their first."""
         n = len(batch)
         vectors = self.backbone.pooled(batch.ids[:n], batch.mask[:n])
-        ids, counted = batch.ids[n:], self._counted(batch)
+        ids, counted = batch.ids[n:], self._target_mask(batch)
         labels = ids[:, 1:][counted.nonzero(as_tuple=True)]
         logits = self.decoder(vectors, ids[:, :-1], counted)
         return {"reconstruction": Term(masked_lm(logits, labels), len(labels))}
@@ -86,7 +86,7 @@ class TSDAE(Method):
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """reconstruction: the tokens that are written."""
-        return {"reconstruction": int(self._counted(batch).sum())}
+        return {"reconstruction": int(self._target_mask(batch).sum())}
 
     def inputs(self) -> dict[str, str]:
         """Return the decoder, where it is another checkpoint."""
@@ -111,8 +111,8 @@ class TSDAE(Method):
             return rows.ids("sentence")
         return self.decoder.tokenise(rows.texts("sentence"))
 
-    def _counted(self, batch: Batch) -> Tensor:
-        """Return (n, L - 1): the position after it holds a token of the sentence."""
+    def _target_mask(self, batch: Batch) -> Tensor:
+        """Return bool (n, L - 1): whether the next position holds a token of the sentence."""
         return batch.mask[len(batch) :, 1:].bool()
 
 

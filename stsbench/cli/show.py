@@ -63,7 +63,7 @@ def list_(what: str | None, method: str | None, json_target: str | None) -> None
     published scores.
     """
     if what is None and not method and not json_target:
-        _columns([(f"stsbench list {name}", about) for name, about in _LISTS.items()])
+        _print_aligned([(f"stsbench list {name}", about) for name, about in _LISTS.items()])
         return
     what = what or "recipes"
     if what != "recipes" and (method or json_target):
@@ -79,7 +79,7 @@ def list_(what: str | None, method: str | None, json_target: str | None) -> None
             named = f"; with --tasks also {', '.join(sorted(kind.on_request))}" if kind.on_request else ""
             without = "your own file" if kind.path_setting else kind.about
             rows.append((name, f"tasks: {', '.join(tasks) or without}{named}{forms}"))
-        _columns([*rows, *((name, facts["paper"]) for name, facts in presets().items())])
+        _print_aligned([*rows, *((name, facts["paper"]) for name, facts in presets().items())])
     elif what == "encoders":
         from stsbench.encoders.forward.pooling import MEAN_PADDED, POOLERS
         from stsbench.encoders.load import usage
@@ -88,15 +88,15 @@ def list_(what: str | None, method: str | None, json_target: str | None) -> None
             echo(break_lines(line, terminal_width() or len(line)))
         for pages in (resolve(_PAGES, name) for name in names(_PAGES)):
             echo(pages.title)
-            _columns(pages.rows())
+            _print_aligned(pages.rows())
     elif what == "post":
         from stsbench.encoders.post.chain import load_post, post_names
 
-        _columns([(name, load_post(name).source) for name in post_names()])
+        _print_aligned([(name, load_post(name).source) for name in post_names()])
     elif what == "data":
         from stsbench.data.sets.catalog import LANGUAGES, entries, further_sources
 
-        _columns([
+        _print_aligned([
             *((entry.id, entry.text_version, f"{entry.total:6}", entry.licence) for entry in entries()),
             *((item.id, "own", f"{item.pairs:6}", f"--tasks {item.task}: {item.languages}; licence {item.licence}")
               for item in LANGUAGES),
@@ -107,7 +107,7 @@ def list_(what: str | None, method: str | None, json_target: str | None) -> None
         from stsbench.training.recipes.methods import GROUP, title
         from stsbench.training.recipes.recipes import recipe_names
 
-        _columns([(name, counted(len(recipe_names(name)), "recipe"), title(name)) for name in names(GROUP)])
+        _print_aligned([(name, counted(len(recipe_names(name)), "recipe"), title(name)) for name in names(GROUP)])
     else:
         _list_recipes(method, json_target)
 
@@ -120,7 +120,7 @@ def _list_recipes(method: str | None, json_target: str | None) -> None:
     methods = [method] if method else names(GROUP)
     recipes = [find_recipe(holder, name)[0] for holder in methods for name in recipe_names(holder)]
     if json_target != "-":
-        _columns([(f"{one.method}/{one.name}", one.backbone.model, _score(one), one.description) for one in recipes])
+        _print_aligned([(f"{one.method}/{one.name}", one.backbone.model, _score(one), one.description) for one in recipes])
     if json_target:
         write_json([_as_row(one) for one in recipes], json_target)
 
@@ -141,8 +141,8 @@ def _score(recipe: Recipe) -> str:
     return "-"
 
 
-def _columns(rows: Sequence[tuple[str, ...]]) -> None:
-    """Rows of words, each column as wide as its longest word; on a narrower terminal the last one is broken at words."""
+def _print_aligned(rows: Sequence[tuple[str, ...]]) -> None:
+    """Print rows of words, each column as wide as its longest word; where there is no room the last one is broken."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     start, room = sum(widths[:-1]) + 2 * len(widths[:-1]), terminal_width()
     for row in rows:

@@ -75,8 +75,8 @@ Influences = dict[tuple[str | None, str | None, str], Influence]
 
 
 def grouped(observed: Sequence[Observations], arrays: Sequence[str], names: Sequence[str] = ()) -> list[list[int]]:
-    """Return indices into `observed`, in one list where the arrays and names of these kinds are equal, as far as they are
-    there, and which rows are one item: of encoders on one set."""
+    """Return lists of indices into `observed`, one for those whose `arrays`, `names` and items are equal: encoders that met
+    one set. Arrays that one lacks are passed over; each has all `names`."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for at, observations in enumerate(observed):
         stored = [observations.arrays[kind] for kind in (*arrays, ITEM) if kind in observations.arrays]

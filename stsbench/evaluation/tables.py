@@ -49,7 +49,7 @@ def main_rows(result: Scores, protocol: str) -> list[ScoreRow]:
     rows = [row for row in result.rows if row.protocol == protocol]
     whole = {(row.task, row.metric) for row in rows if row.subset is None}
     rows = [row for row in rows if row.subset is None or (row.task, row.metric) not in whole]
-    if len(equal_aggregations(rows)) > 1:  # shown once
+    if len(equal_aggregations(rows)) > 1:  # all give the same scores: one row says so
         rows = [row.model_copy(update={"aggregation": None}) for row in rows if row.aggregation == rows[0].aggregation]
     return _ordered(rows)
 

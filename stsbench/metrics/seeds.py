@@ -87,9 +87,8 @@ def _draw(
 
 
 def degrees_of_freedom(ratio: float) -> float:
-    """Return those at which Student's 97.5 % quantile is `ratio`: how many standard errors half the interval is wide.
-    Infinite for the normal one's or less. What an interval over items and seeds is that of, as far as one number can say
-    it."""
+    """Return the degrees of freedom at which Student's 97.5 % quantile is `ratio`, half an interval's width in standard
+    errors: at least _FEWEST, and infinite up to the normal quantile."""
     from scipy import special
 
     if ratio <= special.stdtrit(_NORMAL, (1 + LEVEL) / 2):

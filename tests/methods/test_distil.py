@@ -67,8 +67,9 @@ def test_a_teacher_s_vector_that_is_not_finite_is_refused_where_it_enters():
     teachers = Teachers([("letters", {}, 1.0)], "options.teachers")
     teachers.encoders = [load_encoder(lambda texts: [[math.nan if text == "worn" else len(text), 1.0] for text in texts])]
     for asked in (lambda: teachers.vectors(["new", "worn"]), lambda: teachers.similarities(["new"], ["worn"])):
-        with pytest.raises(StsbenchError):
+        with pytest.raises(StsbenchError, match="'worn'"):
             asked()
+    assert len(teachers.vectors(["new"])) == 1
 
 
 def test_components_are_scikit_learn_s_to_the_last_digits():

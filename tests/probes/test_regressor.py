@@ -38,7 +38,7 @@ def test_soft_labels_equal_the_definition_and_keep_the_mean(values):
     assert labels.sum(axis=1) == pytest.approx(np.minimum(gold, 1), abs=1e-6)  # below 1, class 0's share is lost
 
 
-@pytest.mark.parametrize("wrong", [-0.1, np.nan])
+@pytest.mark.parametrize("wrong", [-0.1, 5.1, np.nan])
 def test_scores_outside_the_classes_are_refused(wrong):
     with pytest.raises(ScoreError, match="1 gold scores are outside 0-5"):
         soft_labels(np.array([1.0, wrong]))

@@ -246,7 +246,7 @@ def _refuse_other_kinds(folder: Path, settings: Mapping[str, Any], kinds: tuple[
 def _transformer(folder: Path, modules: list[tuple[str, Path]]) -> Path | None:
     kind, path = modules[0]
     library = kind.startswith("sentence_transformers.") and kind.endswith(".Transformer")  # not a class of the folder's own
-    plain = library or is_class(kind, PROMPT)  # whose model lies there too
+    plain = library or is_class(kind, PROMPT)  # a prompt's module has its model in the same folder
     stored = any((path / name).is_file() for name in ("config.json", "adapter_config.json"))
     return path if plain and stored else None
 

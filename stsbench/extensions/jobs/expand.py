@@ -84,7 +84,7 @@ def _with(word: str, values: Mapping[str, str]) -> str:
     if word.startswith(JOB):
         return values.get(word.removeprefix(JOB), word)
     for id, text in values.items():
-        word = word.replace(f"{JOB}{id}", json.dumps(text)[1:-1])  # a list is written as JSON
+        word = word.replace(f"{JOB}{id}", json.dumps(text)[1:-1])  # the word may be a list in JSON
     return word
 
 

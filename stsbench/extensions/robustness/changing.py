@@ -12,9 +12,9 @@ from stsbench.extensions.robustness.tokens import (
     NUMBER,
     Word,
     absent,
+    blank_between,
     cased_like,
     change_phrase,
-    joined,
     listed_phrases,
     numbers,
     pick,
@@ -66,7 +66,7 @@ def negation(text: str, rng: Rng) -> str | None:
         if lower[i] in CONTRACTED_NOT and (i or lower[i] == "don't"):
             spans.append((word.start, word.end, cased_like(CONTRACTED_NOT[lower[i]], word.text)))
         only = i + 1 < len(words) and lower[i + 1] == "only"
-        if i and lower[i] == "not" and lower[i - 1] in AUXILIARIES and not only and joined(text, words, i - 1, i):
+        if i and lower[i] == "not" and lower[i - 1] in AUXILIARIES and not only and blank_between(text, words, i - 1, i):
             spans.append((words[i - 1].end, word.end, ""))
     if spans:
         start, end, new = pick(spans, rng)
@@ -80,7 +80,7 @@ def negation(text: str, rng: Rng) -> str | None:
 
 def _takes_not(text: str, words: Sequence[Word], lower: Sequence[str], i: int) -> bool:
     """Return whether the word is an auxiliary: no capital, no noun (a can, the will), words on both sides."""
-    if words[i].text != lower[i] or lower[i - 1] in DETERMINERS or not joined(text, words, i - 1, i + 1):
+    if words[i].text != lower[i] or lower[i - 1] in DETERMINERS or not blank_between(text, words, i - 1, i + 1):
         return False
     participle = lower[i + 1].endswith("ed") or lower[i + 1] in PARTICIPLES
     return lower[i] in BE | MODALS or (lower[i] in HAVE and participle)
@@ -214,10 +214,10 @@ def _roles(text: str, words: Sequence[Word]) -> tuple[tuple[int, int], tuple[int
     if start + 1 >= len(words) or not lower[verb + 1].endswith("ing") or lower[start] not in DETERMINERS:
         return None
     end = start
-    while (end + 1 < len(words) and end < start + 3 and joined(text, words, end, end + 1) and lower[end + 1] not in LINKS
-           and not lower[end + 1].endswith(("ly", "ing"))):
+    while (end + 1 < len(words) and end < start + 3 and blank_between(text, words, end, end + 1)
+           and lower[end + 1] not in LINKS and not lower[end + 1].endswith(("ly", "ing"))):
         end += 1
-    return ((0, verb - 1), (start, end)) if end > start and joined(text, words, 0, start) else None
+    return ((0, verb - 1), (start, end)) if end > start and blank_between(text, words, 0, start) else None
 
 
 def quantifier(text: str, rng: Rng) -> str | None:

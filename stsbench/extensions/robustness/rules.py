@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from stsbench.extensions.robustness import changing
-from stsbench.extensions.robustness.tokens import NUMBER, joined, numbers, pick, split_words, with_spans, with_words
+from stsbench.extensions.robustness.tokens import NUMBER, blank_between, numbers, pick, split_words, with_spans, with_words
 from stsbench.extensions.robustness.words import (
     CONTRACTED_NOT,
     ENDINGS,
@@ -147,11 +147,11 @@ def contraction(text: str, rng: Rng) -> str | None:
         pronoun, mark, rest = lower[i].partition("'")
         if mark and mark + rest in ENDINGS and pronoun in PRONOUN_VERBS:
             options.append((i, i, f"{pronoun} {ENDINGS[mark + rest]}"))
-        if i + 1 < len(words) and joined(text, words, i, i + 1):
+        if i + 1 < len(words) and blank_between(text, words, i, i + 1):
             if lower[i + 1] == "not" and lower[i] in NOT_CONTRACTED and i:
                 options.append((i, i + 1, NOT_CONTRACTED[lower[i]]))
             ending = PRONOUN_VERBS.get(lower[i], {}).get(lower[i + 1])
-            if ending and i + 2 < len(words) and joined(text, words, i + 1, i + 2) and (
+            if ending and i + 2 < len(words) and blank_between(text, words, i + 1, i + 2) and (
                 lower[i + 1] != "have" or lower[i + 2].endswith("ed") or lower[i + 2] == "been"):  # else no auxiliary
                 options.append((i, i + 1, lower[i] + ending))
     if not options:

@@ -48,7 +48,7 @@ def split_words(text: str) -> list[Word]:
     return [Word(match[0], match.start(), match.end()) for match in _WORD.finditer(text)]
 
 
-def joined(text: str, words: Sequence[Word], first: int, last: int) -> bool:
+def blank_between(text: str, words: Sequence[Word], first: int, last: int) -> bool:
     """Return whether nothing but white space stands between the words from `first` to `last`."""
     return all(text[words[i].end : words[i + 1].start].isspace() for i in range(first, last))
 
@@ -92,7 +92,7 @@ def with_words(text: str, words: Sequence[Word], changes: Mapping[tuple[int, int
     spans = {}
     for (first, last), new in changes.items():
         spans[words[first].start, words[last].end] = cased_like(new, words[first].text)
-        if first and words[first - 1].lower in ARTICLES and joined(text, words, first - 1, first):
+        if first and words[first - 1].lower in ARTICLES and blank_between(text, words, first - 1, first):
             before = words[first - 1]
             spans[before.start, before.end] = cased_like(article_for(new), before.text)
     return with_spans(text, spans)
@@ -115,7 +115,7 @@ def listed_phrases(
     while at < len(words):
         for length in range(min(longest, len(words) - at), 0, -1):
             key = tuple(word.text if exact else word.lower for word in words[at : at + length])
-            if key in table and joined(text, words, at, at + length - 1):
+            if key in table and blank_between(text, words, at, at + length - 1):
                 if table[key]:
                     yield at, at + length - 1, table[key]
                 at += length - 1  # the words of a phrase that stays as it is stay, too

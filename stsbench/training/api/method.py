@@ -19,8 +19,8 @@ from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Gathering, Ragged, Term, Views
 from stsbench.training.api.labelled import LabelScores, nli_roles, nli_views
 from stsbench.training.api.options import Options
-from stsbench.training.api.views import InTemplate
 from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.prompting import InTemplate
 
 LabelledUse = Literal["none", "only", "with"]
 """Whether a stage trains on the recipe's `labelled` rows: "none"; "only" them, without `data`; or "with": a batch of them

@@ -3,15 +3,12 @@ texts in which some sub-words or words stand twice."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.encoders.forward.model import position_limit
-from stsbench.encoders.prompt.template import parse_template
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Examples, Ragged, Views
 from stsbench.training.api.options import Repetition
@@ -113,35 +110,6 @@ class Repeater:
     def _repeat(self, items: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
         indices = repeated(len(items), self.options, rng)
         return np.insert(items, indices, items[indices])
-
-
-class InTemplate:
-    """Texts inside a template, as token ids: each is cut at max_length tokens of its own, decoded and put into the template,
-    whose last token is read. Source: Jiang et al. (2023), PromptEOL, and ft_llm.py of kongds/scaling_sentemb."""
-
-    def __init__(self, backbone: Backbone, template: str) -> None:
-        """Raise StsbenchError, one line, for another pooler than last, a template without one place for the text, and one
-        that leaves no position."""
-        if backbone.pooler != "last":
-            raise StsbenchError(
-                f"backbone.pooler {backbone.pooler}: options.template is read at its last token: set it to last"
-            )
-        self.tokenizer, self.cut = copy.deepcopy(backbone.tokenizer), backbone.max_length
-        self.filled = parse_template(template, self.tokenizer.mask_token, False, option="options.template")
-        longest = self.cut + len(self.tokenizer(self.filled.fill(""))["input_ids"])
-        limit = position_limit(backbone.model, backbone.tokenizer)
-        if limit is not None and longest > limit:
-            raise StsbenchError(
-                f"options.template makes texts of up to {longest} tokens of backbone.max_length {self.cut}, and "
-                f"{backbone.name} has {limit} positions: lower backbone.max_length"
-            )
-
-    def __call__(self, texts: Sequence[str]) -> Ragged:
-        """Return `[text]` -> token ids, with the special tokens that the tokenizer puts around a text."""
-        own = {"truncation": True, "max_length": self.cut, "add_special_tokens": False, "padding": False}
-        cut = self.tokenizer.batch_decode(self.tokenizer(list(texts), **own)["input_ids"])
-        rows = self.tokenizer([self.filled.fill(text) for text in cut], padding=False, truncation=False, verbose=False)
-        return [np.asarray(row) for row in rows["input_ids"]]
 
 
 def most_repeated(count: int, options: Repetition) -> int:

@@ -263,7 +263,7 @@ def _check_head(method: Method) -> None:
     that the first of what the loss compares say nothing of the first of what is tested."""
     for name in _HEADS:
         head = getattr(method, name, None)
-        if not isinstance(head, nn.Module) or isinstance(head, LMHead):  # words are no vectors of sentences
+        if not isinstance(head, nn.Module) or isinstance(head, LMHead):  # no sentence vector passes through one of tokens
             continue
         weights = {weight.data_ptr() for weight in head.parameters()}
         tested = method.inference()

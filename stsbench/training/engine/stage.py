@@ -72,8 +72,11 @@ def held_out_batches(
     objective: Objective, method: Method, rows: Callable[[Any], TextRows], held_out: np.ndarray, pad: int, size: int,
     seed: int, device: torch.device, labelled_only: bool = False, group: int = 1,
 ) -> Callable[[], Iterator[Batch]]:
-    """Return the same batches of held-out rows, with the same random choices, every time. labelled_only: they are
-    labelled rows; group: rows that go together, of which `size` is a multiple."""
+    """Return a function that yields the held-out rows in batches of `size`, by the same random choices at each call.
+
+    Rows short of a whole `group` are left out, and a single row where the loss contrasts. size: a multiple of `group`;
+    labelled_only: the rows are labelled.
+    """
 
     def batches() -> Iterator[Batch]:
         for start in range(0, len(held_out), size):

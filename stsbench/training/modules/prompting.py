@@ -1,21 +1,31 @@
-"""What a method with a template trains: the vector of the template without a sentence, which denoising subtracts, and the
-first half of a stored masked-LM head as its transform."""
+"""What a method with a template trains: texts inside it, the vector of the template without a sentence, which denoising
+subtracts, and the first half of a stored masked-LM head as its transform."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from stsbench.encoders.forward.model import position_limit
 from stsbench.encoders.forward.passes import check_family
 from stsbench.encoders.prompt.modules import LMTransform
-from stsbench.encoders.prompt.template import Positions, Start, TokenTemplate, first_position, template_positions
-from stsbench.errors import EncoderError
+from stsbench.encoders.prompt.template import (
+    Positions,
+    Start,
+    TokenTemplate,
+    first_position,
+    parse_template,
+    template_positions,
+)
+from stsbench.errors import EncoderError, StsbenchError
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.masked_lm import LMHead
 from stsbench.training.modules.soft_prompt import Prefix, SoftPrompt
@@ -121,3 +131,32 @@ def _check_transform(transform: LMTransform, head: LMHead, name: str) -> None:
         same = torch.allclose(decoder(transform(hidden)), head(hidden), rtol=1e-4, atol=1e-4)
     if not same:
         raise EncoderError(f"{name}: {head.architecture.__name__} does more in its head than a dense layer and LayerNorm")
+
+
+class InTemplate:
+    """Texts inside a template, as token ids: each is cut at max_length tokens of its own, decoded and put into the template,
+    whose last token is read. Source: Jiang et al. (2023), PromptEOL, and ft_llm.py of kongds/scaling_sentemb."""
+
+    def __init__(self, backbone: Backbone, template: str) -> None:
+        """Raise StsbenchError, one line, for another pooler than last, a template without one place for the text, and one
+        that leaves no position."""
+        if backbone.pooler != "last":
+            raise StsbenchError(
+                f"backbone.pooler {backbone.pooler}: options.template is read at its last token: set it to last"
+            )
+        self.tokenizer, self.cut = copy.deepcopy(backbone.tokenizer), backbone.max_length
+        self.filled = parse_template(template, self.tokenizer.mask_token, False, option="options.template")
+        longest = self.cut + len(self.tokenizer(self.filled.fill(""))["input_ids"])
+        limit = position_limit(backbone.model, backbone.tokenizer)
+        if limit is not None and longest > limit:
+            raise StsbenchError(
+                f"options.template makes texts of up to {longest} tokens of backbone.max_length {self.cut}, and "
+                f"{backbone.name} has {limit} positions: lower backbone.max_length"
+            )
+
+    def __call__(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
+        """Return `[text]` -> token ids, with the special tokens that the tokenizer puts around a text."""
+        cutting = {"truncation": True, "max_length": self.cut, "add_special_tokens": False, "padding": False}
+        cut = self.tokenizer.batch_decode(self.tokenizer(list(texts), **cutting)["input_ids"])
+        rows = self.tokenizer([self.filled.fill(text) for text in cut], padding=False, truncation=False, verbose=False)
+        return [np.asarray(row) for row in rows["input_ids"]]

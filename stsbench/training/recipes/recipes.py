@@ -219,9 +219,9 @@ def sample_settings(recipe: Recipe, chosen: Collection[str], log: Callable[[str]
     settings: dict[str, Any] = {"backbone.model": BACKBONE}
     uses = {plan.labelled(stage) for stage in plan.stages}
     if uses != {"only"}:
-        settings |= _texts("data", recipe.data.file)
+        settings |= _sample_file("data", recipe.data.file)
     if uses & {"only", "with"}:
-        settings |= _texts("labelled", recipe.labelled.file if recipe.labelled else None)
+        settings |= _sample_file("labelled", recipe.labelled.file if recipe.labelled else None)
     if recipe.data.sample is not None:
         settings["data.sample"] = None
     if recipe.data.held_out:
@@ -253,7 +253,7 @@ def is_of_sample(recipe: Recipe) -> bool:
     return any(Path(file).parent == TEXTS for file in files)
 
 
-def _texts(section: str, file: str | None) -> Mapping[str, Any]:
+def _sample_file(section: str, file: str | None) -> Mapping[str, Any]:
     """Return the settings of a section of the recipe that name the sample's file."""
     named = file in NAMED or any(item.id == file for item in entries("senteval"))
     if file is not None and (named or Path(file).expanduser().is_file()):

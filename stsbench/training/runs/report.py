@@ -176,7 +176,10 @@ def summarise_seeds(runs: Sequence[Path]) -> dict[str, Any]:
 
 
 def over_runs(runs: Mapping[Any, Path]) -> dict[str, Any]:
-    """Return dev, dev_last, tests and shared as `summarise_seeds` has them, over runs that stand under any keys."""
+    """Return dev, dev_last, tests and shared as `summarise_seeds` has them, of runs by seed or subset.
+
+    Raises StsbenchError for an unfinished run, and for tests on different data.
+    """
     best: dict[Any, dict[str, Any]] = {}
     last: dict[Any, dict[str, Any]] = {}
     tests: dict[tuple[Any, ...], dict[Any, float]] = {}
