@@ -61,7 +61,7 @@ def test_seeds_have_the_degrees_of_freedom_of_their_interval() -> None:
 
 
 @pytest.mark.parametrize(("n", "half", "points", "few"), [
-    (49, 1.0, True, True), (50, 10.0, True, False), (50, 10.01, True, True), (50, None, True, False),
+    (49, 1.0, True, True), (50, 10.0, True, False), (50, 10.01, True, True), (50, None, True, False), (12, None, True, True),
     (60, 40.0, False, False),  # a mean squared error is in no points
 ])
 def test_the_rule_on_few_items(n: int, half: float | None, points: bool, few: bool) -> None:

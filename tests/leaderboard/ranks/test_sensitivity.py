@@ -21,6 +21,7 @@ from stsbench.leaderboard.page.picture import (
     PLACE_LINE,
     picture,
     ticks,
+    wrapped,
 )
 from stsbench.leaderboard.ranks.board import Board, Cell, Row, Tab
 from stsbench.leaderboard.ranks.sensitivity import agreement, sensitivity
@@ -284,6 +285,13 @@ def test_ticks_are_round_inside_and_few():
         assert 3 <= len(got) <= 8 and all(low - 1e-9 <= tick <= high + 1e-9 for tick in got)
         steps = {round(b - a, 6) for a, b in pairwise(got)}
         assert len(steps) == 1 and f"{steps.pop():e}"[0] in "125"
+
+
+def test_long_names_take_two_lines_and_lose_their_middle():
+    for text in ("tf-idf", "first_last:embeddings\npooling", "mean pooling\n(all-MiniLM-L6-v2)"):
+        assert wrapped(text.replace("\n", " ")) == text.split("\n")
+    long = wrapped("a very long method name of a very long backbone, cls")
+    assert len(long) == 2 and long[1].endswith("cls") and "…" in long[1] and max(map(len, long)) <= CHARACTERS
 
 
 # The page.

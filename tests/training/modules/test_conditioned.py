@@ -95,3 +95,18 @@ def test_vectors_of_another_shape_and_models_without_an_entrance_are_refused(tin
     config = transformers.T5Config(vocab_size=60, d_model=32, d_kv=8, d_ff=48, num_layers=1, num_heads=4)
     with pytest.raises(EncoderError, match=r"^no vector can be put in the place of a token of T5EncoderModel"):
         Conditioned(Backbone(transformers.T5EncoderModel(config), None))
+
+
+@pytest.mark.parametrize("padding", [True, False])
+def test_the_copy_shares_nothing_with_the_encoder(tmp_path, padding):
+    backbone = load_backbone(build(tmp_path), "bert")
+    backbone.model.requires_grad_(False)
+    module = Conditioned(backbone).train()
+    own, others = list(module.parameters()), list(backbone.parameters())
+    assert len(own) == len(list(backbone.model.parameters())) > 40
+    assert all(torch.equal(one, other) for one, other in zip(own, backbone.model.parameters(), strict=True))
+    assert not {one.data_ptr() for one in own} & {other.data_ptr() for other in others}
+    ids, mask, first = batch((1, 1))
+    module(ids, mask, first.float(), padding).square().sum().backward()
+    assert all(weight.grad is not None for weight in own)  # of single tokens, too, where DDP asks for each of them
+    assert all(weight.grad is None for weight in others)
