@@ -2,6 +2,7 @@
 against transformers, a text at a time, and from a model to an export that every reader reads alike."""
 
 import json
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 from tiny_decoders import tokenizer
 
 from stsbench.encoders.load import load_encoder
+from stsbench.encoders.prompt.template import with_full_stop
 from stsbench.errors import StsbenchError
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.training.modules.backbone import load_backbone
@@ -98,7 +100,7 @@ def test_loss_and_gradients_are_those_of_a_loop(folder):
 
 
 def test_an_export_reads_texts_as_they_are_tested_in_every_reader(folder, tmp_path):
-    """Inside the template, after PromptEOL's clean-up: as the preset of that name reads the same weights."""
+    """Inside the template, after PromptEOL's clean-up, which is the same to the preset of that name."""
     (tmp_path / "rows.csv").write_text("sent0,sent1,hard_neg\n" + "a cat,the cat,a dog\nit runs,it ran,it stops\n" * 8)
     changed = {"backbone.model": str(folder), "data.file": str(tmp_path / "rows.csv"), "training.batch_size": 4,
                "training.max_steps": 2, "training.learning_rate": 0.01, "backbone.max_length": CUT, "precision": "float32",
@@ -107,14 +109,18 @@ def test_an_export_reads_texts_as_they_are_tested_in_every_reader(folder, tmp_pa
     train(load_recipe("simcse", "prompteol-opt-1.3b", sets), tmp_path / "run", tmp_path)
     best, texts = str(tmp_path / "run" / "best"), [*ROWS["anchor"], *ROWS["negative"]]
     vectors = load_encoder(best, device="cpu").encode(texts)
-    assert np.abs(load_encoder(best, preset="prompteol", device="cpu").encode(texts) - vectors).max() < 1e-6
+    asked = {"template": TEMPLATE, "pooler": "last", "device": "cpu"}
+    cleaned = [with_full_stop(text, "prompteol") for text in texts]
+    assert np.abs(load_encoder(best, **asked).encode(cleaned) - vectors).max() < 1e-6
     library = SentenceTransformer(best, device="cpu", trust_remote_code=True)
     library.save(str(tmp_path / "again"))
     for other in (library, load_encoder(str(tmp_path / "again"), device="cpu")):
         assert np.abs(other.encode(texts) - vectors).max() < 1e-5
     adapter = str(tmp_path / "run" / "adapter")  # the changes alone, on the folder that it names
-    assert np.abs(load_encoder(adapter, preset="prompteol", device="cpu").encode(texts) - vectors).max() < 1e-5
-    assert np.abs(load_encoder(best, template="{}", pooler="last", device="cpu").encode(texts) - vectors).max() > 1e-3
+    assert np.abs(load_encoder(adapter, **asked).encode(cleaned) - vectors).max() < 1e-5
+    assert np.abs(load_encoder(best, **{**asked, "template": "{}"}).encode(cleaned) - vectors).max() > 1e-3
+    if find_spec("stsbench.extensions.decoders"):
+        assert np.abs(load_encoder(best, preset="prompteol", device="cpu").encode(texts) - vectors).max() < 1e-6
 
 
 def test_another_pooler_than_the_last_token_is_refused(folder):
