@@ -210,6 +210,11 @@ def test_load_encoder_has_the_options_of_the_command_by_name():
         load_encoder("minilm", poler="cls")
 
 
+def test_a_fingerprint_of_the_user_s_own():
+    encoder = load_encoder(lambda texts: [[len(text), 1] for text in texts], fingerprint="v1")
+    assert encoder.cacheable and encoder.spec.options == {"fingerprint": "v1"}
+
+
 def test_a_sentence_transformer_reads_roles_and_prompts_as_its_folder_does(tmp_path):
     folder = model_folder(tmp_path / "model", "dot")
     theirs = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
