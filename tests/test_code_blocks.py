@@ -1,8 +1,8 @@
 """README and docs/: every code block runs in its page's order, in an empty folder, or says above itself why not.
 
 What is trained is a tiny model in MiniLM's place, two steps on the same texts by the same commands. Where a page prints
-scores MiniLM itself is measured, and they are compared; elsewhere a tiny model of its width. Commands that are not run are parsed. Pages that a test
-of their own runs stand in `doc_blocks.BY_TEST`."""
+scores MiniLM itself is measured, and they are compared; elsewhere a tiny model of its width. Commands that are not run are
+parsed. Pages that a test of their own runs stand in `doc_blocks.BY_TEST`."""
 
 from contextlib import suppress
 from importlib import import_module
