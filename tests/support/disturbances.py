@@ -35,6 +35,10 @@ def switch_back():
     torch.set_float32_matmul_precision("highest")
     torch.use_deterministic_algorithms(False)
     torch.set_flush_denormal(False)
+    depth = torch.autocast_increment_nesting()
+    while depth > 0:  # autocast that was left open: a foreign trainer's rounded weights would stay until its outermost exit
+        depth = torch.autocast_decrement_nesting()
+    torch.clear_autocast_cache()
     np.seterr(divide="warn", over="warn", under="ignore", invalid="warn")
 
 
