@@ -74,11 +74,12 @@ def export_model(
         _fill(building, inference, limit, described, card, post)
 
 
-def export_adapter(inference: Inference, folder: Path, base: str) -> None:
+def export_adapter(inference: Inference, folder: Path, base: str, described: Exported) -> None:
     """Write the low-rank changes of `backbone.lora` alone to `folder`, which appears whole or not at all: peft,
     sentence-transformers and stsbench put them on `base`, Hub id or folder, and give the vectors of the whole export.
 
-    Around them stands no template: of a method that has one, who reads the folder gives it.
+    described: what the weights were trained on; its pooler is None, as the modules say how they are read. `inference` has no
+    prompt, which such a folder would not say.
     """
     with new_folder(folder, replace=True) as building:
         write_adapter(inference.model, building, base)
@@ -86,6 +87,7 @@ def export_adapter(inference: Inference, folder: Path, base: str) -> None:
         write_tokenizer(inference.tokenizer, building, limit)
         config = inference.model.config
         write_layout(building, inference.pooler, config.hidden_size, limit, None, config.num_hidden_layers)
+        write_exported(building, described)
 
 
 def try_export(inference: Inference, parent: Path, name: str) -> None:

@@ -15,7 +15,7 @@ from accelerate import Accelerator
 
 from stsbench.config import flatten
 from stsbench.data.sets.catalog import entries
-from stsbench.encoders.transformer.exported import read_trained_on, read_training_overlap
+from stsbench.encoders.transformer.exported import Exported, read_trained_on, read_training_overlap
 from stsbench.encoders.transformer.find import resolve_base, trained_model
 from stsbench.encoders.transformer.parts import choose_device
 from stsbench.errors import DataError, StsbenchError
@@ -115,22 +115,24 @@ def export_best(run: PreparedRun, summary: dict[str, Any]) -> None:
         "versions": summary["provenance"]["versions"],
     }
     card = "".join(resolve(CARDS, name)(run.recipe, inference, facts) for name in names(CARDS))
-    export_model(
-        inference, run.options.output / "best", card=card, method=short_name(run.recipe.method),
-        recipe=run.recipe.name, trained_on=_trained_on(summary, run.method.backbone.folder),
-        training_overlap=_training_overlap(run, summary), replace=True,
-    )
+    about: dict[str, Any] = {
+        "method": short_name(run.recipe.method), "recipe": run.recipe.name,
+        "trained_on": _trained_on(summary, run.method.backbone.folder),
+        "training_overlap": tuple(_training_overlap(run, summary)),
+    }
+    export_model(inference, run.options.output / "best", card=card, replace=True, **about)
     if base := _adapted_base(run, inference):
-        export_adapter(inference, run.options.output / "adapter", base)
+        export_adapter(inference, run.options.output / "adapter", base, Exported(None, **about))
 
 
 def _adapted_base(run: PreparedRun, inference: Inference) -> str | None:
     """Return the model that changes of `backbone.lora` are of, where they and a pooler are all of the encoder: neither
-    another attention, fewer layers, a head nor an adapter that was merged before. None without such."""
+    another attention, fewer layers, a head, a template nor an adapter that was merged before. None without such."""
     start, source = run.recipe.backbone, run.method.backbone
     if start.lora is None or start.layers is not None or start.attention != "own":
         return None
-    plain = inference.dense is None and inference.token_pooler is None and inference.pooler in ONE_STATE
+    parts = (inference.dense, inference.token_pooler, inference.prompt)
+    plain = all(part is None for part in parts) and inference.pooler in ONE_STATE
     if not plain or (source.folder / "adapter_config.json").is_file() or inference.model is not source.model:
         return None
     return str(source.folder.resolve()) if Path(start.model).exists() or start.model == "minilm" else start.model

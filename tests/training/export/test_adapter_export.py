@@ -15,6 +15,7 @@ from tiny_models import sentences
 from transformers import AutoModel, AutoTokenizer
 
 from stsbench.encoders.load import load_encoder
+from stsbench.encoders.transformer.exported import read_with_layout
 from stsbench.training.modules.backbone import load_backbone
 from stsbench.training.modules.lora import merged_state
 from stsbench.training.recipes.recipes import load_recipe
@@ -77,5 +78,6 @@ def test_the_change_alone_gives_every_reader_the_vectors_of_the_export(model, tm
         states = [read(**words(text, return_tensors="pt")).last_hidden_state[0] for text in TEXTS]
     of_text = {"last": lambda state: state[-1], "mean": lambda state: state.mean(0), "cls": lambda state: state[0]}[pooler]
     assert np.abs(torch.stack([of_text(state) for state in states]).numpy() - vectors).max() < 1e-5
+    assert read_with_layout(adapter)[0].recipe == read_with_layout(best)[0].recipe  # and what the weights were trained on
     size = sum(path.stat().st_size for path in adapter.glob("*.safetensors"))
     assert size < (best / "model.safetensors").stat().st_size / 2 and not (adapter / "model.safetensors").exists()
