@@ -300,6 +300,8 @@ def _build(plan: MethodPlan, backbone: Backbone, classes: int) -> Method:
     try:
         method = calling(kind, "__init__", lambda: kind(backbone, plan.options))
         calling(kind, "prepare", lambda: method.prepare(_NoText()))
+        if backbone.pooler == "last" and method.inference().prompt is not None:
+            raise StsbenchError("texts stand inside options.template, which the trained model would not store")
     except StsbenchError as error:
         raise _refused(plan, str(error), f" with the pooler {backbone.pooler}") from error
     check_instance(method, backbone)
