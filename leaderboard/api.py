@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -16,9 +15,8 @@ from stsbench.leaderboard.records.add import add as add_records
 from stsbench.leaderboard.records.board_settings import write_settings
 from stsbench.leaderboard.records.paths import Index, find_board, writable_board, write_index
 
-from . import board_files, server, standing, submission
+from . import board_files, server
 from .board_files import Built
-from .checkout import changes_since, others_since
 from .loaded_board import Board
 
 if TYPE_CHECKING:
@@ -38,7 +36,8 @@ Setting = Literal["unsup", "semi", "sup", "unknown"]
 Flag = Literal["nli", "sts", "transductive", "dev-selected"]
 
 
-def _paths(runs: Run | Sequence[Run]) -> tuple[Path, ...]:
+def run_paths(runs: Run | Sequence[Run]) -> tuple[Path, ...]:
+    """Return the folders of runs, which are paths or results that have one."""
     several = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
     folders = [run if isinstance(run, str | Path) else getattr(run, "folder", None) for run in several]
     if None in folders:
@@ -46,7 +45,7 @@ def _paths(runs: Run | Sequence[Run]) -> tuple[Path, ...]:
     return tuple(Path(folder) for folder in folders if folder is not None)
 
 
-def _stated(
+def stated_fields(
     prompt_of: str | None, method: str | None, backbone: str | None, setting: str | None, flag: str | Sequence[str],
     best_of: int | None, recipe: str, paper: str | None, card: str, note: str,
 ) -> dict[str, Any]:
@@ -143,54 +142,12 @@ def add(
     stsbench.errors.StsbenchError: . is not a run folder: it holds no run.parquet
     """
     log = warning_log()
-    stated = _stated(prompt_of, method, backbone, setting, flag, best_of, recipe, paper, card, note)
-    is_described = described(stated)
-    added = add_records(writable_board(board), _paths(runs), entry, is_described, None if records is None else Path(records))
+    is_described = described(stated_fields(prompt_of, method, backbone, setting, flag, best_of, recipe, paper, card, note))
+    target = None if records is None else Path(records)
+    added = add_records(writable_board(board), run_paths(runs), entry, is_described, target)
     for line in added.warnings:
         log(f"warning: {line}")
     return added
-
-
-def submit(
-    runs: Run | Sequence[Run], entry: str, *, board: Folder | None = None, prompt_of: str | None = None,
-    method: str | None = None, backbone: str | None = None, setting: Setting | None = None, flag: Flag | Sequence[Flag] = (),
-    best_of: int | None = None, recipe: str = "", paper: str | None = None, card: str = "", note: str = "",
-    open: bool = False,
-) -> submission.Submission:
-    """Return what runs would add to a board, where the entry would rank, and the commands that publish it; nothing is
-    written.
-
-    The options are those of `add`, and so are the checks. open: commit the files on a new branch, entry-NAME; the working
-    tree and the current branch stay as they are. Nothing is ever pushed. Raises StsbenchError where `add` would.
-
-    >>> from stsbench import leaderboard
-    >>> leaderboard.submit("nowhere", "my-method", board="board")
-    Traceback (most recent call last):
-    stsbench.errors.StsbenchError: board is not a board: it has neither measured/ nor published/; ...
-    """
-    log = warning_log()
-    stated = _stated(prompt_of, method, backbone, setting, flag, best_of, recipe, paper, card, note)
-    made = submission.submit(find_board(board), _paths(runs), entry, described(stated), open)
-    for line in made.warnings:
-        log(f"warning: {line}")
-    arguments = submission.as_arguments(_paths(runs), board, entry, stated)
-    return replace(made, steps=tuple(submission.next_steps(find_board(board), made, arguments)))
-
-
-def placement(since: str, *, board: Folder | None = None, records: Folder | None = None) -> standing.Placement:
-    """Return where entries rank that are new or changed since a git revision, committed or not: str() of it is Markdown.
-
-    since: such as "origin/main". board, records: as `load` takes them. Raises StsbenchError outside of a checkout, and where
-    git does not know the revision.
-
-    >>> from stsbench import leaderboard
-    >>> leaderboard.placement("HEAD", board="board")
-    Traceback (most recent call last):
-    stsbench.errors.StsbenchError: board is not a board: it has neither measured/ nor published/; ...
-    """
-    root = find_board(board)
-    changes = changes_since(since, root / "measured")
-    return standing.Placement(gather(root, records), changes, others_since(since, root))
 
 
 def plot(

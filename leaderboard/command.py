@@ -11,7 +11,7 @@ from stsbench.cli.output.messages import echo
 from stsbench.registry import names, resolve
 from stsbench.wording import counted
 
-from .entry_commands import BOARD, RECORDS, add, as_command, placement, submit
+from .entry_commands import BOARD, RECORDS, add, as_command
 
 GROUP = "stsbench.board_commands"  # entry points: what extensions add
 FEW = 10  # files of a folder that a build names; of more it gives the number
@@ -22,7 +22,7 @@ def leaderboard() -> None:
     """Build the leaderboard from records and published rows, add records to it, look at it."""
 
 
-for command in (add, submit, placement, *(resolve(GROUP, name) for name in names(GROUP))):
+for command in (add, *(resolve(GROUP, name) for name in names(GROUP))):
     leaderboard.add_command(command)
 
 

@@ -4,3 +4,5 @@ from stsbench.leaderboard.imports.api import import_mteb as import_mteb
 from stsbench.leaderboard.own.models import measure_models as measure_models
 from stsbench.leaderboard.prompts.study import prompt_sensitivity as prompt_sensitivity
 from stsbench.leaderboard.reproduce.api import papers as papers
+from stsbench.leaderboard.submissions.api import placement as placement
+from stsbench.leaderboard.submissions.api import submit as submit

@@ -27,7 +27,7 @@ CORE = (
 BOARD = ("leaderboard.records", "leaderboard.ranks", "leaderboard.page", "leaderboard")
 # Extensions of the board: they import the board, which finds them through entry points.
 FENCED = ("leaderboard.mteb", "leaderboard.imports", "leaderboard.prompts", "leaderboard.identify", "leaderboard.own",
-          "leaderboard.reproduce")
+          "leaderboard.reproduce", "leaderboard.submissions")
 NEEDED = {("leaderboard.imports", "leaderboard.mteb")}  # (of these, the one that it needs): an import renews its table
 EXTENSIONS = "extensions"
 # What type checkers see of all extensions together.

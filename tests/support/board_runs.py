@@ -3,6 +3,8 @@
 import functools
 import hashlib
 import shutil
+import subprocess
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.columns import observations_digest
 from stsbench.files import sha256_file
+from stsbench.leaderboard.api import add
 from stsbench.leaderboard.records import publications
 from stsbench.protocols.sts import StsProtocol
 
@@ -126,6 +129,18 @@ def copied(runs, tmp_path):
         return Path(shutil.copytree(runs[name], tmp_path / f"copy-{name}"))
 
     return copy
+
+
+def two_entries(runs, home):
+    """Make a repository with a board of two entries in the folder `home`; returns it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in ("words", "noisy"):
+            add(runs[name], name, board=home / "leaderboard", method=name, backbone="none", setting="unsup")
+    for command in (("init", "-q", "-b", "main"), ("add", "-A"),
+                    ("-c", "user.name=tester", "-c", "user.email=t@example.org", "commit", "-qm", "board")):
+        subprocess.run(["git", *command], cwd=home, check=True)
+    return home
 
 
 @pytest.fixture

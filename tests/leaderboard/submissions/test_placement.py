@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import board_example
 
-from stsbench.leaderboard.checkout import EntryChange
 from stsbench.leaderboard.ranks.board import PromptSpread, Rank
-from stsbench.leaderboard.standing import headline, report, standings
+from stsbench.leaderboard.submissions.checkout import EntryChange
+from stsbench.leaderboard.submissions.standing import headline, report, standings
 
 BOARD = board_example.board(measured=14, published=5)
 

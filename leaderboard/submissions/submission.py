@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.errors import StsbenchError
+from stsbench.leaderboard.board_files import SITE
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.board_settings import SETTINGS
@@ -20,7 +21,6 @@ from stsbench.leaderboard.records.entries import Entry, Prompts
 from stsbench.leaderboard.records.paths import records_folder
 from stsbench.wording import counted, sized
 
-from .board_files import SITE
 from .checkout import checkout_top, commit_on_branch
 from .standing import Standing, headline, standings
 

@@ -5,7 +5,13 @@ import subprocess
 import pytest
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.checkout import EntryChange, changes_since, checkout_top, commit_on_branch, others_since
+from stsbench.leaderboard.submissions.checkout import (
+    EntryChange,
+    changes_since,
+    checkout_top,
+    commit_on_branch,
+    others_since,
+)
 
 
 @pytest.fixture
