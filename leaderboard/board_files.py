@@ -8,9 +8,6 @@ from pathlib import Path
 
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
-from stsbench.leaderboard.page.findings import backbone_table, encoder_table, sensitivity_page
-from stsbench.leaderboard.page.forest import forest
-from stsbench.leaderboard.page.picture import picture
 from stsbench.leaderboard.page.site import check as check_board
 from stsbench.leaderboard.page.site import site
 from stsbench.leaderboard.page.tables import csv_table, latex_tables, markdown_tables, short_table
@@ -19,9 +16,6 @@ from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.ranks.plan import sections
 from stsbench.wording import counted
 
-FOREST = "leaderboard.svg"  # below docs/: the README's picture
-ENCODERS = "which-encoder.csv"  # below docs/findings
-MINILM_PAGE = "methods-on-minilm.md"  # the page of docs/findings that holds one table of the board
 SITE = "site"  # below the board's folder, ignored by git
 SHARDS = ("tabs", "entries", "pairs")  # the site's folders that hold files for each table and entry
 BEGIN, END = "<!-- leaderboard: made by `stsbench leaderboard build` -->", "<!-- end of leaderboard -->"
@@ -49,8 +43,7 @@ def outputs(board: Board) -> dict[str, Content]:
 
 def tracked_files(root: Path, board: Board) -> dict[Path, Content]:
     """Return Path -> content of what is made from the board and yet stands in git, because pages of the repository show it:
-    the README's table and picture, docs/findings/protocol-sensitivity, ENCODERS, the table of MINILM_PAGE, and pages of
-    extensions.
+    the README's table, and what extensions write below docs/.
 
     Only of a board in a checkout whose README has a place for the table: a second board must not replace the first.
     """
@@ -59,25 +52,10 @@ def tracked_files(root: Path, board: Board) -> dict[Path, Content]:
     readme = home / "README.md"
     if root.resolve().name != "leaderboard" or not readme.is_file() or BEGIN not in _text(readme):
         return {}
-    findings = home / "docs" / "findings"
-    about = {findings / name: text for name, text in sensitivity_files(board).items()}
-    if table := encoder_table(board):
-        about[findings / ENCODERS] = table
-    for section, content in board.sections.items():
-        about |= {findings / name: text for name, text in sections()[section].findings(content).items()}
-    if drawn := forest(board):
-        about[home / "docs" / FOREST] = drawn
-    if (page := findings / MINILM_PAGE).is_file():
-        about[page] = with_table(page, backbone_table(board))
+    about: dict[Path, Content] = {}
+    for name, section in sections().items():
+        about |= section.findings(board.sections.get(name), board, home / "docs")
     return {**about, readme: with_table(readme, short_table(board))}
-
-
-def sensitivity_files(board: Board) -> dict[str, Content]:
-    """Return the page on protocol sensitivity and its picture, for boards with something to compare."""
-    if board.sensitivity is None:
-        return {}
-    return {"protocol-sensitivity.md": sensitivity_page(board),
-            "protocol-sensitivity.svg": picture(board.sensitivity)}
 
 
 def with_table(page: Path, table: str) -> str:

@@ -26,8 +26,8 @@ CORE = (
 # Rooms of the board, which may import the core, too.
 BOARD = ("leaderboard.records", "leaderboard.ranks", "leaderboard.page", "leaderboard")
 # Extensions of the board: they import the board, which finds them through entry points.
-FENCED = ("leaderboard.mteb", "leaderboard.imports", "leaderboard.prompts", "leaderboard.identify", "leaderboard.own",
-          "leaderboard.reproduce", "leaderboard.submissions")
+FENCED = tuple(f"leaderboard.{name}" for name in (
+    "findings", "identify", "imports", "mteb", "own", "prompts", "reproduce", "submissions"))
 NEEDED = {("leaderboard.imports", "leaderboard.mteb")}  # (of these, the one that it needs): an import renews its table
 EXTENSIONS = "extensions"
 # What type checkers see of all extensions together.

@@ -16,9 +16,9 @@ import numpy as np
 from stsbench.display.markup import pipes, plain_markdown
 from stsbench.display.table import csv_table
 from stsbench.leaderboard.page.site import SCHEMA
-from stsbench.leaderboard.ranks.board import Provenance
+from stsbench.leaderboard.ranks.board import Board, Provenance, Tab
 from stsbench.leaderboard.ranks.lines import ScoreLine
-from stsbench.leaderboard.ranks.plan import Placed, Section
+from stsbench.leaderboard.ranks.plan import Placed, Section, Tested
 from stsbench.leaderboard.ranks.wording import slug
 
 from .results import ITEMS, TASKS, load_published
@@ -268,7 +268,9 @@ class PublishedResults(Section):
 
     folders = ("published",)
 
-    def content(self, root: Path, placed: Sequence[Placed]) -> AsPublished | None:
+    def content(
+        self, root: Path, placed: Sequence[Placed], tabs: Sequence[Tab], tests: Mapping[str, Tested]
+    ) -> AsPublished | None:
         """Return the published results, ranked, beside what was measured of them here."""
         return published_board(root, placed)
 
@@ -288,6 +290,7 @@ class PublishedResults(Section):
             ("mteb_mean_of_7", f"{row.mean:.2f}"),
         )}
 
-    def findings(self, content: AsPublished) -> Mapping[str, str]:
+    def findings(self, content: AsPublished | None, board: Board, docs: Path) -> Mapping[Path, str]:
         """Return the page on which rows tie and what is doubtful."""
-        return {"mteb-as-published.md": published_page(content), MOVES: rank_moves(content)}
+        pages = {} if content is None else {"mteb-as-published.md": published_page(content), MOVES: rank_moves(content)}
+        return {docs / "findings" / name: text for name, text in pages.items()}

@@ -216,34 +216,12 @@ class Provenance:
 
 
 @dataclass(frozen=True)
-class Sensitivity:
-    """How the ranking of the same measured rows changes between settings (of STS).
-
-    settings: names such as "all Spearman"; rows: names, best first under the first setting; average: (setting, row) -> Avg;
-    position: (setting, row) -> 1..; tau: (setting, setting) -> Kendall's tau-b, both ways round, absent where all rows tie.
-    swaps: (setting, later setting) -> pairs of rows in strictly opposite order, each (ahead, behind) under the first.
-    scores and task_swaps are the same of each single task, because the average hides most of it.
-    """
-
-    settings: tuple[str, ...]
-    rows: tuple[str, ...]
-    average: Mapping[tuple[str, str], float]
-    position: Mapping[tuple[str, str], int]
-    tau: Mapping[tuple[str, str], float]
-    swaps: Mapping[tuple[str, str], tuple[tuple[str, str], ...]]
-    significant: Mapping[tuple[str, str, str], bool] = field(default_factory=dict)  # (setting, row, row)
-    scores: Mapping[tuple[str, str, str], float] = field(default_factory=dict)  # (task, setting, row)
-    task_swaps: Mapping[tuple[str, str, str], tuple[tuple[str, str], ...]] = field(default_factory=dict)  # (task, ...)
-
-
-@dataclass(frozen=True)
 class Board:
     """Everything the page and the tables show. name: the heading, "" for that of the public board; sections: what extensions
     show beside the tabs, by their names."""
 
     tabs: tuple[Tab, ...]
     entries: Mapping[str, Provenance]
-    sensitivity: Sensitivity | None
     name: str = field(default="", kw_only=True)
     sections: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
 

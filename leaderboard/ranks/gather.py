@@ -22,11 +22,10 @@ from stsbench.metrics.ranks import Significance, letters, rank_intervals, tiers
 from .board import FLAGS, Board, PairTests, Rank, Row, Tab
 from .exposure import Exposures
 from .lines import AVERAGE, ScoreLine, column_metric, merged
-from .plan import MOST_UNSCORED, Placed, Plan, RowExtra, rounded, sections, tested
+from .plan import MOST_UNSCORED, Placed, Plan, RowExtra, Tested, rounded, sections, tested
 from .provenance import entry_flags, read_provenance, uncommitted
 from .published_tabs import published_rows, published_tabs
 from .scored import scored_entries
-from .sensitivity import Tested, sensitivity
 from .wording import about, count_decimals, finer_columns, form, name_user_sets, slug, title
 
 Values = NDArray[np.float64]
@@ -53,10 +52,9 @@ def gather(root: Path, records: str | Path | None = None) -> Board:
     for section in sections().values():
         tabs = section.tabs(tabs, root)
     contents = {name: content for name, section in sections().items()
-                if (content := section.content(root, placed)) is not None}
+                if (content := section.content(root, placed, tabs, tests)) is not None}
     provenances = {entry.id: read_provenance(entry, root.resolve().name) for entry in entries}
-    return Board(tuple(tabs), provenances, sensitivity(tabs, tests), name=settings.title if settings else "",
-                 sections=contents)
+    return Board(tuple(tabs), provenances, name=settings.title if settings else "", sections=contents)
 
 
 def _grouped(placed: Sequence[Placed]) -> list[list[Placed]]:

@@ -23,12 +23,13 @@ from stsbench.metrics.ranks import Significance, significantly_different
 from stsbench.processes import cores
 from stsbench.registry import names, resolve
 
-from .board import Provenance, Tab
+from .board import Board, Provenance, Tab
 from .lines import ScoreLine
 from .scored import across
 
 Placed = tuple[LoadedEntry, ScoreLine, tuple[str, ...]]  # a line, whose it is, and what is odd about it
 Asked = tuple[Sequence[Placed], str, bool]  # lines, the column that is tested, and whether pairs need their own intervals
+Tested = tuple[tuple[str, ...], Significance]  # rows' ids, and which of them differ
 MANY_ROWS = 200  # beyond so many rows a tab's test takes longer than a process does to start
 MOST_UNSCORED = 0.05  # a share of the resamples, as for an interval
 GROUP = "stsbench.board_sections"
@@ -105,8 +106,11 @@ class Section:
         """Return the tabs of the board in the folder `root`, with rows of one's own beside the published ones."""
         return tabs
 
-    def content(self, root: Path, placed: Sequence[Placed]) -> Any:
-        """Return what is shown beside the tabs, made of files of the board and its measured lines; None where nothing is."""
+    def content(self, root: Path, placed: Sequence[Placed], tabs: Sequence[Tab], tests: Mapping[str, Tested]) -> Any:
+        """Return what is shown beside the tabs, made of files of the board and its measured lines; None where nothing is.
+
+        tests: of a tab, by its id, which rows were tested and how.
+        """
         return None
 
     def index(self, content: Any) -> Mapping[str, Any]:
@@ -121,8 +125,11 @@ class Section:
         """Return what others publish of the model that an entry measures, under names of columns."""
         return {}
 
-    def findings(self, content: Any) -> Mapping[str, str]:
-        """Return the Markdown of pages below docs/findings, by their names: they stand in git."""
+    def findings(self, content: Any, board: Board, docs: Path) -> Mapping[Path, str]:
+        """Return the files below the checkout's docs/ that are made from the board, and stand in git.
+
+        content: None where the board has none.
+        """
         return {}
 
 

@@ -24,9 +24,7 @@ from stsbench.leaderboard.records.entries import Entry
 
 SITE = "leaderboard/site/index.html"
 ROWS = "leaderboard/site/tabs/sts-spearman-all-data-not-the-catalog-s.json"
-KEPT = (  # in git
-    "README.md", "docs/leaderboard.svg", "docs/findings/protocol-sensitivity.md", "docs/findings/protocol-sensitivity.svg"
-)
+KEPT = ("README.md",)  # in git
 HOSTILE = "<script>alert(1)</script>"
 # What a machine that only builds a board need not have; an import of any of them fails.
 HEAVY = ("torch", "transformers", "mteb", "sklearn", "matplotlib", "sentence_transformers", "datasets", "huggingface_hub")
@@ -137,8 +135,8 @@ def test_what_is_out_of_date_is_named_by_a_check_and_written_by_a_build(checkout
 
 def test_a_second_board_leaves_the_readme_to_the_first(checkout):
     (checkout / "mine").mkdir()
-    assert Path("README.md") in tracked_files(Path("leaderboard"), Board((), {}, None))
-    assert tracked_files(Path("mine"), Board((), {}, None)) == {}
+    assert Path("README.md") in tracked_files(Path("leaderboard"), Board((), {}))
+    assert tracked_files(Path("mine"), Board((), {})) == {}
 
 
 def test_a_build_that_is_killed_leaves_every_file_old_or_new(checkout, monkeypatch):

@@ -3,14 +3,12 @@
 Whether every score, interval, average and rank follows from the records is for `make board`: it computes them all again.
 """
 
-import csv
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from stsbench.evaluation.run_file import RUN, load_records
-from stsbench.leaderboard.page.findings import FACTS, QUESTIONS
 from stsbench.leaderboard.ranks.provenance import _costs
 from stsbench.protocols.sts import AVERAGED
 
@@ -57,17 +55,3 @@ def test_weights_in_half_precision_take_half_the_room():
              for name in ("mpnet-bfloat16", "mpnet-mean")}
     assert costs["mpnet-bfloat16"]["weights_mb"] == pytest.approx(2 * costs["mpnet-mean"]["parameters"] / 1e6)
     assert "weights_mb" not in costs["mpnet-mean"]
-
-
-def test_the_findings_show_the_committed_records():
-    """An entry's mean over runs, a run's mean over rounded tasks; and each question of the table of encoders has answers."""
-    text = (BOARD.parent / "docs/findings/methods-on-minilm.md").read_text("utf-8")
-    for entry, method in (("minilm-mean", "all-MiniLM-L6-v2, mean"), ("minilm-mlm32-simcse", "SimCSE, 100 steps")):
-        values = [round(row.value, 2) for record in records_of(entry) for row in record.scores if row.task in AVERAGED
-                  and (record.protocol.label, row.metric, row.aggregation, row.subset) == ("sts", "spearman", "all", None)]
-        (line,) = [line for line in text.splitlines() if line.startswith(f"| {method} |")]
-        assert float(line.split("|")[3].partition("±")[0]) == pytest.approx(np.mean(values), abs=0.0101)
-    with (BOARD.parent / "docs/findings/which-encoder.csv").open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    for name in [*(name for _, _, name in QUESTIONS), *FACTS, "mteb_mean_of_7"]:
-        assert sum(bool(row[name]) for row in rows) > 1, name

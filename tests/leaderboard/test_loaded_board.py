@@ -97,7 +97,7 @@ def test_latex_json_and_files_are_the_build_s(tmp_path):
 
 
 def test_an_empty_board_is_shown_too():
-    empty = loaded(ranks.Board((), {}, None))
+    empty = loaded(ranks.Board((), {}))
     assert str(empty) == repr(empty) and empty._repr_html_().startswith("&lt;Board") and empty.to_pandas().empty
     with pytest.raises(StsbenchError, match="has no tab"):
         empty.tab()

@@ -25,7 +25,7 @@ def board(measured: int = 14, published: int = 60, entries: int = 6) -> Board:
         for metric in ("spearman", "pearson") for how in ("all", "mean", "wmean")
     ]
     tabs += [_transfer(rng, entries), _geometry(rng, entries), _cost()]
-    return Board(tuple(tabs), behind, None)
+    return Board(tuple(tabs), behind)
 
 
 def _provenance(i: int) -> Provenance:

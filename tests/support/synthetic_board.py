@@ -29,7 +29,7 @@ def synthetic(rows: int, published: int = 60, most: int | None = None) -> Board:
             () if tabs else tuple(_published(i, rng) for i in range(published)), settings={"similarity": "cosine"},
             data={task: f"{k:064x}" for k, task in enumerate(TASKS)}, pairs=_pairs(ranked, rng),
         ))
-    return Board(tuple(tabs), {f"entry-{i:04}": _provenance(i) for i in range(rows)}, None)
+    return Board(tuple(tabs), {f"entry-{i:04}": _provenance(i) for i in range(rows)})
 
 
 def _ranked(scores: np.ndarray, rng: np.random.Generator) -> tuple[Row, ...]:

@@ -9,7 +9,6 @@ import re
 
 import pytest
 
-from stsbench.leaderboard.page.picture import COLOURS, DARK_COLOURS
 from stsbench.leaderboard.page.site import PAGE
 from stsbench.leaderboard.records.paths import BUNDLE
 
@@ -85,7 +84,6 @@ def test_contrast_is_aa(mode: int) -> None:
     pairs = re.findall(r"--([\w-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)", css)
     colours = {name: values[mode] for name, *values in pairs}
     lines = tuple(colours[f"line-{i}"] for i in range(1, 9))
-    assert lines == (COLOURS, DARK_COLOURS)[mode]  # of the pictures in SVG files
     assert _contrast("#000000", "#ffffff") == pytest.approx(21) and len(colours) == 17
     for path in (BUNDLE.parent / "src").rglob("*.css"):
         rest = re.sub(r"--[\w-]+: light-dark\([^)]*\);", "", path.read_text("utf-8"))

@@ -41,7 +41,7 @@ def read(files: dict[str, str], name: str) -> Any:
 
 def changed(*tabs: Tab) -> dict[str, str]:
     """The files of the example with these tabs in the place of its own."""
-    return site(Board(tabs, BOARD.entries, None))
+    return site(Board(tabs, BOARD.entries))
 
 
 def test_the_index_names_every_file_and_a_script_registers_each(files: dict[str, str]) -> None:
@@ -116,7 +116,7 @@ def test_parts_stand_once_with_their_noise(files: dict[str, str]) -> None:
 
 def test_flags_settings_dates_and_forms_come_with_their_words() -> None:
     index = read(site(small(4)), "index")
-    assert index["updated"] == "2026-11-21T10:00:00+00:00" and read(site(Board((), {}, None)), "index")["updated"] is None
+    assert index["updated"] == "2026-11-21T10:00:00+00:00" and read(site(Board((), {})), "index")["updated"] is None
     assert index["flags"] == {key: {"label": FLAGS[key][0], "about": FLAGS[key][1]} for key in ("nli", "dev-selected")}
     assert index["groups"] == [{"id": "sts", "title": "STS"}]
     assert set(index["settings"]) == {"unsup", "semi", "sup", "unknown"}
@@ -152,7 +152,7 @@ def test_same_board_same_bytes_whatever_the_order_of_its_mappings(files: dict[st
 
     tabs = tuple(replace(tab, settings=turned(tab.settings), data=turned(tab.data), measured=tuple(
         replace(row, cells=turned(row.cells), subsets=turned(row.subsets)) for row in tab.measured)) for tab in BOARD.tabs)
-    other = Board(tabs, turned(BOARD.entries), None)
+    other = Board(tabs, turned(BOARD.entries))
     assert other == BOARD and site(other) == files
 
 
@@ -162,7 +162,7 @@ def test_same_board_same_bytes_whatever_the_order_of_its_mappings(files: dict[st
 def test_no_text_changes_the_page_or_leaves_its_string(name: str, about: str, mark: str) -> None:
     row = Row("x", "published", name, name, None, {"A": Cell(1.0)}, marks=(mark,), source=name)
     tab = Tab("one", "sts", name, about, name, None, ("A",), "A", 2, False, (), (row,), settings={name: about or 1})
-    files = site(Board((tab,), {}, None))
+    files = site(Board((tab,), {}))
     assert all(files[page] == (BUNDLE / page).read_text("utf-8") for page in PAGE)
     assert read(files, "tabs/one")["published"][0]["method"] == name
     assert not re.search("[<\u2028\u2029]", files["tabs/one.js"])
@@ -198,9 +198,9 @@ def test_tabs_and_entries_that_no_file_can_hold_are_named() -> None:
         with pytest.raises(StsbenchError, match=re.escape(words)):
             changed(*tabs)
     with pytest.raises(StsbenchError, match="no entry 'entry-"):
-        site(Board(BOARD.tabs, {}, None))
+        site(Board(BOARD.tabs, {}))
     with pytest.raises(StsbenchError, match=r"entry '\.\./x': its name is taken or unfit"):
-        site(Board((), {"../x": BOARD.entries["entry-00"]}, None))
+        site(Board((), {"../x": BOARD.entries["entry-00"]}))
 
 
 # An average's interval over tasks, apart from that over items.
@@ -233,7 +233,7 @@ def test_the_interval_over_tasks_is_students_and_neighbours_are_the_rows_above_a
 
 
 def test_entries_files_and_the_csv_hold_intervals_over_tasks(files: dict[str, str]) -> None:
-    made = Board((AVERAGED, *BOARD.tabs[1:]), BOARD.entries, None)
+    made = Board((AVERAGED, *BOARD.tabs[1:]), BOARD.entries)
     shards = site(made)
     assert shards[f"tabs/{FIRST.id}.json"] == files[f"tabs/{FIRST.id}.json"]  # the first table does not grow
     for entry in BOARD.entries:  # this example's entries have several rows in a tab: a line each

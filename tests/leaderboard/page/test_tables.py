@@ -64,7 +64,7 @@ def tab(**other):
 
 
 def board(*tabs):
-    return Board(tabs or (tab(),), {}, None)
+    return Board(tabs or (tab(),), {})
 
 
 def rendered(text):
@@ -229,7 +229,7 @@ def test_the_short_table_is_by_what_rows_were_trained_on():
 def test_the_short_table_has_no_flags_where_no_row_has_one_and_never_shows_a_sample():
     (lines,) = rendered(short_table(board(tab(measured=(replace(MEASURED[1], seeds=1),))))).tables
     assert lines[0][-1] == "Rank"
-    for nothing in (board(tab(sample=True)), board(tab(measured=())), board(tab(group="mteb")), Board((), {}, None)):
+    for nothing in (board(tab(sample=True)), board(tab(measured=())), board(tab(group="mteb")), Board((), {})):
         assert short_table(nothing) == "Nothing has been measured yet.\n"
 
 

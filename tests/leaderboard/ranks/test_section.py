@@ -27,7 +27,8 @@ class Everything(Section):
     def tabs(self, tabs, root):
         return [replace(tab, notes=(*tab.notes, root.name)) for tab in tabs]
 
-    def content(self, root, placed):
+    def content(self, root, placed, tabs, tests):
+        assert {tab.id for tab in tabs} >= tests.keys()
         return len(placed)
 
     def index(self, content):
@@ -36,8 +37,8 @@ class Everything(Section):
     def files(self, content):
         return {"more/numbers": {"placed": content}}
 
-    def findings(self, content):
-        return {"more.md": f"{content}\n"}
+    def findings(self, content, board, docs):
+        return {docs / "findings/more.md": f"{content} {len(board.tabs)}\n"}
 
 
 @pytest.fixture

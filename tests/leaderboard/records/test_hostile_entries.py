@@ -60,7 +60,7 @@ def test_formulas_and_markup_are_text_in_every_table():
     example = board_example.board(measured=4, published=1)
     for text in (*FORMULAS, *MARKUP):
         row = replace(example.tabs[0].measured[1], method=text, backbone=text)
-        board = Board((replace(example.tabs[0], measured=(row,), published=()),), example.entries, None)
+        board = Board((replace(example.tabs[0], measured=(row,), published=()),), example.entries)
         for line in csv.DictReader(io.StringIO(csv_table(board))):
             parts = [part.strip() for cell in line.values() if cell for part in cell.split(";")]
             assert not any(part.startswith(("=", "+", "@", "\uff1d", "\uff20")) for part in parts), line

@@ -6,10 +6,10 @@ import textwrap
 from collections.abc import Callable, Sequence
 from xml.sax.saxutils import escape
 
+from stsbench.leaderboard.page.tables import SHORT, comparable, readme_tab
 from stsbench.leaderboard.ranks.board import Board, Row, Tab
 
 from .picture import COLOURS, DARK_STYLE, MUTED, PAPER, TEXT, ticks
-from .tables import SHORT, comparable, readme_tab
 
 ROWS = 10  # rows for each kind of training
 # In user units: 590 across is still read on a phone; a label's line of LONGEST characters has room.

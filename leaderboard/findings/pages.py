@@ -16,12 +16,12 @@ import numpy as np
 from stsbench.display.markup import pipes, plain_markdown
 from stsbench.display.table import csv_table
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.ranks.board import Board, Cell, Row, Sensitivity, Tab
+from stsbench.leaderboard.page.site import size_and_cost
+from stsbench.leaderboard.ranks.board import Board, Cell, Row, Tab
 from stsbench.leaderboard.ranks.plan import sections
-from stsbench.leaderboard.ranks.sensitivity import agreement
 from stsbench.training.recipes.recipes import shipped_recipe
 
-from .site import size_and_cost
+from .sensitivity import Sensitivity, agreement
 
 PICTURE = "protocol-sensitivity.svg"
 WHY = (
@@ -79,19 +79,14 @@ def encoder_table(board: Board) -> str:
     return csv_table(list(columns), lines.values()) if lines else ""
 
 
-def sensitivity_page(board: Board) -> str:
+def sensitivity_page(tabs: Sequence[Tab], sensitivity: Sensitivity) -> str:
     """docs/findings/protocol-sensitivity.md: how far a row moves, which rows swap, how far settings and protocols agree."""
-    sensitivity = board.sensitivity
-    parts = ["# Protocol sensitivity", WHY]
-    if sensitivity is None:
-        parts.append("There are not yet two measured rows that have two settings in common: nothing to compare.")
-    else:
-        parts += [
-            f"![Averages of the measured rows under each setting; lines that cross are rows that swap]({PICTURE})",
-            *_changes(sensitivity), *_swaps(sensitivity), REST, *_taus(sensitivity),
-        ]
-    parts += agreement_section(board.tabs)
-    return "\n\n".join([*parts, GENERATED]) + "\n"
+    parts = [
+        "# Protocol sensitivity", WHY,
+        f"![Averages of the measured rows under each setting; lines that cross are rows that swap]({PICTURE})",
+        *_changes(sensitivity), *_swaps(sensitivity), REST, *_taus(sensitivity), *agreement_section(tabs), GENERATED,
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 def _changes(sensitivity: Sensitivity) -> list[str]:

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from stsbench.leaderboard.page.forest import PAPER, ROWS, forest
+from stsbench.leaderboard.findings.forest import PAPER, ROWS, forest
 from stsbench.leaderboard.ranks.board import Board, Cell, Exposure, Rank, Row, Tab
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -21,7 +21,7 @@ def row(number, **changes):
 
 def board(rows):
     tab = Tab("sts-spearman-all", "sts", "Spearman, all", "", "spearman", "all", ("Avg",), "Avg", 2, False, tuple(rows), ())
-    return Board((tab,), {}, None)
+    return Board((tab,), {})
 
 
 def drawn(rows):
@@ -69,6 +69,6 @@ def test_the_best_rows_are_drawn_and_unranked_ones_are_not():
     (style,) = drawn([row(0), row(1)]).iter(f"{SVG}style")
     assert "prefers-color-scheme: dark" in style.text and PAPER in style.text
     assert len(list(drawn([row(0, cells={"Avg": Cell(50.0)})]).iter(f"{SVG}circle"))) == 1  # without an interval
-    assert forest(board([])) == forest(Board((), {}, None)) == forest(board([replace(row(0), rank=None)])) == ""
+    assert forest(board([])) == forest(Board((), {})) == forest(board([replace(row(0), rank=None)])) == ""
     rows = [replace(row(0), rank=None), *(row(number) for number in range(1, 40))]
     assert len(list(drawn(rows).iter(f"{SVG}circle"))) == ROWS and "method 0" not in words(drawn(rows))

@@ -6,22 +6,42 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from types import MappingProxyType
 
 from stsbench.evaluation.protocol import kinds
-from stsbench.metrics.ranks import Significance, significant_in_all
+from stsbench.leaderboard.ranks.board import Row, Tab
+from stsbench.leaderboard.ranks.plan import Tested
+from stsbench.metrics.ranks import significant_in_all
 from stsbench.registry import DEFAULT_PROTOCOL
-
-from .board import Row, Sensitivity, Tab
 
 AGGREGATIONS = ("all", "mean", "wmean")
 METRICS = ("spearman", "pearson")
 _NAMED_BY_THE_TAB = {"aggregation", "aggregations", "metric", "metrics"}
 Pairs = tuple[tuple[str, str], ...]
-Tested = tuple[tuple[str, ...], Significance]  # rows' ids, and which of them differ
 LEAST = 3  # rows; of two, an order says nothing
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """How the ranking of the same measured rows changes between settings (of STS).
+
+    settings: names such as "all Spearman"; rows: names, best first under the first setting; average: (setting, row) -> Avg;
+    position: (setting, row) -> 1..; tau: (setting, setting) -> Kendall's tau-b, both ways round, absent where all rows tie.
+    swaps: (setting, later setting) -> pairs of rows in strictly opposite order, each (ahead, behind) under the first.
+    scores and task_swaps are the same of each single task, because the average hides most of it.
+    """
+
+    settings: tuple[str, ...]
+    rows: tuple[str, ...]
+    average: Mapping[tuple[str, str], float]
+    position: Mapping[tuple[str, str], int]
+    tau: Mapping[tuple[str, str], float]
+    swaps: Mapping[tuple[str, str], tuple[tuple[str, str], ...]]
+    significant: Mapping[tuple[str, str, str], bool] = field(default_factory=dict)  # (setting, row, row)
+    scores: Mapping[tuple[str, str, str], float] = field(default_factory=dict)  # (task, setting, row)
+    task_swaps: Mapping[tuple[str, str, str], tuple[tuple[str, str], ...]] = field(default_factory=dict)  # (task, ...)
 
 
 def sensitivity(tabs: Sequence[Tab], tests: Mapping[str, Tested] = MappingProxyType({})) -> Sensitivity | None:

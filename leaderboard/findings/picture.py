@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
-from stsbench.leaderboard.ranks.board import Sensitivity
+from .sensitivity import Sensitivity
 
 # In user units; 480 across is read on a phone of 390 pixels at four fifths of its size.
 WIDTH, LEFT, STEP, GAP, TOP, FOOT = 480.0, 44.0, 45.0, 12.0, 28.0, 46.0

@@ -5,7 +5,7 @@ import csv
 import io
 from dataclasses import replace
 
-from stsbench.leaderboard.page.findings import COLUMNS, STS, backbone_table, encoder_table
+from stsbench.leaderboard.findings.pages import COLUMNS, STS, backbone_table, encoder_table
 from stsbench.leaderboard.ranks.board import Board, Cell, Provenance, Row, Tab
 
 
@@ -20,7 +20,7 @@ def board(rows, recipes):
             for id in (STS, "regression-pearson")]
     runs = ({"encoder": {"pooler": "cls"}},)
     entries = {each.id: Provenance(each.id, each.id, "", recipes.get(each.id, ""), runs) for each in rows}
-    return Board(tuple(tabs), entries, None)
+    return Board(tuple(tabs), entries)
 
 
 def lines(rows, recipes=()):
@@ -48,4 +48,4 @@ def test_encoders_to_choose_from_are_those_that_no_short_training_made():
     first, second = csv.DictReader(io.StringIO(encoder_table(board(rows, {}))))
     assert [first[f"sts_avg{end}"] for end in ("", "_low", "_high", "_trained_on")] == ["70.00", "69.00", "71.00", "unknown"]
     assert (second["entry"], second["sts_avg"], second["sts_avg_low"], second["transfer"]) == ("c", "50.13", "", "")
-    assert encoder_table(Board((), {}, None)) == ""
+    assert encoder_table(Board((), {})) == ""
