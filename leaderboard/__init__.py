@@ -17,12 +17,10 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
     from .api import index as index
     from .api import init as init
     from .api import load as load
-    from .api import plot as plot
-    from .api import serve as serve
     from .functions import *  # noqa: F403
     from .loaded_board import Board as Board
 
 NAMES = {  # module -> its public names; those of extensions are entry points
-    "api": ("add", "build", "index", "init", "load", "plot", "serve"), "loaded_board": ("Board",),
+    "api": ("add", "build", "index", "init", "load"), "loaded_board": ("Board",),
 }
 __getattr__, __dir__, __all__ = lazy_names(__name__, NAMES, "stsbench.board_functions")

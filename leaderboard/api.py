@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from stsbench.errors import StsbenchError, UsageError, warning_log
 from stsbench.files import one_at_a_time
@@ -15,12 +15,9 @@ from stsbench.leaderboard.records.add import add as add_records
 from stsbench.leaderboard.records.board_settings import write_settings
 from stsbench.leaderboard.records.paths import Index, find_board, writable_board, write_index
 
-from . import board_files, server
+from . import board_files
 from .board_files import Built
 from .loaded_board import Board
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 class HasFolder(Protocol):
@@ -150,35 +147,6 @@ def add(
     return added
 
 
-def plot(
-    backbone: str, against: tuple[str, str], *, board: Folder | None = None, records: Folder | None = None,
-    tab: str = "sts-spearman-all", column: str = "Avg", output: Folder | None = None,
-) -> Axes:
-    """Draw the measured entries on one backbone in the plane of two scores: a point for each seed, a number at their mean.
-
-    backbone: as the entries name it. against: (tab, column) of the score upwards; tab, column: of the one across; a tab by
-    its name in the page's address. board, records: as `load` takes them. output: a .png or .svg file to write, both without
-    a suffix. Returns matplotlib axes. Raises StsbenchError where the board has none of these.
-
-    >>> from stsbench import leaderboard
-    >>> leaderboard.plot("BERT-base", ("transfer-accuracy", "Avg"), board="board")
-    Traceback (most recent call last):
-    stsbench.errors.StsbenchError: board is not a board: it has neither measured/ nor published/; ...
-    """
-    from stsbench.display.style import save, style, targets
-    from stsbench.leaderboard.page.plots import figure
-
-    target = None if output is None else Path(output)
-    if target:
-        targets(target)  # a wrong suffix is an error before anything is read
-    with style():
-        drawing = figure(find_board(board), backbone, against, tab, column, records)
-        if target:
-            save(drawing, target)
-    axes: Axes = drawing.axes[0]
-    return axes
-
-
 def index(records: Folder, *, board: Folder | None = None) -> Index:
     """Write records.sha256 into a board: the digest of every run file that lies outside of it.
 
@@ -195,19 +163,3 @@ def index(records: Folder, *, board: Folder | None = None) -> Index:
     folder = find_board(board)
     with one_at_a_time(folder):  # `add` writes runs, and then the index
         return write_index(folder, str(records))
-
-
-def serve(board: Folder | None = None, *, port: int = 8000) -> server.Server:
-    """Show the built page at http://127.0.0.1:PORT/, to this machine only, until `close()` or the end of a `with` block.
-
-    board: a folder that `build` wrote into will do. port: 0 takes any free one. Raises StsbenchError where nothing is
-    built, and for a port that is taken.
-
-    >>> from pathlib import Path
-    >>> from stsbench import leaderboard
-    >>> Path("board/measured").mkdir(parents=True)
-    >>> leaderboard.serve("board")
-    Traceback (most recent call last):
-    stsbench.errors.StsbenchError: board/site/index.html is not there: run `stsbench leaderboard build` first
-    """
-    return server.Server(server.built_page(board), port).start()

@@ -90,19 +90,3 @@ def index(board: Path | None, records: str) -> None:
 
     files = write_index(records, board=board).files
     echo(f"{find_board(board) / INDEX}: {counted(len(files), 'file')}")
-
-
-@leaderboard.command(short_help="Show the built page to this machine.")
-@click.argument("folder", required=False, metavar="[DIR]", type=click.Path(path_type=Path))
-@BOARD
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free one.")
-def serve(folder: Path | None, board: Path | None, port: int) -> None:
-    """Show the built page at http://127.0.0.1:PORT/, to this machine only.
-
-    DIR: a board, or a folder that `build --output` wrote.
-    """
-    from .server import Server, built_page
-
-    server = Server(built_page(folder or board), port)
-    echo(f"{server.url}  (ctrl-c ends it)", err=True)
-    server.run()

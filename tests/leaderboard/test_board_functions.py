@@ -1,4 +1,4 @@
-"""The board's commands and its functions, which do the same: add, build, index, serve."""
+"""The board's commands and its functions, which do the same: add, build, index."""
 
 import inspect
 import shutil
@@ -42,7 +42,7 @@ def test_options_and_defaults_are_the_commands():
     declared = {**commands.commands, "import_mteb": commands.commands["import"].commands["mteb"]}
     for name, renamed in {
         "build": {"only_check": "check", "every": "all"}, "index": {}, "add": {"slug": "entry"},
-        "serve": {"folder": "board"}, "init": {},
+        "init": {},
         "import_mteb": {},
     }.items():
         options = {renamed.get(option.name, option.name): option for option in declared[name].params}

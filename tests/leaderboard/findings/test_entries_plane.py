@@ -7,7 +7,7 @@ from board_runs import read_once, runs  # noqa: F401  fixtures
 from stsbench import leaderboard
 from stsbench.display.style import save, style
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.page import plots
+from stsbench.leaderboard.findings import plane
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.entries import Entry
@@ -27,7 +27,7 @@ def root(runs, tmp_path_factory):
 
 def test_the_plane_has_each_run_at_its_two_scores(root):
     """Numbered by the first score, the best first; a run that lacks the second is left out."""
-    axes, names = plots.figure(root, "none", (TAB, "STS13"), TAB).axes
+    axes, names = plane.figure(root, "none", (TAB, "STS13"), TAB).axes
     board = {row.method: row for tab in gather(root).tabs if tab.id == TAB for row in tab.measured}
     large = [line for line in axes.lines if line.get_marker() == "o" and line.get_markersize() > 4]
     small = [line for line in axes.lines if line.get_marker() == "o" and line.get_markersize() < 4]
@@ -47,7 +47,7 @@ def test_the_plane_has_each_run_at_its_two_scores(root):
         ("nine", (TAB, "STS13"), TAB, r"no entry of .* has the backbone 'nine'; did you mean none"),
     ):
         with pytest.raises(StsbenchError, match=reason):
-            plots.figure(root, backbone, across, up)
+            plane.figure(root, backbone, across, up)
 
 
 def test_a_name_with_dollar_signs_is_no_formula(runs, tmp_path):
@@ -67,14 +67,14 @@ def test_a_name_with_dollar_signs_is_no_formula(runs, tmp_path):
 
 
 def test_a_mean_over_some_of_the_seeds_is_hollow_and_says_so(root, monkeypatch):
-    whole = plots.entry_scores
+    whole = plane.entry_scores
 
     def without_the_second_run(entry, lines, tab, column):
         scores = whole(entry, lines, tab, column)
         return dict([*scores.items()][:1]) if column == "STS13" else scores
 
-    monkeypatch.setattr(plots, "entry_scores", without_the_second_run)
-    axes, names = plots.figure(root, "none", (TAB, "STS13"), TAB).axes
+    monkeypatch.setattr(plane, "entry_scores", without_the_second_run)
+    axes, names = plane.figure(root, "none", (TAB, "STS13"), TAB).axes
     means = [line for line in axes.lines if line.get_marker() == "o" and line.get_markersize() > 4]
     hollow = [line.get_markerfacecolor() == "white" for line in means]
     partly = ["1 of 2 seeds" in text.get_text() for text in names.texts[1::2]]

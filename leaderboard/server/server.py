@@ -12,9 +12,8 @@ from threading import Thread
 from typing import BinaryIO, Self, cast
 
 from stsbench.errors import StsbenchError
+from stsbench.leaderboard.board_files import SITE
 from stsbench.leaderboard.records.paths import find_board
-
-from .board_files import SITE
 
 LOOPBACK = "127.0.0.1"
 
@@ -116,3 +115,19 @@ class Server:
 
     def _repr_html_(self) -> str:
         return f'<a href="{self.url}">{self.url}</a>'
+
+
+def serve(board: str | Path | None = None, *, port: int = 8000) -> Server:
+    """Show the built page at http://127.0.0.1:PORT/, to this machine only, until `close()` or the end of a `with` block.
+
+    board: a folder that `build` wrote into will do. port: 0 takes any free one. Raises StsbenchError where nothing is
+    built, and for a port that is taken.
+
+    >>> from pathlib import Path
+    >>> from stsbench import leaderboard
+    >>> Path("board/measured").mkdir(parents=True)
+    >>> leaderboard.serve("board")
+    Traceback (most recent call last):
+    stsbench.errors.StsbenchError: board/site/index.html is not there: run `stsbench leaderboard build` first
+    """
+    return Server(built_page(board), port).start()

@@ -1,0 +1,1 @@
+"""The built page at an address of this machine."""
