@@ -1,6 +1,15 @@
-"""The arithmetic against scipy and against loops: ranks, bootstrap, aggregation, similarity, what is refused."""
+"""The arithmetic against scipy and against loops: ranks, bootstrap, aggregation, similarity, what is refused. What the
+statistics document of arrays holds of lists: each example gives the same with lists."""
 
+from __future__ import annotations
+
+import doctest
+import functools
+import importlib
+import inspect
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +20,7 @@ from scipy.spatial import distance
 
 from stsbench.encoders.similarity import all_similarities
 from stsbench.errors import ScoreError
-from stsbench.metrics import bootstrap
+from stsbench.metrics import aggregation, bootstrap, equivalence, paired, ranks, seeds, similarity
 from stsbench.metrics.aggregation import average_of_printed, combine
 from stsbench.metrics.bootstrap import _Ranker, bootstrap_correlation, fisher_interval, interval, resample_counts
 from stsbench.metrics.similarity import METRICS, SIMILARITIES, correlation, paired_similarity, zero_rows
@@ -254,3 +263,30 @@ def test_rounding_noise_around_one_value_is_constant(metric):
     assert np.ptp(predicted) > 0
     with pytest.raises(ScoreError, match="equal"):
         correlation(predicted, np.arange(200.0), metric)
+
+
+def with_arrays() -> list[Callable[..., Any]]:
+    """The public functions of these modules whose example makes an array."""
+    modules = (aggregation, equivalence, paired, ranks, seeds, similarity)
+    return [function for module in modules for name, function in inspect.getmembers(module, inspect.isfunction)
+            if function.__module__ == module.__name__ and name[0] != "_" and "np." in (function.__doc__ or "")]
+
+
+def listed(value: object) -> object:
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+@pytest.mark.parametrize("function", with_arrays(), ids=lambda function: function.__name__)
+def test_the_example_of_a_function_takes_lists(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    lists = []
+
+    @functools.wraps(function)
+    def called(*args: object, **kwargs: object) -> object:
+        lists.extend([value for value in (*args, *kwargs.values()) if isinstance(value, np.ndarray)])
+        return function(*map(listed, args), **{name: listed(value) for name, value in kwargs.items()})
+
+    monkeypatch.setattr(importlib.import_module(function.__module__), function.__name__, called)
+    [example] = doctest.DocTestFinder(recurse=False).find(function, function.__name__, globs={})
+    said: list[str] = []
+    failures = doctest.DocTestRunner().run(example, out=said.append).failed
+    assert lists and not failures, "".join(said)
