@@ -1,4 +1,5 @@
-"""Two runs against each other: naive oracles for every number, and nothing compared that was not measured alike."""
+"""Two runs against each other: naive oracles for every number, and nothing compared that was not measured alike.
+`compare` with a margin: the tests task by task, and what is said where."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from clirun import cli, place  # noqa: F401
 from geometry_runs import make_run
 from run_edits import edit
 from scipy.stats import spearmanr
-from sts_runs import N, add, head, pairs, sha, sts_run
+from sts_runs import N, add, head, pairs, sha, sts_run, two  # noqa: F401
 from text_tables import by_row
 
 from stsbench.comparison.compare import Compared, compare
@@ -20,7 +21,8 @@ from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.result import Result
 from stsbench.metrics.bootstrap import resample_counts
-from stsbench.metrics.paired import Difference
+from stsbench.metrics.equivalence import equivalence
+from stsbench.metrics.paired import Difference, holm
 from stsbench.protocols.regression import RegressionProtocol
 from stsbench.protocols.sts import AVERAGED, TASKS, StsProtocol
 
@@ -67,7 +69,7 @@ def test_every_number_against_a_naive_bootstrap(tmp_path):
         assert numbers(row) == pytest.approx(naive(*every[-1]), abs=1e-9)
     observed = [{task: (pairs(task, noise, ("x", "y") if task in ("STS12", "STS13") else ("all",), draw), TASKS[task])
                  for task in AVERAGED} for noise, draw in ((0.2, 0), (0.3, 1))]
-    # tests/protocols/test_sts_average.py has the naive draws of an average, whose tasks share pairs
+    # tests/protocols/test_sts_protocol.py has the naive draws of an average, whose tasks share pairs
     one, other = (StsProtocol({}).average_draws(each, 60, 0)[None, "all", "spearman"] for each in observed)
     mean = naive(np.mean([value for value, _ in every]), one - other)
     assert numbers(table.average) == pytest.approx(mean, abs=1e-9)
@@ -258,3 +260,62 @@ def test_sentences(same, rows, average, text):
     made = tuple(row(f"T{i}", *each, corrected=each[3]) for i, each in enumerate(rows))
     table = replace(same, rows=made, average=row("Avg", *average) if average else None)
     assert sentence(table) == text
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sides")
+    return sts_run(folder / "a", 0.3), sts_run(folder / "b", 0.31, draw=1)
+
+
+def test_every_task_has_the_test_of_its_draws(runs):
+    """Which tests/metrics/test_paired.py holds against a counting loop."""
+    table, = compare(*runs, resamples=60, margin=12).tables
+    for row in table.rows:
+        several = ("x", "y") if row.task in ("STS12", "STS13") else ("all",)
+        sides = pairs(row.task, 0.3, several), pairs(row.task, 0.31, several, draw=1)
+        draws = (StsProtocol({}).draws(side, TASKS[row.task], 60, 0)[None, "all", "spearman"] for side in sides)
+        assert row.equivalence == equivalence(row.a, row.b, *draws, margin=12)
+    assert [row.equivalence_corrected for row in table.rows] == holm([row.equivalence.p for row in table.rows])
+    assert table.average.equivalence_corrected is None and table.average.equivalence.p < 0.05
+
+
+def test_the_difference_is_as_without_a_margin(runs):
+    plain, named = compare(*runs, resamples=40), compare(*runs, resamples=40, margin=5)
+    assert "margin" not in plain.to_json() and "equivalence" not in plain.to_json() and "verdict" not in str(plain)
+    stripped = json.loads(named.to_json())
+    assert stripped.pop("margin") == 5
+    for table in stripped["tables"]:
+        for row in (*table["rows"], table["average"]):
+            assert set(row.pop("equivalence")) == {"margin", "low", "high", "p_low", "p_high", "p", "p_holm", "verdict"}
+    for table, other in zip(stripped["tables"], json.loads(plain.to_json())["tables"], strict=True):
+        assert table.pop("sentence").startswith(other.pop("sentence"))
+        assert table == other
+    assert plain.to_arrow().column_names == named.to_arrow().column_names[: len(plain.to_arrow().column_names)]
+    assert named.to_arrow().column_names[-1] == "verdict"
+
+
+def test_different_yet_within_and_different(tmp_path):
+    a, b = sts_run(tmp_path / "a", 0.1), sts_run(tmp_path / "b", 0.3, draw=1)
+    within, = compare(a, b, resamples=100, margin=90).tables
+    assert within.average.verdict == "different, yet within"
+    assert "Different on average, yet within 90 points: 90 % interval" in sentence(within)
+    beyond, = compare(a, b, resamples=100, margin=1).tables
+    assert beyond.average.verdict == "different" and "Different on average: the 90 % interval, " in sentence(beyond)
+
+
+def test_several_seeds(two):
+    (a, b), (good, poor) = two
+    table, = compare(a, b, resamples=200, margin=90).tables
+    row, = table.rows
+    assert row.equivalence.low < np.mean(good) - np.mean(poor) < row.equivalence.high
+    low, high = row.difference.low, row.difference.high
+    assert low < row.equivalence.low and row.equivalence.high < high  # 90 % inside 95 %
+    assert row.equivalence.p < 0.05 and "within 90 points" in sentence(table)
+
+
+def test_points_are_not_the_unit_of_other_scores(tmp_path):
+    runs = [make_run(tmp_path / name, shift, ("geometry", "sts")) for name, shift in (("a", 0.0), ("b", 0.05))]
+    tables = {table.setting.protocol: table for table in compare(*runs, resamples=60, margin=1).tables}
+    assert tables["sts"].margin == 1 and tables["geometry"].margin is None
+    assert tables["geometry"].rows[0].equivalence is None and "points" in tables["geometry"].no_margin
