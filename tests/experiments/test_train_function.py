@@ -1,8 +1,12 @@
-"""`stsbench.train`: the run that the command gives by the same words, on rows in memory as on a file, and its object."""
+"""`stsbench.train`: the run that the command gives by the same words, on rows in memory as on a file, and its object.
+Rows in memory become a file that the reader of training text gives back as they were. Tables of what was trained, without
+a training: their columns for LaTeX, the digits of a score."""
 
 from __future__ import annotations
 
+import csv
 import inspect
+import io
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -12,13 +16,19 @@ import numpy as np
 import pytest
 import tiny_models
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.torch import load_file
 from scipy.stats import spearmanr
 from training_runs import log_of, one_thread, place, weights_of  # noqa: F401
 
 import stsbench
 from stsbench.cli.train import train as command
-from stsbench.errors import StsbenchError, StsbenchWarning
+from stsbench.data.own.in_memory import rows_file
+from stsbench.data.text.rows import read_rows
+from stsbench.display.table import Document, Table
+from stsbench.display.tabular import Tabular, arrow_table
+from stsbench.errors import DataError, StsbenchError, StsbenchWarning
 from stsbench.experiments.run import Run
 from stsbench.methods import SimCSE
 from stsbench.training import TrainingCallback
@@ -199,3 +209,101 @@ def test_a_run_without_a_folder_is_where_the_command_keeps_its(place, tmp_path):
         run.save(tmp_path / "kept")
     texts = tiny_models.sentences(3)
     assert np.array_equal(run.encoder().encode(texts), stsbench.load_encoder(str(tmp_path / "kept" / "best")).encode(texts))
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20)
+SHORT = settings(max_examples=20, deadline=None)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STSBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def rows_of(data):
+    reader = read_rows(rows_file(data, "data"))
+    return reader.roles, [row for _, row in reader]
+
+
+@SHORT
+@given(st.lists(TEXTS, min_size=1, max_size=5))
+def test_sentences_come_back(texts):
+    assert rows_of(texts) == (("sentence",), [(text,) for text in texts])
+
+
+@SHORT
+@given(st.lists(st.tuples(TEXTS, TEXTS, st.floats(0, 5) | st.integers(0, 5)), min_size=1, max_size=4))
+def test_scores_come_back(rows):
+    roles, read = rows_of(rows)
+    assert roles == ("sentence1", "sentence2", "score")
+    assert [(first, second, float(score)) for first, second, score in read] == [(*row[:2], float(row[2])) for row in rows]
+
+
+TABLE = {"premise": ["a cat", "a\tdog\n", "ä"], "hypothesis": ["x", 'y "z"', "é"], "label": [0, 2, 1]}
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow", "datasets", "records"])
+def test_a_table_is_read_as_its_csv(library, tmp_path):
+    made = {
+        "pandas": lambda: pytest.importorskip("pandas").DataFrame(TABLE, index=[5, 3, 9]),
+        "polars": lambda: pytest.importorskip("polars").DataFrame(TABLE),
+        "pyarrow": lambda: pytest.importorskip("pyarrow").table(TABLE),
+        "datasets": lambda: pytest.importorskip("datasets").Dataset.from_dict(TABLE),
+        "records": lambda: [dict(zip(TABLE, row, strict=True)) for row in zip(*TABLE.values(), strict=True)],
+    }[library]()
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([TABLE, *zip(*TABLE.values(), strict=True)])
+    (tmp_path / "table.csv").write_text(text.getvalue(), "utf-8")
+    reader = read_rows(tmp_path / "table.csv")
+    assert rows_of(made) == (reader.roles, [row for _, row in reader])
+
+
+def test_the_classes_of_datasets_have_their_names_and_its_selection_counts():
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"premise": datasets.Value("string"), "hypothesis": datasets.Value("string"),
+                                  "label": datasets.ClassLabel(names=["entailment", "neutral"])})
+    rows = {"premise": ["a", "b", "c"], "hypothesis": ["d", "e", "f"], "label": [1, 0, -1]}
+    data = datasets.Dataset.from_dict(rows, features=features).select([2, 0])
+    assert rows_of(data)[1] == [("c", "f", "-"), ("a", "d", "neutral")]
+    with pytest.raises(DataError, match="data is a DatasetDict: name one of train"):
+        rows_file(datasets.DatasetDict({"train": data}), "data")
+
+
+def test_equal_rows_are_one_file_and_others_another(tmp_path):
+    one = rows_file(["a", "b"], "data")
+    assert rows_file(iter(["a", "b"]), "labelled") == one and rows_file([("a", "b")], "data") != one
+    stamp = one.stat().st_mtime_ns
+    assert rows_file(("a", "b"), "data").stat().st_mtime_ns == stamp
+
+
+class Scores(Tabular):
+    def to_arrow(self):
+        return arrow_table([{"task": "STS-B_1"}, {"task": "a", "score": 1.5}])
+
+    def document(self):
+        return Document([Table.from_rows("50 % x 100", ["task", "score", "n"], [["STS-B_1", "1.50 ± 0.1", "3"]])])
+
+
+def test_a_latex_table_has_a_column_each_words_to_the_left_and_numbers_to_the_right():
+    assert Scores().latex().splitlines() == [
+        r"% \usepackage{booktabs,graphicx}", "", r"\begin{table*}", r"  \centering", r"  \small",
+        r"  \resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%", r"  \begin{tabular}{lrr}", r"    \toprule",
+        r"    task & score & n \\", r"    \midrule", r"    STS-B\_1 & 1.50 $\pm$ 0.1 & 3 \\", r"    \bottomrule",
+        r"  \end{tabular}}", r"  \caption{50 \% $\times$ 100}", r"  \label{tab:scores}", r"\end{table*}",
+    ]
+
+
+def test_a_long_column_name_is_on_several_lines():
+    table = Table.from_rows("", ["task", "95 % interval of A - B", "p_1"], [["STS-B", "1 to 2", "0.5"]])
+    header = table.latex("x").splitlines()[6]
+    assert header.strip() == r"task & \shortstack[r]{95 \% interval \\ of A - B} & p\_1 \\"
+
+
+@pytest.mark.parametrize(("by", "shown"), [("sts-b dev", "-1.50"), ("held-out loss", "-1.5000")])
+def test_a_loss_has_four_digits_and_a_correlation_two(tmp_path, by, shown):
+    best = {"name": by, "score": -1.5, "stage": "main", "step": 2}
+    run = Run(tmp_path, {"best": best, "before": -1.5, "after": -1.5, "stages": {"main": 4}, "selected_by": by})
+    assert run._lines()[1] == [by, shown, shown, "main 2", shown, "main 4"]
