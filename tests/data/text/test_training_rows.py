@@ -1,13 +1,31 @@
-"""Rows of training files, against the csv and json modules of Python."""
+"""Rows of training files, against the csv and json modules of Python. Documents as rows: word pieces of whole texts, a
+part of the file at a time, and rows of several lines. Rows with a real-valued score: from every format to the batch.
+Texts that look like tables are told, and the classes of labels are counted."""
+
+from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
+from itertools import pairwise
 
+import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tiny_models import sentences, tokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
+from stsbench.data.text import tokens as token_files
+from stsbench.data.text.cache import file_digest
+from stsbench.data.text.examples import TextRows
 from stsbench.data.text.rows import file_format, read_rows
+from stsbench.data.text.store import open_store
+from stsbench.data.text.tokens import tokenised
+from stsbench.encoders.post.source import read_texts
+from stsbench.errors import DataError
 
 # Characters at which some reader or other splits, joins or unquotes.
 CHARACTERS = st.sampled_from([*"ab \"',\\é猫😀", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\ufeff"])
@@ -117,3 +135,176 @@ def test_the_format_stated_wins(tmp_path):
     assert file_format(tmp_path / "A.TSV") == "tsv"
     assert file_format(tmp_path / "a.csv", "text") == "text"
     assert rows_of(written(tmp_path, "a.csv", 'a,"b\n'), "text") == [(1, ('a,"b',))]
+
+
+LINES = ["a", " b ", "", "c", "d", "e", "f", "g", " \u3000", "", "h", "i\u2028j"]
+
+
+def document_file(path, lines):
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "byt5"])
+def test_the_pieces_of_a_whole_text_are_the_tokenizers_without_special_tokens(tmp_path, kind):
+    """ByT5's has no fast backend."""
+    texts = [" ".join(sentences(60, seed=4)), "  the \t cat\u3000runs ", "a", ""]
+    path = tmp_path / "documents.jsonl"
+    path.write_text("\n".join(json.dumps({"text": text}) for text in texts), "utf-8")
+    reads = ByT5Tokenizer() if kind == "byt5" else tokenizer(kind)
+    before = None if kind == "byt5" else (reads.backend_tokenizer.truncation, reads.backend_tokenizer.padding)
+    store = open_store(path, cache=tmp_path / "cache")
+    token_ids = tokenised(store, reads, "digest", None, ["sentence"], cache=tmp_path / "cache")
+    rows = TextRows(store, token_ids, range(4))
+    spaced = [" " + " ".join(text.split()) for text in texts]
+    if before:
+        assert before == (reads.backend_tokenizer.truncation, reads.backend_tokenizer.padding)
+    expected = [reads(text, add_special_tokens=False, truncation=False, padding=False)["input_ids"] for text in spaced]
+    assert [each.tolist() for each in rows.ids("sentence")] == expected and len(expected[0]) > 200
+    assert rows.lengths("sentence").tolist() == [len(each) for each in expected]
+    assert rows.at([2, 0]).lengths("sentence").tolist() == [len(expected[2]), len(expected[0])]
+    assert token_ids.truncated == {"sentence": 0}
+
+
+def test_whole_texts_are_read_so_many_bytes_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(token_files, "_CHUNK", 3)
+    monkeypatch.setattr(token_files, "_CHUNK_BYTES", 10)
+    path = document_file(tmp_path / "a.txt", ["a" * size for size in (4, 6, 1, 30, 1, 1, 1, 1, 9)])
+    store = open_store(path, cache=tmp_path / "cache")
+    chunks = [(part.start, part.stop) for part in token_files._chunks(store, "sentence", bounded=True)]
+    assert chunks == [(0, 2), (2, 3), (3, 4), (4, 7), (7, 9)]
+    rows = [(part.start, part.stop) for part in token_files._chunks(store, "sentence", bounded=False)]
+    assert rows == [(0, 3), (3, 6), (6, 9)]
+
+
+def naive_joined(lines, count):
+    """(number of the first line, the row, the paragraph it is of)."""
+    rows, part, paragraph = [], [], 0
+    for number, line in enumerate([*lines, ""], start=1):
+        if line.strip():
+            part.append((number, line.strip()))
+        if part and (len(part) == count or not line.strip()):
+            rows.append((part[0][0], " ".join(text for _, text in part), paragraph))
+            part = []
+        paragraph += not line.strip()
+    return rows
+
+
+@pytest.mark.parametrize(("count", "start"), [(2, 0), (3, 2), (4, 3), (50, 0)])
+def test_rows_of_several_lines(tmp_path, count, start):
+    lines = LINES[start:]
+    path, expected = document_file(tmp_path / "a.txt", lines), naive_joined(lines, count)
+    for contiguous in (False, True):
+        store = open_store(path, lines_per_row=count, contiguous=contiguous, cache=tmp_path / "cache")
+        assert store.texts("sentence", range(len(store))) == [text for _, text, _ in expected]
+        assert store.lines.tolist() == [number for number, _, _ in expected]
+        assert store.meta.blank == 0
+    after = [store.following([row])[0] for row in range(len(store))]
+    same = [one[2] == two[2] for one, two in pairwise(expected)]
+    assert after == [*(row + 1 if near else -1 for row, near in enumerate(same)), -1]
+
+
+def test_what_was_read_before_the_setting_is_still_found(tmp_path):
+    path, cache = document_file(tmp_path / "a.txt", LINES), tmp_path / "cache"
+    digests = {open_store(path, lines_per_row=count, cache=cache).digest for count in (1, 2, 3)}
+    before = {"format": "text", "columns": {}, "where": {}, "drop_blank": False, "drop_duplicates": False,
+              "contiguous": False}
+    key = hashlib.sha256(json.dumps([1, file_digest(path, cache), before], sort_keys=True).encode()).hexdigest()
+    assert (cache / "text" / key).is_dir() and len(digests) == 3
+
+
+def test_a_documents_first_word_is_spelled_as_elsewhere(tmp_path):
+    """By a byte-level tokenizer, to which a word with a space in front is another one."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.train_from_iterator(["cat cat cat"] * 9, trainers.BpeTrainer(special_tokens=["<s>", "</s>"]))
+    reads = PreTrainedTokenizerFast(tokenizer_object=backend, cls_token="<s>", sep_token="</s>")
+    store = open_store(document_file(tmp_path / "a.txt", ["cat  cat\tcat"]), cache=tmp_path / "cache")
+    ids = tokenised(store, reads, "digest", None, ["sentence"], cache=tmp_path / "cache").ids("sentence", [0])[0]
+    assert len(ids) == 3 and len(set(ids.tolist())) == 1
+    assert len(set(reads("cat cat")["input_ids"])) == 2  # as it is without the space
+
+
+HEADER = ("sentence1", "sentence2", "score")
+ROWS = [("a cat", "the cat", "5"), ("a dog", "no dog", "0.250"), ("one", "two", "-3e-1"), ("x", "y", ".5")]
+NUMBERS = [5.0, 0.25, -0.3, 0.5]
+
+
+def scores_file(path, rows, header=HEADER):
+    if path.suffix == ".jsonl":
+        path.write_text("\n".join(json.dumps(dict(zip(header, row, strict=True))) for row in rows))
+    else:
+        path.write_text("\n".join({".csv": ",", ".tsv": "\t"}[path.suffix].join(row) for row in (header, *rows)))
+    return path
+
+
+@pytest.fixture
+def opened(tmp_path):
+    return lambda rows, name="a.tsv", header=HEADER, **how: open_store(
+        scores_file(tmp_path / name, rows, header), cache=tmp_path / "cache", **how
+    )
+
+
+def test_the_known_header_in_every_format(opened):
+    stores = [opened(ROWS, name) for name in ("a.csv", "a.tsv", "a.jsonl")]
+    for store in stores:
+        assert store.roles == HEADER and store.texts("sentence2", range(4)) == [row[1] for row in ROWS]
+        assert store.scores(range(4)).tolist() == NUMBERS and store.scores([2, 0]).dtype == np.float64
+        assert store.scores([2, 0]).tolist() == [-0.3, 5.0] and store.text("score", 1) == "0.25"
+    assert len({store.digest for store in stores}) == 1
+    assert opened([*ROWS[:3], ("x", "y", "0.6")], "b.tsv").digest != stores[0].digest  # it holds the scores
+    assert opened([*ROWS, ("u", "v", " ")], "b.tsv", drop_blank=True).scores(range(4)).tolist() == NUMBERS
+
+
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-9, 9), min_size=1, max_size=9))
+def test_numbers_of_json_are_kept_to_the_last_bit(opened, numbers):
+    rows = [(f"a {i}", "b", number) for i, number in enumerate(numbers)]
+    assert opened(rows, "a.jsonl").scores(range(len(rows))).tolist() == [float(number) for number in numbers]
+
+
+def test_rows_without_scores(opened, tmp_path):
+    store = opened([row[:2] for row in ROWS], header=HEADER[:2])
+    assert store.roles == HEADER[:2]
+    for ask in (lambda: store.scores([0]), lambda: store.labels([0]), lambda: store.text("anchor", 0)):
+        with pytest.raises(DataError, match=r"has no role '(score|label|anchor)' \(its roles are sentence1, sentence2\)"):
+            ask()
+    with pytest.raises(DataError, match="names no text column"):
+        opened(ROWS, "b.tsv", columns={"score": "score"})
+
+
+@pytest.mark.parametrize(("lines", "doubt"), [
+    ([f"the cat {i},a cat" for i in range(9)], "a comma"), ([f"the cat {i};a cat" for i in range(9)], "a semicolon"),
+    ([json.dumps({"text": f"cat {i}"}) for i in range(9)], "looks like JSON"),
+    (["a cat, a dog", "a cat", "a dog, a bird, a fish", "x", "y"], ""), (["sentence", "a", "b"], ""),
+    (["{a} set", "{b", "c}"], ""),
+])
+def test_what_looks_like_a_table(tmp_path, lines, doubt):
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    said = open_store(tmp_path / "a.txt", cache=tmp_path / "cache").doubt()
+    assert doubt in said and bool(said) == bool(doubt)
+
+
+def test_a_table_under_the_name_of_a_text_is_told(tmp_path):
+    (tmp_path / "a.txt").write_text("\nfirst\tsecond\na\tb\n")
+    store, said = open_store(tmp_path / "a.txt", drop_blank=True, cache=tmp_path / "cache"), []
+    assert store.doubt().startswith("warning: a.txt:2 contains a tab, and whole lines are taken for sentences")
+    read_texts(tmp_path / "a.txt", said.append)
+    assert store.doubt() in said
+    for name, text in {"b.txt": "a\nb\tc\n", "c.tsv": "sent0\tsent1\na\tb\n"}.items():
+        (tmp_path / name).write_text(text)
+        assert open_store(tmp_path / name, drop_blank=True, cache=tmp_path / "cache").doubt() == ""
+
+
+def labelled(tmp_path, labels, at=48):
+    rows = [f"cat {i},dog {i},{labels[i % len(labels)]}" for i in range(at)]
+    (tmp_path / "a.csv").write_text("\n".join(["premise,hypothesis,label", *rows]), encoding="utf-8")
+    return open_store(tmp_path / "a.csv", cache=tmp_path / "cache")
+
+
+def test_classes_and_their_rows(tmp_path):
+    labels = ["neutral", "entailment", "contradiction", "neutral"]
+    assert labelled(tmp_path, labels).classes() == {"contradiction": 12, "entailment": 12, "neutral": 24}
+    assert labelled(tmp_path, ["0", "1", "-2", "10"]).classes() == {"-2": 12, "0": 12, "1": 12, "10": 12}
+    assert labelled(tmp_path, ["A", "A-", "A+"]).classes() == {"A": 16, "A+": 16, "A-": 16}
+    assert labelled(tmp_path, ["1000001", "1000002"]).classes() == {"1000001": 24, "1000002": 24}
