@@ -1,4 +1,5 @@
-"""What every kind of encoder does, ours and a plug-in's: what it reads, what it answers to other people's programs."""
+"""What every kind of encoder does, ours and a plug-in's: what it reads, what it answers to other people's programs.
+Encoders, post-processings and probes on a device that refuses the CPU's tensors: their numbers are the CPU's."""
 
 from importlib import import_module
 from pathlib import Path
@@ -9,15 +10,24 @@ import pandas
 import pytest
 import torch
 from known_encoder import Known, check_known
+from pretend_device import pretend_device
+from probe_data import clouds, some_fits
+from prompted import MORE, models, with_prompt  # noqa: F401
 from tiny_models import add_modules, build, sentences
+from training_runs import one_thread  # noqa: F401
 
+from stsbench import load_encoder
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Wrapper
+from stsbench.encoders.cache.cache import EmbeddingCache
+from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.light.callable import CallableEncoder
-from stsbench.encoders.load import load_encoder
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.encoders.roles import TextTask
 from stsbench.encoders.transformer.live import LiveEncoder
+from stsbench.probes.exact import exact_solver
+from stsbench.probes.lockstep import lockstep_solver
+from stsbench.training.export.export import export_model
 
 TEXTS = ["the cat", "a dog eats", "the cat", "the red cat sleeps", *sentences(12, longest=6)]
 
@@ -107,7 +117,7 @@ else:
     raise SystemExit("no error")
 import stsbench.encoders.transformer.lazy, stsbench.encoders.transformer.find
 import stsbench.encoders.cache.cache, stsbench.encoders.light.words, stsbench.encoders.light.vectors
-from stsbench.encoders.load import load_encoder
+from stsbench import load_encoder
 load_encoder("lexical:token-set").encode(["a b"])
 load_encoder("lexical:tfidf").fit(["aa bb"], "s").encode(["aa"])
 assert not {"torch", "transformers"} & set(sys.modules)
@@ -117,10 +127,7 @@ assert not {"torch", "transformers"} & set(sys.modules)
 def test_torch_is_imported_by_what_needs_it_alone():
     done = light_process.run(LIGHT)
     assert done.returncode == 0, done.stderr
-
-
 # ---- encoders made of another one: what is known of that one is behind each of them
-
 ROOT = Path(__file__).resolve().parents[2] / "stsbench"
 MADE = {PostProcessed: lambda base: PostProcessed(base, Chain.parse("standardise"))}
 
@@ -151,3 +158,77 @@ def test_what_is_known_stands_in_the_traits():
     with pytest.raises(TypeError, match=r"Stray.libraries would have no effect: write traits = Traits\(libraries=\.\.\.\)"):
         class Stray(Known):
             libraries = ("numpy",)
+
+
+PRETENDED_TEXTS = [*sentences(6, longest=9), "", "a"]
+POOLERS = ["max", "weighted_mean", "first_last:layer1", "mean_padded:20", "cls+dense"]
+DEVICE = "pretend:0"
+
+
+def check_same(folder, **options):
+    """The vectors on either device, and on the pretended one from the cache, too."""
+    expected = load_encoder(str(folder), device="cpu", **options).encode(PRETENDED_TEXTS)
+    with pretend_device() as pretended:
+        encoder = load_encoder(str(folder), device=DEVICE, **options)
+        np.testing.assert_allclose(encoder.encode(PRETENDED_TEXTS), expected, atol=1e-5)
+        assert encoder.built.device == pretended.device
+    assert np.abs(expected).max() > 0
+
+
+def test_poolers_and_templates(folder):
+    for pooler in POOLERS:
+        check_same(folder, pooler=pooler)
+    check_same(folder, pooler="mask", template="the cat : {} means [MASK] .", full_stop=True, normalize=True)
+
+
+@pytest.mark.parametrize("more", [MORE[1], ("bert", {"rank": 2})], ids=str)
+def test_trained_prompts(models, tmp_path, more):
+    export_model(with_prompt(models, more[0], more[1]), tmp_path / "model", card="")
+    check_same(tmp_path / "model")
+
+
+def test_the_cache_holds_what_the_device_gave(folder, tmp_path):
+    cache = EmbeddingCache(tmp_path)
+    with pretend_device() as pretended:
+        first = Embed(load_encoder(str(folder), pooler="mean", device=DEVICE), cache)(PRETENDED_TEXTS)
+        waits = pretended.waits.copy()
+        again = load_encoder(str(folder), pooler="mean", device=DEVICE)
+        assert np.array_equal(Embed(again, cache)(PRETENDED_TEXTS), first) and pretended.waits == waits
+    cpu = load_encoder(str(folder), pooler="mean", device="cpu").encode(PRETENDED_TEXTS)
+    np.testing.assert_allclose(first, cpu, atol=2e-6)
+
+
+@pytest.mark.parametrize("solver", ["lockstep", "exact"])
+def test_probes(solver):
+    x, y = clouds(48, 5, 3)
+
+    def classes(device):
+        fits = some_fits(48, regs=(1e-3, 1e-2) if solver == "lockstep" else (0.5, 2.0), k=2)
+        options = {"max_epoch": 8} if solver == "lockstep" else {}
+        return list({"lockstep": lockstep_solver, "exact": exact_solver}[solver](x, y, 3, device=device, **options)(fits))
+
+    expected = classes("cpu")
+    with pretend_device():
+        predicted = classes(DEVICE)
+    assert all(np.array_equal(one, other) for one, other in zip(predicted, expected, strict=True))
+
+
+def test_the_pretended_device_refuses_and_takes_what_cuda_does_and_notes_where_it_would_wait():
+    with pretend_device() as pretended:
+        states = torch.randn(2, 3, device=pretended.device)
+        for refused in (
+            lambda: states.masked_fill(torch.ones(2, 3, dtype=torch.bool), 0),
+            lambda: torch.nn.functional.linear(states, torch.randn(4, 3)),
+            lambda: torch.randn(2, 3)[torch.zeros(2, dtype=torch.long, device=pretended.device)],
+            lambda: torch.stack([states.sum(), torch.tensor(1.0)]),
+        ):
+            with pytest.raises(RuntimeError, match="same device"):
+                refused()
+        pretended.waits.clear()
+        assert (states * torch.tensor(2.0))[torch.tensor([1, 0])].device == pretended.device
+        assert not pretended.waits
+        states[states > 0], float(states.sum()), states.cpu(), states.nonzero(), states.tolist()
+        names = " ".join(pretended.waits)
+        assert all(each in names for each in ("by a mask", "_local_scalar_dense", "copy to the CPU", "nonzero", "tolist"))
+        with pytest.raises((TypeError, RuntimeError)):
+            states.numpy()

@@ -1,4 +1,6 @@
-"""The learned poolers text_cnn and mean_cnn: loops over tokens, a text at a time, against all of a padded batch at once."""
+"""The learned poolers text_cnn and mean_cnn: loops over tokens, a text at a time, against all of a padded batch at once.
+Poolers against formulas written out, and how texts are packed. The pooler mean_padded:N: transformers' own states of
+padded texts, the mean over all positions, in whoever reads it."""
 
 import copy
 import inspect
@@ -10,14 +12,20 @@ import pytest
 import tiny_models
 import token_pooler_oracle as oracle
 import torch
+from sentence_transformers import SentenceTransformer
 from tokenizers import processors
+from transformers import AutoModel, AutoTokenizer
 
-from stsbench.encoders.forward.pooling import FILES, pool
+from stsbench import load_encoder
+from stsbench.encoders.forward import batching
+from stsbench.encoders.forward.pooling import FILES, check_pooler, padded_length, pool
 from stsbench.encoders.forward.token_pooler import CLASSES, MeanCNN, TextCNN, by_products
 from stsbench.encoders.transformer.parts import check_ends
-from stsbench.errors import EncoderError
+from stsbench.errors import EncoderError, StsbenchError
+from stsbench.training.api.method import Inference
+from stsbench.training.export.export import export_model
 from stsbench.training.modules.backbone import Backbone, load_backbone
-from stsbench.training.recipes.sections import MeanCNNSettings, TextCNNSettings
+from stsbench.training.recipes.sections import BackboneSettings, MeanCNNSettings, TextCNNSettings
 
 SMALL = {TextCNN: oracle.TEXT_CNN, MeanCNN: oracle.MEAN_CNN}
 OPTIONS = [
@@ -207,3 +215,93 @@ def test_the_backbone_pools_through_its_text_cnn(tmp_path):
     assert plain.head is None and plain.vector_width == plain.width == 32
     with pytest.raises(ValueError, match="do not go together"):
         Backbone(plain.model, plain.tokenizer, "text_cnn")
+
+
+def test_poolers_on_a_worked_example():
+    last = torch.tensor([[1.0, 2], [3, 4], [5, 9], [7, 7], [1, 0]])
+    other = torch.zeros(5, 2) + 2
+    groups = [(1, 3), (2, 1)]
+    assert pool("cls", [last], groups).tolist() == [[1, 2], [7, 7], [1, 0]]
+    assert pool("mean", [last], groups).tolist() == [[3, 5], [7, 7], [1, 0]]
+    assert pool("cls_avg", [last], groups).tolist() == [[2, 3.5], [7, 7], [1, 0]]
+    assert pool("max", [last], groups).tolist() == [[5, 9], [7, 7], [1, 0]]
+    assert pool("last2", [other, last], groups).tolist() == [[2.5, 3.5], [4.5, 4.5], [1.5, 1]]
+    assert pool("mask", [last], groups, torch.tensor([1, 3, 4])).tolist() == [[3, 4], [7, 7], [1, 0]]
+    assert pool("cls+dense", [last], groups, dense=lambda x: x * 2).tolist() == [[2, 4], [14, 14], [2, 0]]
+
+
+def test_batches_keep_to_the_budget_and_cover_every_text():
+    lengths = np.sort(np.random.default_rng(0).integers(1, 60, 500))[::-1].copy()
+    start = 0
+    while start < len(lengths):
+        stop = batching.batch_end(lengths, start, 256)
+        assert stop > start
+        assert int(lengths[start]) * (stop - start) <= 256
+        groups = batching.groups(lengths[start:stop])
+        assert sum(texts * length for texts, length in groups) == lengths[start:stop].sum()
+        start = stop
+    assert batching.batch_end(np.array([900, 900]), 0, 256) == 1  # a text longer than the budget goes alone
+
+
+TEXTS = [*tiny_models.sentences(12), "", "a cat", "the cat " * 25]
+
+
+def expected(folder, length):
+    """float64 (n, d), one text after another."""
+    model, tokenizer, rows = AutoModel.from_pretrained(folder).double().eval(), AutoTokenizer.from_pretrained(folder), []
+    for text in TEXTS:
+        read = tokenizer(text, padding="max_length", max_length=length, truncation=True, return_tensors="pt")
+        assert read["input_ids"].shape == (1, length)
+        with torch.no_grad():
+            states = model(input_ids=read["input_ids"], attention_mask=read["attention_mask"]).last_hidden_state[0]
+        rows.append(sum(states[place] for place in range(length)) / length)
+    return torch.stack(rows).numpy()
+
+
+def test_the_mean_over_all_positions(tmp_path):
+    folder, vectors = tiny_models.build(tmp_path, "roberta"), {}
+    for length in (10, 16):
+        encoder = load_encoder(str(folder), pooler=f"mean_padded:{length}", batch_tokens=70)
+        assert (encoder.spec.pooler, encoder.spec.max_length) == (f"mean_padded:{length}", length)
+        encoded = encoder.run(TEXTS)
+        vectors[length] = encoded.vectors
+        assert np.abs(encoded.vectors - expected(folder, length)).max() < 1e-5
+        assert encoded.truncated[-1] and not encoded.truncated[-2]
+        assert np.abs(encoder.encode(TEXTS[:1]) - encoded.vectors[:1]).max() < 5e-6  # float32, whatever stands beside it
+    mean = load_encoder(str(folder), pooler="mean").encode(TEXTS)
+    gaps = [np.abs(a - b).max() for a, b in ((vectors[10], vectors[16]), (vectors[16], mean))]
+    assert min(gaps) > 1e-2
+
+
+def test_the_shorter_limit_cuts(tmp_path):
+    folder = tiny_models.build(tmp_path)
+    encoder = load_encoder(str(folder), pooler="mean_padded:16", max_length=10)
+    assert encoder.spec.max_length == 10
+    cut = np.abs(encoder.encode(TEXTS) - load_encoder(str(folder), pooler="mean_padded:16").encode(TEXTS)).max(axis=1)
+    assert cut[-1] > 1e-2 and cut[-2] < 1e-6
+
+
+def test_exported_for_two_readers(tmp_path):
+    folder = tiny_models.build(tmp_path / "model", "roberta")
+    trained = Inference(AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder), "mean_padded:16")
+    export_model(trained, tmp_path / "out")
+    vectors = expected(folder, 16)
+    assert np.abs(load_encoder(str(tmp_path / "out")).encode(TEXTS) - vectors).max() < 1e-5
+    library = SentenceTransformer(str(tmp_path / "out"), device="cpu", trust_remote_code=True)
+    assert np.abs(library.encode(TEXTS) - vectors).max() < 1e-5
+    library.save_pretrained(str(tmp_path / "again"))
+    again = SentenceTransformer(str(tmp_path / "again"), device="cpu", trust_remote_code=True)
+    assert np.abs(again.encode(TEXTS) - vectors).max() < 1e-5 and again.get_embedding_dimension() == 32
+    library[0].processing_kwargs = {}
+    with pytest.raises(EncoderError, match="has to pad texts to 16 tokens"):
+        library.encode(["a cat"])  # in a batch whose longest text fills the positions nothing is amiss
+    with pytest.raises(StsbenchError, match="take mean_padded:10"):
+        export_model(trained, tmp_path / "other", max_length=10)
+    assert json.loads((tmp_path / "out" / "stsbench.json").read_text())["format"] == 1
+
+
+def test_the_name_holds_a_length_without_leading_zeros():
+    assert [padded_length(name) for name in ("mean_padded:50", "mean_padded:050", "mean", None)] == [50, None, None, None]
+    assert check_pooler("mean_padded:7", "x") == BackboneSettings(model="x", pooler="mean_padded:7").pooler
+    with pytest.raises(ValueError, match="mean_padded:N"):
+        BackboneSettings(model="x", pooler="mean_padded")

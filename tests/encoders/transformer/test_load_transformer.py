@@ -1,20 +1,34 @@
-"""From a name to an encoder: folders, stored modules, the Hub cache, the embedded model, every refusal in a line."""
+"""From a name to an encoder: folders, stored modules, the Hub cache, the embedded model, every refusal in a line. The
+lazy transformer: what is in the cache needs no torch, and a spec that does not hold is refused. stsbench.json, which a
+training writes beside a model: every field of it is checked. --layer, counted as transformers counts hidden states; and
+models that accelerate spreads, as far as one machine without a GPU has devices: the CPU's memory and the disk."""
 
 from __future__ import annotations
 
+import copy
 import json
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
 
 import huggingface_hub
+import light_process
 import numpy as np
 import pytest
+import torch
+import transformers
+from tiny_decoders import LAYERS, SPREAD, TEXTS, Naive, decoder_folder, tokenizer
 from tiny_models import add_modules, build
 
+from stsbench import load_encoder
 from stsbench.encoders.base import EncoderOptions
-from stsbench.encoders.load import load_encoder
-from stsbench.encoders.transformer import find
-from stsbench.encoders.transformer.config import resolve_config
+from stsbench.encoders.forward.model import main_device
+from stsbench.encoders.transformer import find, parts
+from stsbench.encoders.transformer.config import resolve_config, stated_positions
+from stsbench.encoders.transformer.exported import Exported, read_exported, write_exported
 from stsbench.encoders.transformer.find import backbone_folder, resolve
-from stsbench.errors import EncoderError
+from stsbench.encoders.transformer.lazy import LazyEncoder
+from stsbench.errors import EncoderError, StsbenchError
 
 TRANSFORMER = "sentence_transformers.base.modules.transformer.Transformer"
 MEAN = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
@@ -136,3 +150,150 @@ def test_the_embedded_model_loads():
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
     assert vectors[0] @ vectors[1] > 0.7 > vectors[0] @ vectors[2]
     assert load(folder).spec.fingerprint() == encoder.spec.fingerprint()
+
+
+def test_a_spec_that_does_not_hold_is_refused(tmp_path):
+    build(tmp_path)
+    lazy = load_encoder(str(tmp_path), pooler="mean", offline=True)
+    assert isinstance(lazy, LazyEncoder)
+    with pytest.raises(EncoderError, match="misstates its positions: the model cuts texts at 64 tokens instead of 7"):
+        LazyEncoder(replace(lazy.config, positions=7), lazy.options).run(["a"])
+    with pytest.raises(EncoderError, match="changed while it was being loaded"):
+        LazyEncoder(replace(lazy.config, weights="0" * 64), lazy.options).run(["a"])
+
+
+def test_unknown_architectures_are_not_guessed(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "novel", "max_position_embeddings": 64}))
+    assert stated_positions(tmp_path) is None
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1})
+    )
+    assert stated_positions(tmp_path) == 512
+
+
+def test_a_cached_run_imports_no_torch(tmp_path, monkeypatch, capsys):
+    from stsbench.cli.main import main
+
+    build(tmp_path / "model")
+    command = ["eval", "--model", str(tmp_path / "model"), "--pooler", "mean", "--sample", "--tasks", "STS-B", "--json", "-",
+               "--cache", str(tmp_path / "cache"), "--output", str(tmp_path / "run")]
+    monkeypatch.setattr(sys, "argv", ["stsbench", *command])
+    with pytest.raises(SystemExit) as end:
+        main()
+    first = capsys.readouterr().out
+    code = (
+        "import sys\nsys.argv = ['stsbench', *sys.argv[1:]]\nfrom stsbench.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        "print('torch' in sys.modules, file=sys.stderr)"
+    )
+    again = light_process.run(code, *command)
+    assert again.returncode == 0, again.stderr
+    assert not end.value.code and again.stderr.splitlines()[-1] == "False"
+    assert again.stdout == first
+
+
+WRONG = (None, True, -1, 2.5, "x", [], [1], {}, {"a": 1})
+
+
+def paths_of(value, at=()):
+    """The path of every value in a JSON document, those of the first entries of a list included."""
+    for key in value if isinstance(value, dict) else range(len(value[:2])) if isinstance(value, list) else ():
+        yield (*at, key)
+        yield from paths_of(value[key], (*at, key))
+
+
+def spoilt(document):
+    """The document without each of its values, and with each replaced by one of another type."""
+    for *above, last in paths_of(document):
+        for wrong in ("left out", *WRONG):
+            changed = copy.deepcopy(document)
+            inner = changed
+            for key in above:
+                inner = inner[key]
+            if wrong == "left out":
+                del inner[last]
+            else:
+                inner[last] = wrong
+            yield changed
+    yield from WRONG
+
+
+def test_whatever_is_wrong_with_stsbench_json_is_one_line(tmp_path):
+    folder = build(tmp_path / "m")
+    shared = {"sts12/test": {"texts": 3, "exact": 1, "normalised": 0, "rows": 1}}
+    overlap = {"text": "notes.txt", "shared": shared, "none": ["mr"]}
+    write_exported(folder, Exported("mean", 8, "simcse", "a", trained_on=("sts12",), training_overlap=(overlap,)))
+    file = folder / "stsbench.json"
+    refused = 0
+    for document in spoilt(json.loads(file.read_text())):
+        file.write_text(json.dumps(document))
+        try:
+            exported = read_exported(folder)
+            assert exported is None or all(isinstance(text["shared"], dict) for text in exported.training_overlap)
+        except StsbenchError as error:
+            assert "stsbench.json" in str(error) and "\n" not in str(error)
+            refused += 1
+    assert refused > 100
+    file.write_text('{"pooler": "mean"}')
+    with pytest.raises(EncoderError):
+        read_exported(folder)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("layers")
+    return {family: decoder_folder(root / family, family) for family in ("llama", "opt")}
+
+
+@pytest.mark.parametrize("family", ["llama", "opt"])
+def test_the_layer_is_transformers_index_of_a_hidden_state(folders, family):
+    model = Naive(folders[family])
+    for layer in (-LAYERS - 1, -2, 1, LAYERS):
+        vectors = load_encoder(str(folders[family]), pooler="mean", layer=layer, device="cpu").encode(TEXTS[0])
+        expected = model.states(model.ids(TEXTS[0]), layer).mean(0).numpy()
+        assert np.abs(vectors - expected).max() < 1e-5 * max(1, np.abs(expected).max()), layer
+
+
+def test_the_last_layer_s_normed_state_is_what_is_read_without_it(folders):
+    """One encoder has one fingerprint."""
+    whole, same, other = (load_encoder(str(folders["llama"]), pooler="last", layer=layer) for layer in (None, -1, 2))
+    assert whole.spec == same.spec and other.spec.fingerprint() != whole.spec.fingerprint()
+
+
+def test_bfloat16_is_transformers_own(tmp_path):
+    """Weights are rounded, and the frequencies of rotary positions are not."""
+    folder = decoder_folder(tmp_path / "llama", "llama")
+    model = transformers.AutoModel.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    text = " ".join(TEXTS * 6)
+    encoder = load_encoder(str(folder), pooler="last", dtype="bfloat16", attention="padded", device="cpu")
+    with torch.no_grad():
+        ids = torch.tensor([tokenizer("bos")(text)["input_ids"]])
+        expected = model(ids).last_hidden_state[0, -1].float().numpy()
+    assert np.array_equal(encoder.encode(text), expected) and ids.shape[1] > 250
+    assert encoder.built.model.rotary_emb.inv_freq.dtype == torch.float32
+
+
+@pytest.mark.parametrize(("family", "dtype"), [("llama", "float32"), ("opt", "bfloat16")])
+def test_layers_on_the_disk_give_the_same_vectors(tmp_path, monkeypatch, family, dtype):
+    folder = decoder_folder(tmp_path / family, family)
+    monkeypatch.setattr(parts, "DEVICE_MAP", SPREAD[family])
+    whole, spread = (
+        load_encoder(str(folder), pooler="mean", layer=-2, device=device, dtype=dtype) for device in ("cpu", "auto")
+    )
+    model = spread.built.model
+    assert {str(weight.device) for weight in model.parameters()} == {"cpu", "meta"}  # meta: on the disk
+    assert main_device(model) == torch.device("cpu") and spread.spec == whole.spec
+    assert np.array_equal(spread.encode(TEXTS), whole.encode(TEXTS))
+
+
+def test_inputs_go_to_the_first_device_that_computes():
+    spread = {"embed_tokens": "cpu", "layers.0": "cuda:1", "layers.1": "cuda:0", "norm": "disk"}
+    assert main_device(SimpleNamespace(hf_device_map=spread)) == torch.device("cuda:1")
+    assert main_device(SimpleNamespace(hf_device_map={"a": "disk", "b": "cpu"})) == torch.device("cpu")
+
+
+def test_an_adapter_is_refused(tmp_path):
+    folder = decoder_folder(tmp_path / "llama", "llama")
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "x"}', "utf-8")
+    with pytest.raises(EncoderError, match=r"--device auto: .* has an adapter"):
+        load_encoder(str(folder), pooler="last", device="auto").encode("Rain")
