@@ -1,18 +1,40 @@
-"""What the terms of every method keep: they are the public loss of the vectors compared, padding changes nothing, bfloat16
-reaches no loss, several processes and another device have the same gradient, and every weight that is trained has one."""
+"""What the terms of every method keep: they are the public loss of the vectors compared, padding changes nothing,
+bfloat16 reaches no loss, several processes and another device have the same gradient, and every weight that is trained
+has one. CoSENT and AnglE on pairs of classes, and scores that AnglE cannot use. Their losses: tests/losses,
+test_terms.py. What is frozen: none of its weights takes a gradient, its dropout is as in the released code, and
+everything that has a gradient there still has one. How much a part that is shared gets: test_terms.py, and the oracles of
+each method. stsbench.methods: every method by its paper's name, which is its options."""
 
 from __future__ import annotations
+
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from method_oracle import MemoryRows, batch_of, grown, make, tokens, total
+from method_runs import make_place, recipe_of, train
 from pretend_device import pretend_device
+from pydantic import ValidationError
+from shipped_recipes import METHODS
 from term_cases import CASES, CPU, ELSEWHERE, INFOCSE, PLAIN, TEMPLATES, WORDS, method_and_batch, numbers, split_of
+from tiny_models import sentences
 from two_processes import both_find, same_gradients, second_pass
 
+import stsbench
+from stsbench import methods
+from stsbench.errors import StsbenchError
+from stsbench.methods.angle.method import AnglE, check_scores
+from stsbench.methods.angle.options import AnglEOptions
+from stsbench.methods.diffaug.method import DiffAug
+from stsbench.methods.diffcse.method import DiffCSE
+from stsbench.methods.esimcse.method import ESimCSE
+from stsbench.methods.infocse.method import InfoCSE
+from stsbench.methods.pcl.method import PCL
+from stsbench.methods.sgopt.method import SGOPT
 from stsbench.training.api.batch import Shares
-from stsbench.training.recipes.methods import load_method
+from stsbench.training.recipes.methods import find_method, load_method, method_name, options_class
 
 PUBLIC = [case for case in CASES if len(CASES[case]) > 3]
 PADDED = {"pcl, released", "is-bert, states"}  # what stands behind a text's end is read, as the authors' code does
@@ -201,3 +223,106 @@ def test_gathered_otherwise_each_process_has_its_own_statistics_as_released(both
         assert torch.equal(exact[0][2][name], exact[1][2][name])
         assert not torch.allclose(released[0][2][name], released[1][2][name]), name
     assert case != "infocse" or released[0][0]["mlm"] == pytest.approx(exact[0][0]["mlm"], rel=1e-10)
+
+
+def test_scores_that_in_batch_negatives_cannot_use_or_without_an_order_are_found(folder):
+    assert check_scores(AnglEOptions(), np.array([0.0, 1.0, 3.0]))[0] == 2
+    assert check_scores(AnglEOptions(), np.array([1.0, 0.0])) is None
+    assert check_scores(AnglEOptions(angle_weight=0), np.array([1.0, 1.0])) is None  # nothing is put in order
+    assert check_scores(AnglEOptions(), np.array([1.0, 1.0])) is not None
+    assert check_scores(AnglEOptions(ibn_weight=0), np.array([1.5, 0.0])) is None
+    assert AnglEOptions(format="labelled", label_scores={"a": 0, "b": 2}, ibn_weight=0)
+    texts, method = sentences(6, longest=9, seed=3), make(AnglE, folder)
+    with pytest.raises(StsbenchError):  # of a foreign trainer, whose rows nobody looked at before
+        batch_of(method, MemoryRows(folder, {"sentence1": texts[:3], "sentence2": texts[3:]}, values=[4.2, 0, 2.5]))
+    method.backbone.model.config.hidden_size = 33
+    assert "33 numbers have no halves" in method.notes()[0]
+
+
+def test_pairs_with_a_class_train_as_the_same_pairs_with_its_number(tmp_path, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    place = make_place(tmp_path)
+    number = {"contradiction": 0, "neutral": 1, "entailment": 2}
+    rows = [line.split("\t") for line in (place / "pairs.tsv").read_text("utf-8").splitlines()[1:]]
+    numbered = "\n".join(["sentence1\tsentence2\tscore", *(f"{a}\t{b}\t{number[c]}" for a, b, c in rows)])
+    (tmp_path / "numbered.tsv").write_text(numbered + "\n", "utf-8")
+    plain = {"data.held_out": 0, "selection.by": "none"}
+    classes = {"options.format": "labelled", "data.file": None, "labelled.file": "pairs"}
+    losses = []
+    for name, changes in (("classes", classes), ("scores", {"data.file": str(tmp_path / "numbered.tsv")})):
+        _, log = train(recipe_of(place, "cosent", **plain, **changes), tmp_path / name, place)
+        losses.append([line["loss"] for line in log if line["kind"] == "train"])
+    assert len(losses[0]) == 2 and losses[0] == losses[1]
+
+
+TEXTS = sentences(6, longest=6, seed=3)
+QUEUE = {"size": 4, "momentum": 0.9, "start": "copy"}
+# method, options, pooler; the weights that are frozen and those that are trained, by the beginnings of their names (a
+# trained part may be inside a frozen one's name); whether the frozen part has dropout in training
+FROZEN_CASES = {
+    "pcl, own head": (PCL, {"peer": {"frozen": True, "head": "own"}}, "cls", ["peer.", "peer_head."], ["head."], True),
+    "sg-opt, released": (SGOPT, {"projection_width": 8, "reference_dropout": True, "freeze_embeddings": False}, "cls",
+                         ["reference."], ["projector.", "backbone.model.embeddings."], True),
+    "infocse": (InfoCSE, {"frozen_layers": 1}, "cls", ["auxiliary.frozen."],
+                ["auxiliary.head.", "auxiliary.lm_head."], False),
+    "infocse, large": (InfoCSE, {"frozen_layers": 1, "frozen_mode": "train"}, "cls", ["auxiliary.frozen."],
+                       ["auxiliary.head."], True),
+    "diffcse": (DiffCSE, {"generator": None}, "cls", ["changer."], ["auxiliary.", "projector."], True),
+    "esimcse": (ESimCSE, {"queue": QUEUE}, "cls", ["queue."], ["backbone.", "head."], False),
+    "diffaug, fixed prefix": (DiffAug, {"template": "the man : {} means [MASK] .", "prefix_length": 2,
+                                        "joint_trains": "model"}, "mask", ["modules_of_views."], ["backbone."], True),
+}
+
+
+@pytest.mark.parametrize("case", FROZEN_CASES)
+def test_nothing_frozen_takes_a_gradient_and_everything_else_does(folder, case):
+    kind, options, pooler, frozen, trained, drops = FROZEN_CASES[case]
+    method = make(kind, folder, options, dropout=0.3, pooler=pooler)
+    method.start_stage(type(method.options).stages[-1])
+    batch = batch_of(method, MemoryRows(folder, {"sentence": TEXTS}))
+    total(method(batch)).backward()
+    named = dict(method.named_parameters())
+    kept = {name: weight for name, weight in named.items() if name.startswith(tuple(frozen))}
+    assert kept and all(weight.grad is None and not weight.requires_grad for weight in kept.values())
+    for beginning in trained:
+        moved = [weight for name, weight in named.items() if name.startswith(beginning)]
+        assert any(weight.grad is not None and weight.grad.any() for weight in moved), beginning
+    rates = [part.training for name, part in method.named_modules()
+             if isinstance(part, torch.nn.Dropout) and f"{name}.".startswith(tuple(frozen))]
+    assert rates and all(mode == drops for mode in rates)
+
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = sorted(path.parent.name for path in (ROOT / "methods").glob("*/method.py"))
+
+
+def test_the_names_are_those_of_all_methods():
+    classes = {find_method(name).attribute for name in METHODS}
+    assert len(METHODS) == len(FOLDERS) == 24
+    assert {*methods.__all__} == classes == {name for name in dir(methods) if not name.startswith("_")}
+    assert stsbench.methods is methods and "methods" in dir(stsbench)
+    with pytest.raises(AttributeError, match=r"^module 'stsbench\.methods' has no attribute 'SimCES'$"):
+        _ = methods.SimCES
+
+
+def test_an_editor_sees_the_same_names():
+    block = re.search(r"^if TYPE_CHECKING:.*?\n\n", Path(methods.__file__).read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert sorted(re.findall(r" import \w+ as (\w+)", block[0])) == sorted(methods.__all__)
+
+
+def test_a_paper_s_name_is_the_class_of_its_options():
+    for method in METHODS:
+        kind = getattr(methods, find_method(method).attribute)
+        assert kind is options_class(method) is load_method(method).Options
+        assert method_name(kind.model_construct()) == method  # unchecked: teachers have no default
+
+
+def test_options_of_no_method_are_refused():
+    class SimCSEOptions(methods.SimCSE):
+        pass
+
+    with pytest.raises(ValidationError):
+        methods.SimCSE(no_such_option=1)
+    SimCSEOptions.__module__ = methods.SimCSE.__module__
+    with pytest.raises(StsbenchError, match=r"^SimCSEOptions of stsbench\.methods\.simcse\.options is not the options of"):
+        method_name(SimCSEOptions())

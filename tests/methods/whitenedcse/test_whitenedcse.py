@@ -1,4 +1,4 @@
-"""WhitenedCSE's views and draws. Its whitening: tests/training/modules/test_projector.py; its loss: test_terms.py."""
+"""WhitenedCSE's views and draws. Its whitening: tests/training/modules/test_generator.py; its loss: test_terms.py."""
 
 from __future__ import annotations
 
