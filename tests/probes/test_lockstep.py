@@ -1,5 +1,8 @@
-"""The lockstep probe gives the classes that one-at-a-time training gives; the oracle is tests/support/probe_oracle.py."""
+"""The lockstep probe gives the classes that one-at-a-time training gives; the oracle is tests/support/probe_oracle.py.
+The schemes: which rows every fit sees, how the grid decides, and what cannot be folded, without a classifier; the
+scikit-learn mode against the library, and what it counts."""
 
+import warnings
 
 import numpy as np
 import probe_oracle
@@ -7,11 +10,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from probe_data import clouds, some_fits
+from scipy import sparse
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
 
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.probes import lockstep
 from stsbench.probes.lockstep import FeatureTable, Model, initial_weight, lockstep_solver
-from stsbench.probes.schemes import Fit, nested
+from stsbench.probes.schemes import Fit, cross_validated, given_splits, nested, sklearn_solver
 
 REGS = [1e-5, 1e-4, 1e-3, 1e-2]
 def blobs(n, classes, d=7, seed=0, noise=1.5):
@@ -160,3 +167,210 @@ def test_too_few_items_to_stop_early_on():
     rows = np.arange(19)
     with pytest.raises(ScoreError, match="19 to train on, 0 to stop early on"):
         lockstep_solver(x, y, 2, device="cpu")([Fit(rows, None, rows, 1e-4)])
+
+
+SCHEMES_REGS = [1.0, 2.0, 3.0]
+
+
+def labels(*counts, seed=0):
+    y = np.repeat(np.arange(len(counts)), counts)
+    return np.random.default_rng(seed).permutation(y).astype(np.int64)
+
+
+class Recorder:
+    """A solver that is right on the share of rows `skill` gives for a fit's reg, and remembers what it was asked."""
+
+    def __init__(self, y, skill=lambda reg: 1.0):
+        self.y, self.skill, self.calls = y, skill, []
+
+    def __call__(self, fits):
+        self.calls.append(list(fits))
+        out = []
+        for fit in fits:
+            truth = self.y[fit.predict]
+            right = np.arange(len(truth)) < round(self.skill(fit.reg) * len(truth))
+            out.append(np.where(right, truth, 1 - truth))
+        return out
+
+
+def test_nested_rows():
+    y = labels(33, 31)
+    solver = Recorder(y)
+    got = nested(y, 4, 7, SCHEMES_REGS, solver)
+    grid, last = solver.calls
+    assert (len(grid), len(last)) == (4 * 4 * 3, 4)
+    assert sorted(got.rows.tolist()) == list(range(64))  # every item is tested once
+    assert np.bincount(got.fold).tolist() == [len(fit.predict) for fit in last]
+    outer = StratifiedKFold(4, shuffle=True, random_state=7).split(y, y)
+    for o, (train, test) in enumerate(outer):
+        assert (last[o].train.tolist(), last[o].predict.tolist(), last[o].stop) == (train.tolist(), test.tolist(), None)
+        inner = list(StratifiedKFold(4, shuffle=True, random_state=7).split(train, y[train]))
+        for r, reg in enumerate(SCHEMES_REGS):
+            for i, (fitted, held) in enumerate(inner):
+                fit = grid[(o * 3 + r) * 4 + i]
+                assert fit.reg == reg
+                assert fit.train.tolist() == train[fitted].tolist()
+                assert fit.predict.tolist() == fit.stop.tolist() == train[held].tolist()
+
+
+def test_cross_validated_rows():
+    y = labels(40, 38)
+    train, test = np.arange(10, 78), np.arange(10)
+    solver = Recorder(y)
+    got = cross_validated(y, train, test, 5, 7, SCHEMES_REGS, solver)
+    grid, (last,) = solver.calls
+    assert len(grid) == 15
+    assert not any(np.isin(test, np.concatenate([fit.train, fit.predict])).any() for fit in grid)
+    assert all(sorted([*fit.train, *fit.predict]) == train.tolist() for fit in grid)
+    assert (last.train.tolist(), last.stop, last.predict.tolist()) == (train.tolist(), None, test.tolist())
+    assert got.rows.tolist() == test.tolist()
+    assert got.fold.tolist() == [0] * 10
+
+
+def test_given_splits_rows():
+    y = labels(20, 20)
+    train, dev, test = np.arange(20), np.arange(20, 30), np.arange(30, 40)
+    solver = Recorder(y)
+    given_splits(y, train, dev, test, SCHEMES_REGS, solver)
+    grid, (last,) = solver.calls
+    assert [fit.reg for fit in grid] == SCHEMES_REGS
+    assert all((fit.stop is dev, fit.predict is dev) == (True, True) for fit in grid)
+    assert (last.train is train, last.stop is dev, last.predict is test) == (True, True, True)
+
+
+@pytest.mark.parametrize(("skill", "chosen"), [([0.5, 0.75, 0.25], 1), ([0.5, 0.75, 0.75], 1), ([0.5, 0.5, 0.5], 0)])
+def test_the_best_reg_is_refitted_and_ties_go_to_the_first(skill, chosen):
+    y = labels(40, 40)
+    solver = Recorder(y, dict(zip(SCHEMES_REGS, skill, strict=True)).get)
+    parts = np.arange(40), np.arange(40, 60), np.arange(60, 80)
+    got = given_splits(y, *parts, SCHEMES_REGS, solver)
+    assert got.grid.tolist() == [[100 * value for value in skill]]
+    assert got.chosen.tolist() == [chosen]
+    assert solver.calls[-1][0].reg == SCHEMES_REGS[chosen]
+    assert np.mean(got.predicted == y[got.rows]) == skill[chosen]
+
+
+def test_accuracies_are_rounded_before_the_best_is_chosen():
+    """Two grid values 0.0025 points apart tie at two decimals, and the first is taken although the second is better."""
+    y = labels(20000, 20000)
+    skill = {1.0: 0.5, 2.0: 0.50002}  # 50.00 % either way, rounded
+    solver = Recorder(y, skill.get)
+    dev = np.arange(10, 40000)
+    got = given_splits(y, np.arange(10), dev, dev, [1.0, 2.0], solver)
+    assert got.grid.tolist() == [[50.0, 50.0]]
+    assert got.chosen.tolist() == [0]
+    first, second = (np.mean(a == y[dev]) for a in solver([fit for fit in solver.calls[0]]))
+    assert second > first
+
+
+def test_a_fold_counts_as_much_as_another():
+    """The grid is the mean of fold accuracies, not the accuracy over all rows: folds are of 8, 7 and 7 rows."""
+    y = labels(11, 11)
+    calls = []
+
+    def solver(fits):
+        calls.append(fits)
+        return [np.where(np.arange(len(f.predict)) < len(f.predict) - 8 + 4, y[f.predict], 1 - y[f.predict]) for f in fits]
+
+    got = cross_validated(y, np.arange(22), np.arange(22), 3, 1, [1.0], solver)
+    sizes = [len(fit.predict) for fit in calls[0]]
+    assert sorted(sizes) == [7, 7, 8]
+    assert got.grid[0, 0] == round(100 * float(np.mean([(size - 4) / size for size in sizes])), 2)
+
+
+@pytest.mark.parametrize(
+    ("y", "k", "message"),
+    [
+        (labels(3, 3), 10, "6 items are fewer than the 10 folds"),
+        (labels(6, 6), 10, r"no class has as many items as there are folds \(10\): \[6, 6\] items a class"),
+        (labels(30), 3, "the training part of fold 1 of 3 holds only class 0"),
+        (labels(0, 30), 3, "the training part of fold 1 of 3 holds only class 1"),
+        (labels(29, 1), 3, "the training part of fold . of 3 holds only class 0"),
+    ],
+)
+def test_what_cannot_be_folded(y, k, message):
+    with pytest.raises(ScoreError, match=message):
+        cross_validated(y, np.arange(len(y)), np.arange(1), k, 1111, SCHEMES_REGS, Recorder(y))
+
+
+def test_a_class_that_an_inner_fold_lacks():
+    y = labels(30, 2)
+    with pytest.raises(ScoreError, match="holds only class 0"):
+        nested(y, 3, 1111, SCHEMES_REGS, Recorder(y))
+
+
+def test_a_rare_class_is_no_error(recwarn):
+    y = labels(30, 28, 2)
+    cross_validated(y, np.arange(60), np.arange(5), 3, 1111, SCHEMES_REGS, Recorder(y))
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ((0, 5, 5), "the training split holds no item"),
+        ((5, 0, 5), "the development split is empty"),
+        ((5, 5, 0), "the test split is empty"),
+    ],
+)
+def test_empty_splits(sizes, message):
+    y = labels(40, 40)
+    parts = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:2])
+    with pytest.raises(ScoreError, match=message):
+        given_splits(y, *parts, SCHEMES_REGS, Recorder(y))
+
+
+@pytest.mark.parametrize(("classes", "form"), [(4, np.asarray), (2, sparse.csr_array)])
+def test_fits_are_the_librarys_own(classes, form):
+    x, y = clouds(90, 7, classes)
+    x, fits = form(x), some_fits(90)
+    want = [
+        LogisticRegression(C=f.reg, random_state=1111).fit(x[f.train], y[f.train]).predict(x[f.predict]) for f in fits
+    ]
+    got = sklearn_solver(x, y)(fits)
+    assert all(np.array_equal(a, b) and a.dtype == np.int64 for a, b in zip(got, want, strict=True))
+
+
+def test_features_keep_their_dtype(monkeypatch):
+    seen = set()
+    fit = LogisticRegression.fit
+    monkeypatch.setattr(LogisticRegression, "fit", lambda self, x, y: (seen.add(x.dtype), fit(self, x, y))[1])
+    x, y = clouds(30, 3, 2)
+    sklearn_solver(x, y, jobs=1)(some_fits(30))
+    assert seen == {np.dtype(np.float32)}
+
+
+def test_unconverged_fits_are_counted_and_silent():
+    x, y = clouds(120, 30, 2, spread=3)
+    x *= np.geomspace(0.01, 1000, 30, dtype=np.float32)  # scales so different that 100 iterations do not do
+    fits, expected = some_fits(120, regs=(1e-9, 1.0, 1e3)), 0
+    for fit in fits:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            LogisticRegression(C=fit.reg, random_state=1111).fit(x[fit.train], y[fit.train])
+        expected += bool(caught)
+    assert 0 < expected < len(fits)
+    counts = {}
+    solve = sklearn_solver(x, y, jobs=2, counts=counts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a warning that got out would fail here
+        solve(fits)
+        assert counts == {"fits": len(fits), "unconverged": expected}
+        solve(fits)
+    assert counts == {"fits": 2 * len(fits), "unconverged": 2 * expected}
+
+
+def test_vectors_that_are_not_finite():
+    x, y = clouds(30, 3, 2)
+    x[4, 1] = np.inf
+    for form in (x, sparse.csr_array(x)):
+        with pytest.raises(ScoreError, match="not finite"):
+            sklearn_solver(form, y)
+
+
+def test_what_cannot_be_learnt():
+    x, y = clouds(30, 3, 2)
+    with pytest.raises(ScoreError, match="fewer than two classes"):
+        sklearn_solver(x, y)([Fit(np.flatnonzero(y == 1), None, np.arange(3), 1.0)])
+    with pytest.raises(ScoreError, match="do not fit labels"):
+        sklearn_solver(x, y[:-1])
