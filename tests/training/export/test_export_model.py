@@ -1,26 +1,44 @@
-"""A trained model's folder: one vector for a text, whoever reads it; whole or absent; and found by the run's name."""
+"""A trained model's folder: one vector for a text, whoever reads it; whole or absent; and found by the run's name.
+backbone.lora of three families: its gradients follow from those of the changed weights, and the change alone,
+RUN/adapter, gives every reader the vectors of the whole export. The tokenizer of an export is read by transformers as it
+was in training, and pads; else nothing is exported."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
+import tiny_models
 import torch
+from families import family_model
 from live_models import by_hand, close, inference, library
+from method_runs import train
+from peft import PeftModel
 from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from tiny_decoders import tokenizer
 from tiny_models import sentences
-from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, GPT2Config, GPT2Model, PreTrainedTokenizerFast
 
+import stsbench
+from stsbench import load_encoder
 from stsbench.encoders.forward.checkpoint import load_model
-from stsbench.encoders.load import load_encoder
+from stsbench.encoders.transformer.exported import read_with_layout
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.files import machine, new_folder
+from stsbench.training.api.method import Inference
 from stsbench.training.engine.selection import live_encoder
 from stsbench.training.export import export
-from stsbench.training.export.export import export_model
+from stsbench.training.export.export import export_model, try_export, write_tokenizer
+from stsbench.training.modules.backbone import load_backbone
+from stsbench.training.modules.lora import merged_state
+from stsbench.training.recipes.recipes import load_recipe
 
 TEXTS = [*sentences(30), "the cat " * 25]  # the last one is longer than the tokenizer's stored 8, and than 32
 CASES = [("bert", "cls_avg"), ("bert", "weighted_mean"), ("roberta", "cls+dense"), ("distilbert", "first_last:layer1")]
@@ -170,10 +188,7 @@ def test_a_training_run_is_a_model(tmp_path):
     with pytest.raises(EncoderError, match="lacks the head"):
         load_encoder(str(run)).encode(TEXTS)
 
-
 # --- a folder that appears whole or not at all ---
-
-
 def hidden(folder):
     return sorted(path.name for path in folder.iterdir() if path.name.startswith("."))
 
@@ -200,3 +215,148 @@ def test_what_others_are_building_stays(tmp_path):
             raise KeyError
     assert (tmp_path / "model" / "file").read_text() == "first"
     assert len(hidden(tmp_path)) == 2
+
+
+FAMILIES = {"llama": "last", "modernbert": "mean", "mpnet": "cls"}  # and the pooler
+ADAPTER_EXPORT_TEXTS = ["cat", "the man runs .", "a dog with a guitar"]
+SCALE = 3.0
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def model(request, tmp_path_factory):
+    """(folder, pooler)"""
+    folder, words = tmp_path_factory.mktemp("lora") / request.param, tokenizer("eos")
+    words.pad_token = words.convert_ids_to_tokens(1)  # MPNet counts positions by this id, whatever its config says
+    family_model(request.param, vocab_size=len(words)).save_pretrained(folder)
+    words.save_pretrained(folder)
+    return folder, FAMILIES[request.param]
+
+
+def test_gradients_are_those_of_the_changed_weights(model):
+    folder, pooler = model
+    torch.manual_seed(0)
+    changed = load_backbone(folder, "x", pooler, lora={"rank": 2, "alpha": 2 * SCALE, "dropout": 0.0}, dropout=0.0).double()
+    for name, weight in changed.model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.2)
+    plain = load_backbone(folder, "x", pooler, dropout=0.0).double()
+    plain.model.load_state_dict(merged_state(changed.model))
+    ids = torch.tensor([[7, 9, 12, 8], [6, 6, 20, 9]])
+    for backbone in (changed, plain):
+        backbone.pooled(ids, torch.ones_like(ids)).square().sum().backward()
+    weights, before = dict(changed.model.named_parameters()), dict(plain.model.named_parameters())
+    trained = [name for name, weight in weights.items() if weight.requires_grad]
+    assert trained and all("lora_" in name for name in trained)
+    for name in trained:
+        path, _, part = name.partition(".lora_")
+        other = weights[f"{path}.lora_{'B' if part[0] == 'A' else 'A'}.backbone.weight"].detach()
+        gradient = before[f"{path}.weight"].grad
+        if gradient is not None:  # a pooling layer that is in no vector
+            wanted = SCALE * (other.T @ gradient if part[0] == "A" else gradient @ other.T)
+            assert (weights[name].grad - wanted).norm() <= 2e-5 * wanted.norm()  # norms of a decoder are of float32
+
+
+def test_the_change_alone_gives_every_reader_the_vectors_of_the_export(model, tmp_path):
+    folder, pooler = model
+    (tmp_path / "text.txt").write_text("\n".join(sentences(30, longest=9)) + "\n", "utf-8")
+    values = {"backbone.model": str(folder), "backbone.pooler": pooler, "backbone.lora": {"rank": 2}, "options.head": "none",
+              "data.file": str(tmp_path / "text.txt"), "training.batch_size": 10, "training.max_steps": 2,
+              "training.learning_rate": 0.05, "precision": "float32", "selection.by": "none", "backbone.dropout": 0.1}
+    sets = [f"{key}={json.dumps(value)}" for key, value in values.items()]
+    train(load_recipe("simcse", "unsup-bert-base", sets), tmp_path / "run", tmp_path)
+    best, adapter = tmp_path / "run" / "best", tmp_path / "run" / "adapter"
+    vectors = load_encoder(str(best), device="cpu").encode(ADAPTER_EXPORT_TEXTS)
+    assert np.abs(load_encoder(str(folder), pooler=pooler, device="cpu").encode(ADAPTER_EXPORT_TEXTS) - vectors).max() > 1e-3
+    assert np.abs(load_encoder(str(adapter), device="cpu").encode(ADAPTER_EXPORT_TEXTS) - vectors).max() < 1e-5
+    assert np.abs(SentenceTransformer(str(adapter), device="cpu").encode(ADAPTER_EXPORT_TEXTS) - vectors).max() < 1e-5
+    read = PeftModel.from_pretrained(AutoModel.from_pretrained(folder), adapter)
+    words = AutoTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        states = [read(**words(text, return_tensors="pt")).last_hidden_state[0] for text in ADAPTER_EXPORT_TEXTS]
+    of_text = {"last": lambda state: state[-1], "mean": lambda state: state.mean(0), "cls": lambda state: state[0]}[pooler]
+    assert np.abs(torch.stack([of_text(state) for state in states]).numpy() - vectors).max() < 1e-5
+    assert read_with_layout(adapter)[0].recipe == read_with_layout(best)[0].recipe  # and what the weights were trained on
+    size = sum(path.stat().st_size for path in adapter.glob("*.safetensors"))
+    assert size < (best / "model.safetensors").stat().st_size / 2 and not (adapter / "model.safetensors").exists()
+
+
+TOKENIZER_TEXTS = ["the cat.", "the dog runs in the big park with a woman and a man, and eats."]
+CHARACTERS = " abcdefghijklmnopqrstuvwxyz.,'\"-?0123456789"
+
+
+def by_characters(kind=models.WordLevel, **special):
+    """A tokenizer with the special tokens given, in this order, and no others."""
+    named = [*dict.fromkeys(special.values())]
+    vocabulary = {token: number for number, token in enumerate([*named, *CHARACTERS])}
+    unknown = special.get("unk_token", " ")
+    backend = Tokenizer(kind(vocabulary, unk_token=unknown))
+    backend.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    if "cls_token" in special:
+        ends = [(special[name], vocabulary[special[name]]) for name in ("cls_token", "sep_token")]
+        backend.post_processor = processors.TemplateProcessing(
+            single=f"{ends[0][0]} $A {ends[1][0]}", special_tokens=ends)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **special)
+
+
+def gpt2(tokenizer):
+    torch.manual_seed(0)
+    return GPT2Model(GPT2Config(vocab_size=len(tokenizer), n_positions=256, n_embd=16, n_layer=2, n_head=2))
+
+
+@pytest.mark.parametrize("special", [
+    {"unk_token": "<unk>"}, {"bos_token": "<s>", "eos_token": "</s>"}, {"cls_token": "[CLS]", "sep_token": "[SEP]"},
+    {"eos_token": "<|end|>", "pad_token": "<pad>"},
+])
+def test_three_readers_have_the_same_vectors(tmp_path, special):
+    """Of two texts of unlike lengths, where the tokenizer had a padding token and where it had none."""
+    tokenizer = by_characters(**special)
+    before, model = tokenizer.pad_token, gpt2(tokenizer).eval()
+    model.config._attn_implementation = "eager"
+    export_model(Inference(model, tokenizer, "mean"), tmp_path / "out", card="")
+    assert tokenizer.pad_token == before
+    ours = stsbench.load_encoder(str(tmp_path / "out"), device="cpu").encode(TOKENIZER_TEXTS)
+    theirs = SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(TOKENIZER_TEXTS)
+    read = AutoTokenizer.from_pretrained(tmp_path / "out")
+    batch = read(TOKENIZER_TEXTS, padding=True, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        states = AutoModel.from_pretrained(tmp_path / "out").eval()(**batch).last_hidden_state
+    real = batch["attention_mask"].unsqueeze(-1)
+    plain = ((states * real).sum(1) / real.sum(1)).numpy()
+    np.testing.assert_allclose(theirs, ours, atol=1e-5)
+    np.testing.assert_allclose(plain, ours, atol=1e-5)
+    assert read.pad_token is not None and read.pad_token in special.values()
+
+
+def test_no_special_token_at_all(tmp_path):
+    tokenizer = by_characters()
+    with pytest.raises(StsbenchError, match="no special token to pad texts by"):
+        write_tokenizer(tokenizer, tmp_path, 16)
+    with pytest.raises(StsbenchError, match=r"^tiny could be trained, but not exported then: .*; choose another backbone$"):
+        try_export(Inference(gpt2(tokenizer), tokenizer, "mean"), tmp_path, "tiny")
+    assert not list(tmp_path.glob(".*"))
+
+
+class Remade(PreTrainedTokenizerFast):
+    """Says that it is a class that transformers makes anew, by other rules than its tokenizer.json."""
+
+    named = "BertTokenizer"
+
+    def save_pretrained(self, folder, **how):
+        super().save_pretrained(folder, **how)
+        path = folder / "tokenizer_config.json"
+        stored = json.loads(path.read_text())
+        path.write_text(json.dumps({**stored, "tokenizer_class": self.named}))
+
+
+@pytest.mark.parametrize("named", ["BertTokenizer", "PreTrainedTokenizerFast", "NoSuchTokenizer"])
+def test_a_class_that_would_be_remade(tmp_path, named):
+    special = {f"{name.lower()}_token": f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP", "MASK")}
+    whole = by_characters(**special)
+    tokenizer = Remade(tokenizer_object=whole.backend_tokenizer, **special)
+    tokenizer.named = named
+    tiny_models.build(tmp_path / "out", pooler=False)  # with its config.json, which transformers also looks into
+    for path in (tmp_path / "out").glob("tokenizer*"):
+        path.unlink()
+    write_tokenizer(tokenizer, tmp_path / "out", 64)
+    read = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert [read(text)["input_ids"] for text in TOKENIZER_TEXTS] == [whole(text)["input_ids"] for text in TOKENIZER_TEXTS]

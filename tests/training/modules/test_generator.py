@@ -1,20 +1,25 @@
-"""The frozen masked LM against transformers' own logits, text by text, and what it refuses."""
+"""The frozen masked LM against transformers' own logits, text by text, and what it refuses. What stands behind the
+encoder in a loss: the projector with batch normalisation, and shuffled group whitening."""
 
 from __future__ import annotations
 
+import math
 import shutil
 
 import pytest
 import torch
 from scipy.stats import chisquare
+from shipped_recipes import one_line
 from tiny_models import build, headed, tokenizer
 from torch import nn
+from torch.nn import functional
 from transformers import AutoConfig, AutoModelForMaskedLM
 
 from stsbench.errors import StsbenchError
 from stsbench.training.modules import masked_lm as module
 from stsbench.training.modules.backbone import load_backbone
 from stsbench.training.modules.masked_lm import Generator
+from stsbench.training.modules.projector import BatchNormProjector, GroupWhitening, whiten_groups
 
 FAMILIES = ["bert", "roberta", "distilbert"]
 LIMIT = 12
@@ -164,3 +169,169 @@ def test_what_does_not_fit_is_one_line(folders, tmp_path):
             make(bert, str(other))
     with pytest.raises(StsbenchError, match=r"^options.generator /nowhere: no such folder"):
         make(bert, "/nowhere")
+
+
+# --- batch normalisation ---
+def random(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def projector(width=4, out=3, std=0.5):
+    torch.manual_seed(4)
+    module = BatchNormProjector(width, out, std).double()
+    with torch.no_grad():  # 1 and 0 would hide a forgotten one
+        module.inner_norm.weight.normal_(1, 0.3)
+        module.inner_norm.bias.normal_(0, 0.3)
+    return module
+
+
+@torch.no_grad()
+def test_the_projector_is_the_equation_in_training_and_in_evaluation():
+    """By torch's own normalisation, which keeps the running means and unbiased variances."""
+    module, x = projector().train(), random(6, 4, seed=3)
+    w = {name: value.clone() for name, value in module.state_dict().items()}
+
+    def expected(training):
+        inner = functional.batch_norm(x @ w["inner.weight"].T, w["inner_norm.running_mean"], w["inner_norm.running_var"],
+                                      w["inner_norm.weight"], w["inner_norm.bias"], training, 0.1, 1e-5).clamp(min=0)
+        return functional.batch_norm(inner @ w["outer.weight"].T, w["outer_norm.running_mean"], w["outer_norm.running_var"],
+                                     training=training, momentum=0.1, eps=1e-5)
+
+    out = module(x)
+    assert (out - expected(training=True)).abs().max() < 1e-10
+    after = module.state_dict()
+    assert all((after[name] - value).abs().max() < 1e-10 for name, value in w.items() if "running" in name)
+    module.eval()
+    want = expected(training=False)
+    assert (module(x) - want).abs().max() < 1e-10 and (module(x[:1]) - want[:1]).abs().max() < 1e-10
+    assert (want - out).abs().max() > 0.1
+
+
+def test_the_projectors_sizes_and_start():
+    torch.manual_seed(0)
+    module = BatchNormProjector(96, 64, 0.02)
+    assert module.inner.weight.shape == (192, 96) and module.outer.weight.shape == (64, 192)
+    assert module.inner.bias is None and module.outer.bias is None
+    assert module.outer_norm.weight is None and module.outer_norm.bias is None
+    assert (module.inner_norm.weight == 1).all() and (module.inner_norm.bias == 0).all()
+    for linear in (module.inner, module.outer):
+        count = linear.weight.numel()
+        assert abs(linear.weight.mean().item()) < 4.5 * 0.02 / math.sqrt(count)
+        assert abs(linear.weight.std().item() / 0.02 - 1) < 4.5 / math.sqrt(2 * count)
+
+
+def test_a_single_row_is_refused_in_training_only():
+    module = projector().train()
+    with pytest.raises(StsbenchError, match=r"^batch normalisation needs 2 vectors .* raise training.batch_size$"):
+        module(random(1, 4))
+    assert module.eval()(random(1, 4)).shape == (1, 3)
+
+
+def test_under_autocast_the_projector_computes_in_float32():
+    module = projector(16, 16, 0.3).float().train()
+    x = (random(64, 16, seed=7) + 100).float()  # in bfloat16 the deviations would be lost in the mean
+    expected = module(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = module(x)
+        assert module(x.to(torch.bfloat16)).dtype == torch.float32
+    assert found.dtype == torch.float32 and torch.equal(found, expected)
+# --- group whitening ---
+P, M, D = 2, 40, 12
+
+
+def rows(*shape, seed=0, dtype=torch.float64):
+    return (random(*shape, seed=seed) @ (torch.eye(shape[-1]).double() + 0.3) + 1).to(dtype)
+
+
+def orders(parts=P, width=D, seed=1):
+    made = torch.Generator().manual_seed(seed)
+    return torch.stack([torch.randperm(width, generator=made) for _ in range(parts)])
+
+
+@pytest.mark.parametrize(("groups", "shuffled"), [(1, False), (3, True), (12, True)])
+def test_within_a_group_features_have_variance_one_and_no_correlation(groups, shuffled):
+    order = orders() if shuffled else None
+    whitened = whiten_groups(rows(P, M, D), groups, order)
+    size, across = D // groups, 0.0
+    for part in range(P):
+        permuted = whitened[part] if order is None else whitened[part][:, order[part]]
+        assert permuted.mean(0).abs().max() < 1e-12
+        covariance = permuted.T @ permuted / M
+        for group in range(groups):
+            block = slice(group * size, (group + 1) * size)
+            assert (covariance[block, block] - torch.eye(size)).abs().max() < 1e-10
+        across = max(across, float((covariance - torch.eye(D)).abs().max()))
+    assert (across > 0.1) == (groups > 1)
+
+
+def test_the_matrix_is_the_symmetric_one_and_eps_is_added_to_the_variances():
+    x = rows(1, M, 3)
+    centred = x[0] - x[0].mean(0)
+    matrix = torch.linalg.lstsq(centred, whiten_groups(x, 1)[0]).solution
+    assert (matrix - matrix.T).abs().max() < 1e-12
+    assert (matrix @ matrix @ (centred.T @ centred / M) - torch.eye(3)).abs().max() < 1e-10
+    whitened = whiten_groups(x, 3, eps=3.0)[0]
+    assert (whitened - centred / (x[0].var(0, correction=0) + 3).sqrt()).abs().max() < 1e-12
+
+
+def test_the_released_cut_is_through_sentences_and_the_meant_one_between_views():
+    """Of 18 sentences without dropout three views are equal where thirds are whitened, and differ where views are."""
+    sentences = rows(18, D)
+    views, order = sentences.expand(3, 18, D), orders(3)
+    thirds = GroupWhitening(4, split="per_third")(views, order)
+    assert torch.equal(thirds[0], thirds[1]) and torch.equal(thirds[0], thirds[2])
+    for part in range(3):
+        block = slice(6 * part, 6 * part + 6)
+        alone = whiten_groups(sentences[block].repeat_interleave(3, dim=0)[None], 4, order[part : part + 1])[0]
+        assert (thirds[0, block] - alone[::3]).abs().max() < 1e-12
+    meant = GroupWhitening(4, split="per_view")(views, order)
+    assert min(float((meant[0] - meant[k]).abs().max()) for k in (1, 2)) > 0.1
+    for k in range(3):
+        assert torch.equal(meant[k], whiten_groups(sentences[None], 4, order[k : k + 1])[0])
+    whole = GroupWhitening(4, split="whole")(views, order[:1])
+    assert (whole[0] - meant[0]).abs().max() < 1e-10
+
+
+def test_the_full_gradient():
+    centred = rows(14, D) - rows(14, D).mean(0)
+    equal = torch.linalg.qr(centred).Q[None] * 14**0.5  # eigenvalues, where the derivative of an eigenvector is infinite
+    for x in (rows(1, 8, D), equal):
+        whole = x.clone().requires_grad_()
+        assert torch.autograd.gradcheck(lambda x: whiten_groups(x, 4, orders(1), detach_matrix=False), whole)
+
+
+def test_a_detached_matrix_is_a_constant_for_the_gradient():
+    """Which still passes through the mean, and is another one than the full derivative."""
+    x, weights = rows(1, M, D).requires_grad_(), rows(1, M, D, seed=5)
+    detached, full = (
+        torch.autograd.grad((whiten_groups(x, 3, detach_matrix=each) ** 3 * weights).sum(), x)[0] for each in (True, False)
+    )
+    y = x - x.mean(1, keepdim=True)
+    with torch.no_grad():
+        whitened = whiten_groups(x, 3)[0]
+        blocks = [slice(4 * group, 4 * group + 4) for group in range(3)]
+        matrices = [torch.linalg.lstsq(y[0, :, block], whitened[:, block]).solution for block in blocks]
+    by_hand = torch.cat([y[..., block] @ matrix for block, matrix in zip(blocks, matrices, strict=True)], dim=2)
+    (expected,) = torch.autograd.grad((by_hand**3 * weights).sum(), x)
+    assert (detached - expected).abs().max() < 1e-9 and (detached - full).abs().max() > 1e-2
+
+
+def test_float32_under_autocast_and_of_16_bits():
+    x = rows(P, M, D, dtype=torch.bfloat16)
+    plain = whiten_groups(x.float(), 4, orders())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for given in (x, x.float()):
+            whitened = whiten_groups(given, 4, orders())
+            assert whitened.dtype == torch.float32 and torch.equal(whitened, plain)
+    assert whiten_groups(rows(P, M, D), 4).dtype == torch.float64
+
+
+def test_too_few_rows_and_equal_ones_are_refused_without_eps():
+    for dtype in (torch.float32, torch.float64):
+        one_line(lambda dtype=dtype: whiten_groups(rows(1, 4, D, dtype=dtype), 3), "groups of 4 features over 4 rows",
+                 "options.eps, e.g. 1e-5")
+        assert whiten_groups(rows(1, 5, D, dtype=dtype), 3).isfinite().all()
+        equal = rows(4, D, dtype=dtype).repeat(5, 1)[None]
+        one_line(lambda equal=equal: whiten_groups(equal, 3), "span too few dimensions", "options.eps")
+        for few in (rows(1, 4, D, dtype=dtype), equal, equal[:, :1]):
+            assert whiten_groups(few, 3, eps=1e-5).isfinite().all()

@@ -1,18 +1,32 @@
-"""LoRA's sets: which of them acts, and merged copies against BERT's equations written out. Gradients: test_diffaug.py."""
+"""LoRA's sets: which of them acts, and merged copies against BERT's equations written out. Gradients: test_diffaug.py.
+backbone.layers: the model is the one whose folder holds these layers alone. A table of tokens' vectors, trained:
+sentence-transformers' loss of the same table, and three readers of the export."""
 
 import copy
+import json
+import re
+import shutil
 
 import method_runs
+import numpy as np
 import pytest
 import torch
 import transformers
 from bert_equations import LAYERS, Change, encode, joined, leaves, lora_of
-from safetensors.torch import load_file
-from tiny_models import build
-from transformers import AutoModel, DistilBertConfig, DistilBertModel
+from model_folder_kinds import WIDTH, declare, normalize, static
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.losses import MultipleNegativesRankingLoss
+from shipped_recipes import one_line
+from tiny_models import build, sentences
+from transformers import AutoModel, DistilBertConfig, DistilBertModel, GPT2Config, GPT2Model
 
+import stsbench
+from stsbench import load_encoder, losses
+from stsbench.encoders.forward.model import keep_layers
+from stsbench.encoders.transformer.find import backbone_folder
 from stsbench.errors import EncoderError
-from stsbench.training.modules.backbone import look_ahead
+from stsbench.training.modules.backbone import load_backbone, look_ahead
 from stsbench.training.modules.lora import add_lora, lora_weights, merged, using
 from stsbench.training.modules.packed_training import packable
 
@@ -127,3 +141,105 @@ def test_a_model_that_looks_ahead_in_part_is_refused(kind, more):
     model = getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(**shape))
     with pytest.raises(EncoderError, match=f"a {kind}Model cannot be switched to both directions"):
         look_ahead(model, "m")
+
+
+LAYERS_IDS = torch.tensor([[5, 6, 7, 8, 9, 4], [9, 8, 7, 6, 0, 0]])
+MASK = torch.tensor([[1] * 6, [1] * 4 + [0] * 2])
+
+
+def folder_of(source, target, layers):
+    """A copy whose files hold these layers alone, by their new numbers."""
+    shutil.copytree(source, target)
+    config = json.loads((source / "config.json").read_text("utf-8"))
+    config["n_layers" if "n_layers" in config else "num_hidden_layers"] = len(layers)
+    (target / "config.json").write_text(json.dumps(config), "utf-8")
+    kept = {}
+    for key, value in load_file(source / "model.safetensors").items():
+        match = re.match(r"(.*\blayer\.)(\d+)(\..*)", key)
+        if match is None:
+            kept[key] = value
+        elif int(match[2]) in layers:
+            kept[f"{match[1]}{layers.index(int(match[2]))}{match[3]}"] = value
+    save_file(kept, target / "model.safetensors", {"format": "pt"})
+    return target
+
+
+@pytest.mark.parametrize(("family", "layers"), [
+    ("roberta", [0]), ("mpnet", [0, 2, 3]), ("distilbert", [1, 3])])
+def test_it_is_the_model_whose_folder_holds_these_layers(tmp_path, family, layers):
+    source = build(tmp_path / "whole", family, layers=4)
+    other = AutoModel.from_pretrained(folder_of(source, tmp_path / "part", layers)).eval()
+    for engine in ("auto", "padded"):
+        backbone = load_backbone(source, "tiny", "mean", dropout=0.0, layers=layers)
+        backbone.engine = engine
+        with torch.no_grad():
+            states = backbone.eval()(LAYERS_IDS, MASK, (0, -1))
+            expected = other(input_ids=LAYERS_IDS, attention_mask=MASK, output_hidden_states=True).hidden_states
+        real = MASK.bool()
+        for state, known in zip(states, (expected[0], expected[-1]), strict=True):
+            assert torch.allclose(state[real], known[real], rtol=0, atol=1e-5)
+    assert backbone.model.config.num_hidden_layers == len(layers)
+
+
+def test_layers_that_are_what_their_number_makes_them_are_refused():
+    model = GPT2Model(GPT2Config(n_layer=3, n_head=2, n_embd=8, vocab_size=30, scale_attn_by_inverse_layer_idx=True))
+    one_line(lambda: keep_layers(model, [0, 2], "tiny", "backbone.layers"), "differ by their number")
+    plain = GPT2Model(GPT2Config(n_layer=3, n_head=2, n_embd=8, vocab_size=30))
+    plain.config.layer_kinds = ["local", "global", "local"]
+    one_line(lambda: keep_layers(plain, [0, 2], "tiny", "backbone.layers"), "differ by their number (layer_kinds)")
+    plain.config.layer_kinds = ["local", "local", "local"]
+    keep_layers(plain, [0, 2], "tiny", "backbone.layers")
+    assert plain.config.layer_kinds == ["local", "local"] and plain.config.n_layer == 2
+    assert [block.attn.layer_idx for block in plain.h] == [0, 1]
+
+
+TEXTS = sentences(20, longest=9)
+PAIRS = [("a cat sits", "the cat sat"), ("two dogs run fast", "dogs run"), ("music in the park", "a guitar played")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("static") / "model"
+    declare(path, static(6), normalize(), first=None)
+    return path
+
+
+def test_the_loss_and_its_gradient_are_sentence_transformers(folder):
+    backbone = load_backbone(backbone_folder(str(folder)), "x", "mean", max_length=64)
+    columns = [[pair[k] for pair in PAIRS] for k in (0, 1)]
+    vectors = []
+    for texts in columns:
+        rows = [torch.tensor(ids) for ids in backbone.tokenise(texts)]
+        ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+        vectors.append(backbone.pooled(ids, mask))
+    value = losses.info_nce(*vectors, temperature=0.05)
+    value.backward()
+    model = SentenceTransformer(str(folder), device="cpu")
+    expected = MultipleNegativesRankingLoss(model, scale=20)([model.preprocess(texts) for texts in columns], None)
+    expected.backward()
+    assert value.item() == pytest.approx(expected.item(), abs=1e-6)
+    torch.testing.assert_close(backbone.model.embeddings.weight.grad, model[0].embedding.weight.grad, atol=1e-6, rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def trained(folder, tmp_path_factory):
+    """Five large steps: a text is to be nearer to its vector in the table at first than to those of other texts."""
+    place = tmp_path_factory.mktemp("trained")
+    (place / "text.txt").write_text("".join(f"{text}\n" for text in TEXTS * 4), "utf-8")
+    stsbench.train("distil", recipe="static", output=place / "run", device="cpu", settings={
+        "backbone.model": str(folder), "data.file": str(place / "text.txt"), "data.held_out": 4, "training.batch_size": 8,
+        "options.teachers": [{"model": str(folder)}], "options.projection": "none", "options.pca_texts": 40_000,
+        "options.center": False, "training.max_steps": 5, "training.learning_rate": 0.1,
+    })
+    return place / "run"
+
+
+def test_a_run_is_read_alike_by_all_and_has_learnt(folder, trained):
+    vectors = load_encoder(str(trained)).encode(TEXTS)
+    np.testing.assert_array_equal(vectors, SentenceTransformer(str(trained / "best"), device="cpu").encode(TEXTS))
+    rows = load_file(trained / "best/model.safetensors")["embeddings"]
+    before = load_file(folder / "0_StaticEmbedding/model.safetensors")["embedding.weight"]
+    assert rows.shape == before.shape == (len(before), WIDTH) and (rows - before).abs().max() > 0.01
+    StaticModel = pytest.importorskip("model2vec").StaticModel
+    np.testing.assert_allclose(StaticModel.from_pretrained(trained / "best").encode(TEXTS), vectors, atol=1e-6)
