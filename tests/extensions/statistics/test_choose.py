@@ -1,9 +1,14 @@
-"""Choosing among runs: the joint test against the board's own, the front, the sentence, and costs of one machine alone."""
+"""Choosing among runs: the joint test against the board's own, the front, the sentence, and costs of one machine alone.
+`stsbench gate`: what is worse fails, what is as good passes, and a loss within the margin does."""
+
+from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from clirun import cli, place  # noqa: F401
 from geometry_runs import make_run
@@ -12,13 +17,14 @@ from run_edits import edit_all
 from sts_runs import head, pairs, sts_run, two  # noqa: F401
 
 import stsbench
-from stsbench import score
+from stsbench import compare, score
 from stsbench.comparison.comparability import timing_settings
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.records import Cost
 from stsbench.extensions.statistics.choice import AXES, Spent, compared_within, machine_in_words
 from stsbench.extensions.statistics.choose import choose
 from stsbench.extensions.statistics.command import COSTS
+from stsbench.extensions.statistics.gate import gate
 from stsbench.metrics.noise import Scores
 from stsbench.metrics.ranks import letters, significantly_different
 from stsbench.protocols.sts import AVERAGED, TASKS, StsProtocol
@@ -236,3 +242,35 @@ def test_the_command(runs, tmp_path, cli):
     assert code == 0 and read == json.loads(choose(runs, by="bytes", resamples=100).to_json())
     assert read["cheapest_of_the_best"] == ["quick, pooler mean"] and read["encoders"][0]["costs"]["bytes"] in (6.0, 12.0)
     assert all(name in COSTS for name in AXES)
+
+
+@pytest.fixture
+def gate_runs(tmp_path, monkeypatch):
+    """Write predictions of one model, and of others that lose so many hundredths of its correlation."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(1)
+    gold, noise = rng.normal(size=(2, 800))
+    for name, value in (("base", 0.8), ("slight", 0.798), ("worse", 0.77)):
+        own = 0.98 * noise + 0.2 * rng.normal(size=800)
+        predictions = value * gold + np.sqrt(1 - value**2) * own
+        pd.DataFrame({"id": range(800), "gold": gold, "prediction": predictions}).to_csv(f"{name}.csv", index=False)
+
+
+def test_a_gate_fails_for_what_is_worse_alone(gate_runs):
+    assert gate("slight.csv", "base.csv", margin=1, resamples=500).passed, "a loss within the margin"
+    failed = gate("worse.csv", "base.csv", margin=1, resamples=500)
+    [check] = failed.checks
+    expected = compare("worse.csv", "base.csv", margin=1, resamples=500)["items"]
+    assert not failed.passed and check.row.difference == expected.difference and expected.difference.high < 0
+    assert gate("base.csv", "worse.csv", margin=1, resamples=500).passed
+
+
+def test_the_command_s_exit_code_and_summary(gate_runs, cli):
+    summary, asked = Path("s.md"), ("--baseline", "base.csv", "--margin", "1", "--summary", "s.md")
+    code, out, _ = cli("gate", "worse.csv", *asked, "--json", "checks.json")
+    failed = summary.read_text()
+    assert code == 3 and out.splitlines()[-1].startswith("failed: the run is worse")
+    assert "| item-scores items | 800 |" in failed
+    assert [check["worse"] for check in json.loads(Path("checks.json").read_text())] == [True]
+    assert cli("gate", "slight.csv", *asked)[0] == 0
+    assert summary.read_text().startswith(failed) and "passed: " in summary.read_text()
