@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 Criterion = Literal["f1", "accuracy"]
 CRITERIA: tuple[Criterion, ...] = ("f1", "accuracy")
 # Of the bandwidth by which a criterion's curvature is measured, in pooled standard deviations of the two kinds, times
-# n^(-1/7); the intervals' coverage was simulated with it (tests/metrics/test_matching.py, benchmarks/thresholds.py).
+# n^(-1/7); the intervals' coverage was simulated with it (tests/metrics/test_ranking.py, benchmarks/thresholds.py).
 BANDWIDTH = 0.95
 _LEAST = 1e-300
 
