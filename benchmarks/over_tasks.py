@@ -18,7 +18,7 @@ import numpy as np
 from markdown_table import line
 from scipy import stats
 
-from stsbench.metrics.aggregation import chance_of_same_order, hierarchical_draws, mean_over_tasks
+from stsbench.metrics.aggregation import chance_of_same_order, mean_over_tasks
 from stsbench.metrics.bootstrap import interval
 
 TASKS, NOISE, DRAWS = (3, 5, 7, 12), (0.2, 1.0, 3.0), 400
@@ -31,6 +31,17 @@ SPREADS = (0.0, 0.3, 1.0, 3.0)  # of the true mean differences of pairs of encod
 BINS = (0.5, 0.7, 0.9, 0.99, 1.0001)
 GAPS = ((0, 100), (0, 0.5), (0.5, 1), (1, 2), (2, 100))  # the mean difference on the known tasks, in points
 SEVEN = ("STS12", "STS13", "STS14", "STS15", "STS16", "STSBenchmark", "SICK-R")
+
+
+def hierarchical_draws(draws: np.ndarray, resamples: int, seed: int) -> np.ndarray:
+    """(resamples,) means over tasks and items: t tasks are drawn with replacement, and of each one draw over its items.
+
+    draws: (t, b), of each task's score. Davison & Hinkley (1997), Bootstrap Methods and their Application, section 3.8.
+    """
+    rng = np.random.default_rng(seed)
+    tasks, many = draws.shape
+    task = rng.integers(0, tasks, size=(resamples, tasks))
+    return draws[task, rng.integers(0, many, size=(resamples, tasks))].mean(axis=1)
 
 
 def coverage(shape: str, tasks: int, noise: float, rounds: int) -> list[float]:

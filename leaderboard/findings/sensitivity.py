@@ -19,7 +19,6 @@ from stsbench.registry import DEFAULT_PROTOCOL
 AGGREGATIONS = ("all", "mean", "wmean")
 METRICS = ("spearman", "pearson")
 _NAMED_BY_THE_TAB = {"aggregation", "aggregations", "metric", "metrics"}
-Pairs = tuple[tuple[str, str], ...]
 LEAST = 3  # rows; of two, an order says nothing
 
 
@@ -29,8 +28,7 @@ class Sensitivity:
 
     settings: names such as "all Spearman"; rows: names, best first under the first setting; average: (setting, row) -> Avg;
     position: (setting, row) -> 1..; tau: (setting, setting) -> Kendall's tau-b, both ways round, absent where all rows tie.
-    swaps: (setting, later setting) -> pairs of rows in strictly opposite order, each (ahead, behind) under the first.
-    scores and task_swaps are the same of each single task, because the average hides most of it.
+    scores: those of each single task, because the average hides most of it.
     """
 
     settings: tuple[str, ...]
@@ -38,15 +36,12 @@ class Sensitivity:
     average: Mapping[tuple[str, str], float]
     position: Mapping[tuple[str, str], int]
     tau: Mapping[tuple[str, str], float]
-    swaps: Mapping[tuple[str, str], tuple[tuple[str, str], ...]]
     significant: Mapping[tuple[str, str, str], bool] = field(default_factory=dict)  # (setting, row, row)
     scores: Mapping[tuple[str, str, str], float] = field(default_factory=dict)  # (task, setting, row)
-    task_swaps: Mapping[tuple[str, str, str], tuple[tuple[str, str], ...]] = field(default_factory=dict)  # (task, ...)
 
 
 def sensitivity(tabs: Sequence[Tab], tests: Mapping[str, Tested] = MappingProxyType({})) -> Sensitivity | None:
-    """Return the averages of the measured rows that every STS setting has, their places, Kendall's tau-b and the pairs that
-    swap.
+    """Return the averages of the measured rows that every STS setting has, their places and Kendall's tau-b.
 
     tests: of a tab, which rows were tested and how; what they say is significant here errs in 5 % for all settings together.
     None for fewer than two settings or two such rows. Rows that are never ranked (the best of several seeds) are left out.
@@ -67,7 +62,6 @@ def sensitivity(tabs: Sequence[Tab], tests: Mapping[str, Tested] = MappingProxyT
     everywhere = [cells for by_id in cells_of.values() for id, cells in by_id.items() if id in names]
     tasks = [task for task in _before(first) if all(task in cells for cells in everywhere)]
     single = {(task, setting): column(task, setting) for task in tasks for setting in settings}
-    pairs = list(combinations(settings, 2))
     return Sensitivity(
         settings=settings,
         rows=rows,
@@ -75,10 +69,8 @@ def sensitivity(tabs: Sequence[Tab], tests: Mapping[str, Tested] = MappingProxyT
         position={(setting, row): 1 + sum(value > values[row] for value in values.values())
                for setting, values in averages.items() for row in rows},
         tau=_taus(rows, averages),
-        swaps={(a, b): _swapped(rows, averages[a], averages[b]) for a, b in pairs},
         significant=_significant(names, {name: tests[tab.id] for name, tab in chosen.items() if tab.id in tests}),
         scores={(*key, row): values[row] for key, values in single.items() for row in rows},
-        task_swaps={(task, a, b): _swapped(rows, single[task, a], single[task, b]) for task in tasks for a, b in pairs},
     )
 
 
@@ -153,12 +145,6 @@ def _significant(names: Mapping[str, str], tests: Mapping[str, Tested]) -> dict[
             if a in names and b in names:
                 significant[setting, names[a], names[b]] = bool(differs[i, j])
     return significant
-
-
-def _swapped(rows: Sequence[str], first: Mapping[str, float], second: Mapping[str, float]) -> Pairs:
-    """Return (ahead, behind) by `first` of the pairs of rows that stand strictly the other way round by `second`."""
-    ordered = sorted(rows, key=lambda row: -first[row])
-    return tuple((a, b) for a, b in combinations(ordered, 2) if first[a] > first[b] and second[a] < second[b])
 
 
 @dataclass(frozen=True)

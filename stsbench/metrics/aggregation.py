@@ -13,8 +13,6 @@ from stsbench.metrics.bootstrap import ROUNDING
 from stsbench.metrics.paired import LEVEL
 
 AGGREGATIONS = ("all", "mean", "wmean")
-IN_WORDS = {"all": "one score over all items of a task", "mean": "the mean of the scores of a task's subsets",
-            "wmean": "the mean of the scores of a task's subsets, weighted by their items"}
 OF_PARTS = ("mean", "wmean")  # those that average the scores of parts
 FEWEST_ITEMS = 50  # a part that one may rank by: with fewer items a correlation of .8 is known to +-.12 or worse
 Floats = NDArray[np.float64]
@@ -153,27 +151,6 @@ def overstated(points: float, same_order: float) -> bool:
     (True, False, False)
     """
     return abs(points) < _CLOSE and same_order >= _SURE
-
-
-def hierarchical_draws(draws: ArrayLike, resamples: int, seed: int = 0) -> Floats:
-    """Return (resamples,) means over tasks and items: t tasks are drawn with replacement, and of each of these one resample
-    of its items (Davison & Hinkley 1997, Bootstrap Methods and their Application, section 3.8).
-
-    draws: (t, b), of each task's score, or difference, b bootstrap draws over its items. A task that is drawn twice has two
-    draws of its items. Percentiles of the means do not cover 95 %: where items are hardly noisy 76 % with 3 tasks and 88 %
-    with 7, where they are noisy 97 to 99 % (docs/findings/statistics.md).
-
-    >>> import numpy as np
-    >>> from stsbench.metrics.aggregation import hierarchical_draws
-    >>> draws = np.array([[70.0, 71, 69], [80, 82, 81]])  # 2 tasks, 3 draws of each
-    >>> sorted(set(np.round(hierarchical_draws(draws, 4), 1).tolist()))
-    [69.0, 71.0, 75.5, 80.5]
-    """
-    rng = np.random.default_rng(seed)
-    draws = np.asarray(draws, dtype=np.float64)
-    tasks, many = draws.shape
-    task = rng.integers(0, tasks, size=(resamples, tasks))
-    return np.asarray(draws[task, rng.integers(0, many, size=(resamples, tasks))].mean(axis=1))
 
 
 def _checked(scores: ArrayLike) -> Floats:

@@ -17,7 +17,6 @@ from stsbench.metrics.aggregation import (
     OverTasks,
     chance_of_same_order,
     difference_over_tasks,
-    hierarchical_draws,
     mean_over_tasks,
 )
 from stsbench.metrics.equivalence import (
@@ -217,14 +216,6 @@ def test_no_order_and_too_few_tasks_have_none() -> None:
     assert (two.value, two.low, two.sd) == (pytest.approx(76.5), None, None)
     assert two.why == "2 tasks cannot show how much tasks differ: 3 are needed"
     assert difference_over_tasks(A[:1], B[:1]).why.startswith("1 task cannot")
-
-
-def test_the_hierarchical_bootstrap_is_a_naive_loop() -> None:
-    draws, rng = np.random.default_rng(3).normal(size=(4, 50)), np.random.default_rng(9)
-    tasks = rng.integers(0, 4, size=(30, 4))
-    items = rng.integers(0, 50, size=(30, 4))
-    naive = [sum(draws[task][item] for task, item in zip(*one, strict=True)) / 4 for one in zip(tasks, items, strict=True)]
-    assert hierarchical_draws(draws, 30, 9).tolist() == pytest.approx(naive)
 
 
 def test_a_spread_is_its_definition() -> None:

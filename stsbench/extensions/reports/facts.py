@@ -21,9 +21,10 @@ from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.provenance import CHANGES
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.schema import Metric
-from stsbench.metrics.aggregation import IN_WORDS
 from stsbench.wording import counted, joined, visible
 
+_AGGREGATIONS = {"all": "one score over all items of a task", "mean": "the mean of the scores of a task's subsets",
+            "wmean": "the mean of the scores of a task's subsets, weighted by their items"}
 _NAMED = ("stsbench", "torch", "transformers")  # the packages that a paper names
 _SCORES = {"spearman": "Spearman's rank correlation", "pearson": "Pearson's correlation", "mse": "mean squared error"}
 _TEXTS = {
@@ -212,7 +213,7 @@ def score_facts(metric: str, declared: Metric, aggregation: str | None) -> str:
     neither = ", of which neither end is better" if declared.better == "neither" else ""
     better = ", lower is better" if declared.lower else neither
     over = "" if aggregation is None else f"; aggregation {aggregation}"
-    over += f": {IN_WORDS[aggregation]}" if aggregation in IN_WORDS else ""
+    over += f": {_AGGREGATIONS[aggregation]}" if aggregation in _AGGREGATIONS else ""
     return f"Scores are {_SCORES.get(metric, metric)}{unit}{better}{over}."
 
 
