@@ -10,7 +10,7 @@ import pytest
 from source_facts import ROOT, facts, tree
 
 # Folders of leaderboard/ that the rest of it does not know.
-BOARD = ("findings", "identify", "imports", "mteb", "own", "prompts", "reproduce", "server", "submissions")
+BOARD = ("findings", "identify", "imports", "local_page", "mteb", "own", "prompts", "reproduce", "submissions")
 FOLDERS = [*sorted(path.parent for path in (ROOT / "stsbench/extensions").glob("*/__init__.py")),
            *(ROOT / "leaderboard" / name for name in BOARD)]
 NAMED = ("stsbench.encoders", "stsbench.post", "stsbench.protocols")  # groups whose names users write

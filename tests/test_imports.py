@@ -27,7 +27,7 @@ CORE = (
 BOARD = ("leaderboard.records", "leaderboard.ranks", "leaderboard.page", "leaderboard")
 # Extensions of the board: they import the board, which finds them through entry points.
 FENCED = tuple(f"leaderboard.{name}" for name in (
-    "findings", "identify", "imports", "mteb", "own", "prompts", "reproduce", "server", "submissions"))
+    "findings", "identify", "imports", "local_page", "mteb", "own", "prompts", "reproduce", "submissions"))
 NEEDED = {("leaderboard.imports", "leaderboard.mteb")}  # (of these, the one that it needs): an import renews its table
 EXTENSIONS = "extensions"
 # What type checkers see of all extensions together.

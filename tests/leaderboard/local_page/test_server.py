@@ -12,7 +12,7 @@ from board_runs import own_runs, read_once  # noqa: F401  fixtures
 
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard import serve
-from stsbench.leaderboard.server.server import Server, built_page
+from stsbench.leaderboard.local_page.server import Server, built_page
 
 OWN = "Host: 127.0.0.1:PORT"
 
