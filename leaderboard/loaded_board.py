@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,9 +74,18 @@ class Board(ranks.Board, Tabular):
         """Return Matplotlib axes with the ranked rows of a tab (the leading one), the best at the top: lead score, 95 %
         interval and a filled dot where the row may be first. axes: to draw on. Raises StsbenchError where nothing is
         ranked."""
-        from stsbench.leaderboard.page.plots import ranks_axes
+        from stsbench.display.style import interval_axes
 
-        return ranks_axes(self.tab(tab), axes)
+        shown = self.tab(tab)
+        rows = [(row, row.rank, row.cells[shown.lead]) for row in shown.measured if row.rank]
+        if not rows:
+            raise StsbenchError(f"the tab {shown.id} has no ranked rows: there is nothing to draw")
+        return interval_axes(
+            [method_label(row.method, row.flags) for row, _, _ in rows], [cell.value for _, _, cell in rows],
+            [(cell.low, cell.high) for _, _, cell in rows],
+            f"{shown.lead} ({shown.title}), 95 % interval; filled: may be first",
+            filled=[rank.first == 1 for _, rank, _ in rows], axes=axes,
+        )
 
     def latex(self, tab: str | None = None) -> str:
         """Return a booktabs table of one tab, or of each, as leaderboard.tex has them."""
@@ -110,3 +120,10 @@ class Board(ranks.Board, Tabular):
         published = len(others) - len(named)
         counts = [f"{counted(published, 'tab')} of published rows alone"] if published else []
         return [f"other tabs: {', '.join([*named, *counts])}"] if others else []
+
+
+def method_label(method: str, flags: Sequence[str]) -> str:
+    """Return the method, and what makes its score another thing than its neighbours': labels of STS, test texts seen, the
+    best of many."""
+    labels = [ranks.FLAGS[flag][0] for flag in flags if flag in ranks.UNLIKE]
+    return method + (f" ({', '.join(labels)})" if labels else "")

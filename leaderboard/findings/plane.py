@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from stsbench.display.pareto import FAR, place_labels
 from stsbench.display.style import COLOURS, GREY, PAGE, new_figure, save, style, targets
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.page.plots import method_label
+from stsbench.leaderboard.loaded_board import method_label
 from stsbench.leaderboard.ranks.lines import AVERAGE, ScoreLine
 from stsbench.leaderboard.ranks.provenance import entry_flags
 from stsbench.leaderboard.ranks.scored import scored_entries
