@@ -44,7 +44,7 @@ from stsbench.training.rows.batches import to_batch
 _TERM = "nli"
 MASKED = "masked"  # the share of the negatives, in the log
 _BY_ROW = "guide cosines"
-_LAYERS, _DRAWN = "adaptive_layers", "adaptive layers"
+_LAYERS, _DRAWN_LAYERS, _DRAWN_DIMS = "adaptive_layers", "adaptive layers", "matryoshka dims"
 _HEADS = ("head", "projector")  # what stands behind the pooled vector, in every method here
 
 
@@ -187,9 +187,20 @@ class Wrapped(Around):
             self.reader = Teachers([(guide.model, guide.settings, 1.0)], "guide.model", offline)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the objective's, and the guide's cosines of the texts as the data give them, whatever the views change
-        in them."""
-        views: Views = self.objective.views(rows, rng)
+        """Return the objective's, the guide's cosines of the texts as the data give them, whatever the views change in
+        them, and the dims of this step."""
+        return self._add_dims(self._guided(self.objective.views(rows, rng), rows, rng), rng)
+
+    def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """Return the objective's, and the dims of this step."""
+        return self._add_dims(self.objective.labelled_views(rows, rng), rng)
+
+    def _add_dims(self, views: Views, rng: np.random.Generator) -> Views:
+        if self.matryoshka is not None and self.matryoshka.per_step is not None:
+            _draw(views, _DRAWN_DIMS, len(self.matryoshka.dims), self.matryoshka.per_step, rng)
+        return views
+
+    def _guided(self, views: Views, rows: Examples, rng: np.random.Generator) -> Views:
         if self.guide is None:
             return views
         if not views.of_rows:
@@ -238,6 +249,8 @@ class Wrapped(Around):
     def forward(self, batch: Batch) -> dict[str, Term]:
         """Return the objective's terms."""
         dims = self.matryoshka.pairs if self.matryoshka is not None else ()
+        if _DRAWN_DIMS in batch.by_row:
+            dims = tuple(dims[number] for number in sorted(_drawn(batch, _DRAWN_DIMS)))
         directed = None if self.contrast is None else self.contrast.model_dump()
         wrapping = Wrapping(dims, self.rule, batch.by_row.get(_BY_ROW), directed)
         with wrapped(wrapping):
@@ -360,16 +373,12 @@ class AdaptiveLayers(Around):
         return self._add_layers(self.objective.labelled_views(rows, rng), rng)
 
     def _add_layers(self, views: Views, rng: np.random.Generator) -> Views:
-        drawn = np.arange(self.layers)
-        if self.settings.per_step is not None:
-            drawn = rng.choice(self.layers, self.settings.per_step, replace=False)
-        views.by_row[_DRAWN] = [np.tile(drawn.astype(np.float32), (len(views.tokens[0]), 1))]
+        _draw(views, _DRAWN_LAYERS, self.layers, self.settings.per_step, rng)
         return views
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """Return the terms of the loss."""
-        backbone, settings, drawn = self.method.backbone, self.settings, batch.by_row[_DRAWN]
-        layers = [int(layer) for layer in drawn[0].tolist()] if len(drawn) else [0] * drawn.shape[1]
+        backbone, settings, layers = self.method.backbone, self.settings, _drawn(batch, _DRAWN_LAYERS)
         states = LayerStates(self.layers)
         backbone.layer_states = states
         try:
@@ -401,6 +410,18 @@ class AdaptiveLayers(Around):
         vectors = wide(torch.cat(states.vectors)) / self.settings.kl_temperature
         total = nn.functional.kl_div(vectors.log_softmax(1), target, reduction="sum")
         return self.settings.kl_temperature * total / max(len(target), 1)
+
+
+def _draw(views: Views, name: str, count: int, per_step: int | None, rng: np.random.Generator) -> None:
+    """Add to a batch `per_step` of the numbers below `count`, all for None, the same in every process."""
+    drawn = np.arange(count) if per_step is None else rng.choice(count, per_step, replace=False)
+    views.by_row[name] = [np.tile(drawn.astype(np.float32), (len(views.tokens[0]), 1))]
+
+
+def _drawn(batch: Batch, name: str) -> list[int]:
+    """Return what `_draw` added."""
+    drawn = batch.by_row[name]
+    return [int(number) for number in drawn[0].tolist()] if len(drawn) else [0] * drawn.shape[1]
 
 
 def _layer_weight(layer: int, weighting: str) -> float:

@@ -170,6 +170,7 @@ class MatryoshkaSettings(Settings):
 
     dims: tuple[int, ...] = setting(..., "the full width is trained only where it is among them", min_length=1)
     weights: tuple[float, ...] | None = setting(None, "one a dim; null: 1 each")
+    per_step: int | None = setting(None, "dims drawn each step, as sentence-transformers' n_dims_per_step; null: all", ge=1)
 
     @model_validator(mode="after")
     def _a_weight_a_dim(self) -> Self:
@@ -177,6 +178,8 @@ class MatryoshkaSettings(Settings):
             raise ValueError("dims are different numbers of coordinates, 1 at least")
         if self.weights is not None and (len(self.weights) != len(self.dims) or min(self.weights) <= 0):
             raise ValueError(f"weights must be {len(self.dims)} numbers above 0, one for each of dims")
+        if self.per_step is not None and self.per_step >= len(self.dims):
+            raise ValueError(f"per_step {self.per_step} draws nothing of {len(self.dims)} dims: set it to null")
         return self
 
     @property

@@ -1,5 +1,7 @@
 """The section adaptive_layers: losses and gradients of sentence-transformers' AdaptiveLayerLoss, with matryoshka its 2D."""
 
+import random
+
 import pytest
 import torch
 from method_oracle import LIMIT, MemoryRows, batch_of, make, total
@@ -17,9 +19,10 @@ from stsbench.training.recipes.sections import AdaptiveLayersSettings, Matryoshk
 GIVEN = {"view": "given", "head": "none"}
 
 
-def objective(folder, options=GIVEN, dims=None, pooler="mean", **settings):
+def objective(folder, options=GIVEN, dims=None, pooler="mean", dims_per_step=None, **settings):
     method = make(SimCSE, folder, options, pooler=pooler)
-    inner = method if dims is None else Wrapped(method, method, MatryoshkaSettings(dims=dims), None)
+    shorter = None if dims is None else MatryoshkaSettings(dims=dims, per_step=dims_per_step)
+    inner = method if dims is None else Wrapped(method, method, shorter, None)
     return AdaptiveLayers(method, inner, AdaptiveLayersSettings(**settings))
 
 
@@ -33,19 +36,24 @@ def batch_for(made, texts):
     ("packed", None, "cls", {"weighting": "log", "prior_weight": 0.7, "last_weight": 1.3}),
     ("padded", (32, 8), "mean", {"weighting": "linear", "kl_weight": 0.4, "kl_temperature": 0.8}),
     ("packed", None, "max", {"kl_weight": 0.0}),
+    ("packed", (32, 20, 8, 4), "mean", {"per_step": 1, "dims_per_step": 1}),
+    ("packed", (32, 20, 8, 4), "mean", {"per_step": 1, "dims_per_step": 2}),
 ])
-def test_all_layers_have_the_loss_and_gradients_of_the_library(folder, engine, dims, pooler, settings):
-    made = objective(folder, dims=dims, pooler=pooler, per_step=None, **settings)
+def test_layers_and_dims_have_the_loss_and_gradients_of_the_library(folder, monkeypatch, engine, dims, pooler, settings):
+    made = objective(folder, dims=dims, pooler=pooler, **{"per_step": None, **settings})
     made.method.backbone.engine = engine
-    value = total(made(batch_for(made, TRIPLETS)))
+    batch = batch_for(made, TRIPLETS)
+    value = total(made(batch))
     value.backward()
     transformer = Transformer(str(folder), max_seq_length=LIMIT)
     width = transformer.get_embedding_dimension()
     model = SentenceTransformer(modules=[transformer, Pooling(width, pooling_mode=pooler)], device="cpu").double().eval()
     inner = library.MultipleNegativesRankingLoss(model, scale=20)
     if dims is not None:
-        inner = library.MatryoshkaLoss(model, inner, list(dims))
-    how = {"n_layers_per_step": -1, "kl_div_weight": settings.get("kl_weight", 1.0)}
+        inner = library.MatryoshkaLoss(model, inner, list(dims), n_dims_per_step=settings.get("dims_per_step", -1))
+    draws = {len(dims or ()): "matryoshka dims", made.layers: "adaptive layers"}
+    monkeypatch.setattr(random, "sample", lambda numbers, count: batch.by_row[draws[len(numbers)]][0].int().tolist())
+    how = {"n_layers_per_step": settings.get("per_step", -1), "kl_div_weight": settings.get("kl_weight", 1.0)}
     how |= {"last_layer_weight": settings.get("last_weight", 1.0), "prior_layers_weight": settings.get("prior_weight", 1.0),
             "layer_weighting": settings.get("weighting", "uniform"), "kl_temperature": settings.get("kl_temperature", 0.3)}
     expected = library.AdaptiveLayerLoss(model, inner, **how)([model.preprocess(texts) for texts in TRIPLETS.values()], None)
@@ -72,6 +80,14 @@ def test_a_step_draws_layers_by_the_batch_s_numbers_and_reads_one_pass(folder, m
     assert terms["contrastive"].value > plain and terms["adaptive_layers"].value > 0
     assert made.method.backbone.layer_states is None
     assert made.method(batches[0])["contrastive"].value == plain  # nothing is left behind
+
+
+def test_a_step_draws_dims_by_the_batch_s_numbers(folder):
+    method = make(SimCSE, folder, {"head": "none"})
+    made = Wrapped(method, method, MatryoshkaSettings(dims=(32, 20, 8), per_step=2), None)
+    batches = [batch_of(made, MemoryRows(folder, PLAIN), seed=seed) for seed in (0, *range(12))]
+    drawn = [tuple(sorted(batch.by_row["matryoshka dims"][0].int().tolist())) for batch in batches]
+    assert drawn[0] == drawn[1] and set(drawn) == {(0, 1), (0, 2), (1, 2)}
 
 
 @pytest.mark.parametrize(("options", "pooler", "settings", "why"), [
