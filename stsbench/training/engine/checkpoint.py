@@ -17,14 +17,16 @@ import torch
 from accelerate import Accelerator
 from pydantic import TypeAdapter
 from safetensors import SafetensorError
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load_file, load_model, save_file, save_model
 
 from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
 from stsbench.parsing import parse_json
 from stsbench.torch_random import Generators
+from stsbench.training.engine.averaging import Average
 
 _WRITING = (OSError, RuntimeError, SafetensorError)  # torch and safetensors have their own words for a full disk
+AVERAGE = "average.safetensors"
 KEPT = 2  # newest checkpoints, as one may turn out damaged, beside the last of each stage, which others may go on from
 
 
@@ -67,7 +69,8 @@ class Checkpoints:
         self.folder, self.accelerator, self.generators = folder, accelerator, generators
 
     def save(
-        self, position: Position, method: torch.nn.Module, optimiser: Any, unlogged: dict[str, Any] | None = None
+        self, position: Position, method: torch.nn.Module, optimiser: Any, unlogged: dict[str, Any] | None = None,
+        average: Average | None = None,
     ) -> None:
         """Write a checkpoint of `position` beside the others, then delete what nothing needs any more.
 
@@ -86,6 +89,8 @@ class Checkpoints:
                 torch.save(unlogged, building / f"unlogged-{rank}.pt")
             if main:
                 save_model(method, str(building / "model.safetensors"))
+                if average is not None:
+                    save_file(average.state(), building / AVERAGE)
                 scaler = self.accelerator.scaler
                 torch.save(
                     {"optimiser": optimiser.state_dict(), "scaler": scaler.state_dict() if scaler else None},
@@ -120,9 +125,13 @@ class Checkpoints:
             )
         return newest
 
-    def load(self, path: Path, method: torch.nn.Module, optimiser: Any) -> dict[str, Any]:
+    def load(
+        self, path: Path, method: torch.nn.Module, optimiser: Any, average: Average | None = None
+    ) -> dict[str, Any]:
         """Return weights, optimiser and the generators' states as they were; what was `unlogged`, {} for nothing."""
         self.load_weights(path, method)
+        if average is not None:
+            average.load(load_file(path / AVERAGE))
         stored = torch.load(path / "optimiser.pt", map_location="cpu", weights_only=True)
         optimiser.load_state_dict(stored["optimiser"])
         if stored["scaler"] is not None and self.accelerator.scaler is not None:
@@ -165,6 +174,13 @@ class Checkpoints:
     def load_weights(path: Path, method: torch.nn.Module) -> None:
         """Load the weights stored in `path` into `method`."""
         load_model(method, str(path / "model.safetensors"))  # by way of the CPU: a GPU has no room for them twice
+
+    @staticmethod
+    def load_result(path: Path, method: torch.nn.Module) -> None:
+        """Load what the end of a stage gives into `method`: its weights, or their mean."""
+        Checkpoints.load_weights(path, method)
+        if (path / AVERAGE).is_file():
+            method.load_state_dict(load_file(path / AVERAGE), strict=False)
 
     def _tidy(self, position: Position) -> None:
         every = _all(self.folder)

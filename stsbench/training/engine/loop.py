@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -20,12 +20,13 @@ from stsbench.torch_state import autocast_once
 from stsbench.training.api.batch import Batch, Term, Views
 from stsbench.training.api.checks import check_terms
 from stsbench.training.api.method import Method
+from stsbench.training.engine.averaging import Average
 from stsbench.training.engine.callbacks import RunLog, TrainingCallback, to_scalars
 from stsbench.training.engine.checkpoint import Checkpoints, Position
 from stsbench.training.engine.objective import Objective
 from stsbench.training.engine.optimiser import Overflow, learning_rate, set_step, steps_taken
 from stsbench.training.engine.passes import ROWS, CountCheck, check_two_views, part_counts, part_shares
-from stsbench.training.engine.selection import UNDEFINED, Selection, diagnosed
+from stsbench.training.engine.selection import AVERAGED, UNDEFINED, Selection, diagnosed
 from stsbench.training.engine.stage import Stage, stage_views
 from stsbench.training.modules.backbone import method_backbones
 from stsbench.training.recipes.recipe import Recipe
@@ -47,6 +48,7 @@ class Loop:
     def __init__(
         self, recipe: Recipe, stage: Stage, method: Method, objective: Objective, wrapped: Any, optimiser: Any,
         accelerator: Accelerator, *, run_log: RunLog, checkpoints: Checkpoints, selection: Selection | None,
+        average: Average | None = None,
         stop: StopRequest, callback: TrainingCallback | None = None, tracked_from: int | None = None,
         log: Callable[[str], None] = print,
     ) -> None:
@@ -54,7 +56,7 @@ class Loop:
         self.method, self.objective, self.wrapped = method, objective, wrapped
         self.optimiser, self.accelerator = optimiser, accelerator
         self.run_log, self.checkpoints, self.selection, self.callback = run_log, checkpoints, selection, callback
-        self.log, self.stop = log, stop
+        self.log, self.stop, self.average = log, stop, average
         self.schedule = stage.schedule or stage.batches.steps
         self.tracked_from = tracked_from  # steps of the stages before, for trackers; None: no tracker
         self.weights = [weight for weight in method.parameters() if weight.requires_grad]
@@ -130,7 +132,7 @@ class Loop:
             self._dev(position, candidate=regular or self.recipe.selection.at_end)
         position.unscored = False
         if done == self.stage.batches.steps:
-            self.run_log.write("end", stage=self.stage.name, step=done)
+            self.run_log.write("end", stage=self.stage.name, step=done, **self._averaged())
         if self._saved_after(done):
             self._save(position)
 
@@ -140,7 +142,7 @@ class Loop:
             self.callback.doing(position.step, "saving a checkpoint")
         position.log, position.seconds = self.run_log.position(), time.monotonic() - self._began
         unlogged = {"steps": self._gathered, "skipped": self._skipped} if self._gathered else None
-        self.checkpoints.save(position, self.method, self.optimiser, unlogged)
+        self.checkpoints.save(position, self.method, self.optimiser, unlogged, self.average)
         self._saved, self._requested = time.monotonic(), None
 
     def _restore(self, unlogged: Mapping[str, Any]) -> None:
@@ -213,6 +215,8 @@ class Loop:
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
         self._done += 1
+        if self.average is not None:
+            self.average.update(step + 1)
         if self.overflow:
             left_out = self.overflow.left_out(self.optimiser.step_was_skipped)
             self._skipped, self._all_skipped = self._skipped + left_out, self._all_skipped + left_out
@@ -339,7 +343,7 @@ class Loop:
         stopped = False
         if self.accelerator.is_main_process:
             try:
-                with self.stop.at_once():
+                with self.stop.at_once(), self._mean():
                     value, more = selection(self.method, trained=position.step > 0 or position.number > 0)
                     numbers = {**more, **diagnosed(self.method)}
             except StopNow:
@@ -354,14 +358,17 @@ class Loop:
                 self._save(position)
             self._stop()
             return self._dev(position, candidate)
-        # one that is undefined, NaN, is below every other
+        # one that is undefined, NaN, is below every other; weights that are not the mean yet are none to keep
+        candidate = candidate and (self.average is None or self.average.count > 0)
         best = candidate and (position.best is None or value > position.best.score) and math.isfinite(value)
         if best:
             self._check_weights(position.step)
-            position.best = self.checkpoints.save_best(self.stage.name, position.step, value, self.method)
+            with self._mean():
+                position.best = self.checkpoints.save_best(self.stage.name, position.step, value, self.method)
         score = value if math.isfinite(value) else None
         line = self.run_log.write(
-            "dev", stage=self.stage.name, step=position.step, name=selection.name, score=score, best=best, **numbers
+            "dev", stage=self.stage.name, step=position.step, name=selection.name, score=score, best=best,
+            **numbers, **self._averaged(),
         )
         if UNDEFINED in numbers:
             self.log(
@@ -373,6 +380,14 @@ class Loop:
             self.callback.doing(position.step)
         self._tracked(line, position.step)
         self._since, self._rows_done = time.monotonic(), 0
+
+    def _mean(self) -> AbstractContextManager[None]:
+        """Within, the method has the weights that are scored and kept."""
+        return nullcontext() if self.average is None else self.average.swapped()
+
+    def _averaged(self) -> dict[str, int]:
+        """Return what a line of the log says of the mean."""
+        return {} if self.average is None else {AVERAGED: self.average.count}
 
     def _tracked(self, line: dict[str, Any], step: int) -> None:
         if self.tracked_from is not None:

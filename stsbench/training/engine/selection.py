@@ -36,8 +36,9 @@ from stsbench.training.recipes.sections import AVG_STS, AVG_STS_SETS, LABELLED_P
 
 Score = Callable[[Inference], float]
 UNDEFINED = "undefined"  # in the log's line of a dev score: why there is none
+AVERAGED = "averaged"  # there, too: of how many steps' weights the mean is scored
 # of the log's line of a dev score
-DEV_LINE = {"kind", "stage", "step", "name", "score", "best", "encoder", "encoders", UNDEFINED}
+DEV_LINE = {"kind", "stage", "step", "name", "score", "best", "encoder", "encoders", UNDEFINED, AVERAGED}
 
 
 def live_encoder(inference: Inference, name: str) -> LiveEncoder:

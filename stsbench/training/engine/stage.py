@@ -18,6 +18,7 @@ from stsbench.registry import calling, did_you_mean
 from stsbench.training.api.batch import Batch, Examples, Shares, Views
 from stsbench.training.api.checks import check_views
 from stsbench.training.api.method import Method
+from stsbench.training.engine.averaging import averaged_steps
 from stsbench.training.engine.objective import Objective
 from stsbench.training.engine.optimiser import shortened_warmup, warmup_steps
 from stsbench.training.recipes.method_plan import MethodPlan
@@ -142,7 +143,7 @@ def dropped(stage: Stage) -> list[str]:
 
 
 def scheduled(stage: Stage, recipe: Recipe) -> list[str]:
-    """Return what to say of a schedule in steps that the run does not have as the recipe does."""
+    """Return what to say of the steps that are averaged, and of a schedule that the run does not have as the recipe does."""
     settings, steps, lines = stage.settings, stage.batches.steps, []
     asked, warmup = recipe.stage_training(stage.name).warmup, warmup_steps(stage.schedule or steps, settings)
     if settings.warmup != asked:
@@ -150,6 +151,9 @@ def scheduled(stage: Stage, recipe: Recipe) -> list[str]:
     if warmup >= steps:
         rate = f"the rate of stage {stage.name} does not come to training.learning_rate {settings.learning_rate:g}"
         lines.append(f"warning: {rate}: its warm-up is {counted(int(warmup), 'step')}, and it has {steps}")
+    if settings.average is not None:
+        averaged = averaged_steps(settings.average, steps)
+        lines.append(f"scored and exported: the mean of the weights after {len(averaged)} steps, from {averaged[0]} on")
     if late := [step for step in settings.milestones if step >= steps]:
         late_ones = ", ".join(map(str, late))
         lines.append(f"training.milestones {late_ones} are not reached: stage {stage.name} has {steps} steps")
@@ -178,6 +182,8 @@ def make_stage(
     )
     warmup = shortened_warmup(settings, batches.steps, batches.steps_of_epochs)
     settings = settings.model_copy(update={"warmup": warmup})
+    if settings.average is not None:
+        averaged_steps(settings.average, batches.steps)  # whether there are any is said before the first stage
     labelled = _labelled_batches(recipe, settings, data[LABELLED], key, processes) if use == "with" else None
     return Stage(
         plan.stages.index(name), name, settings, batches, rows.rows, pad if pad is not None else 0, key=key,

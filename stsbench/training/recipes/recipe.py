@@ -39,7 +39,7 @@ OWN = ("name", "description", "source", "published")  # said of one recipe: what
 LATER: dict[str, Any] = {
     "ranking": None, "data.min_characters": 0, "labelled.min_characters": 0, "options.guide": "frozen",
     "options.repeat": None, "options.queue": None, "backbone.layers": None, "matryoshka": None, "guide": None,
-    "matryoshka.per_step": None,
+    "matryoshka.per_step": None, "training.average": None,
     "training.chunk": None, "backbone.attention": "own", "backbone.lora": None, "options.predict": "own",
     "options.mask_token": None, "gor": None, "contrast": None, "adaptive_layers": None,
     "options.template": None, "options.full_stop": "prompteol",

@@ -301,6 +301,17 @@ class GuideSettings(Settings):
         return self
 
 
+class AverageSettings(Settings):
+    """A mean of a stage's weights (torch.optim.swa_utils): what development data score, what is kept and exported, and what
+    the next stage begins with. Training goes on with the weights themselves."""
+
+    decay: float | None = setting(
+        0.999, "exponential: decay * mean + (1 - decay) * weights; null: the uniform mean", gt=0, lt=1,
+    )
+    after: float = setting(0, "steps, below 1 a share of all steps, of which none is averaged, nor kept as the best", ge=0)
+    every: int = setting(1, "averages the weights after each step that is a multiple of it", ge=1)
+
+
 class TrainingSettings(Settings):
     """One stage's optimisation."""
 
@@ -351,6 +362,7 @@ class TrainingSettings(Settings):
         "optimiser", goes_with={"optimizer": "adamw"},
     )
     clip: float | None = setting(1.0, "gradient norm; null: none", gt=0)
+    average: AverageSettings | None = setting(None, "a mean of the weights over the steps, in their place")
     order: Literal["random", "length"] = setting("random", "length: batches of similar length, not the papers' batches")
     drop_last: bool = setting(False, "leaves out the last, smaller batch of an epoch")
     gather: Literal["exact", "simcse", "local"] = setting("exact", "other processes' negatives: training/api/batch.py")

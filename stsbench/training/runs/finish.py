@@ -26,6 +26,7 @@ from stsbench.torch_random import forked
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position, newest_whole
 from stsbench.training.engine.objective import make_objective
+from stsbench.training.engine.selection import AVERAGED
 from stsbench.training.export.export import ONE_STATE, export_adapter, export_model
 from stsbench.training.recipes.method_plan import MethodPlan, load_plan
 from stsbench.training.recipes.methods import GROUP, short_name
@@ -54,7 +55,8 @@ def summarise(run: PreparedRun, position: Position, overlap: dict[str, dict[str,
     """Return what RUN/train.json holds. position: the end of the last stage; overlap: what `training_overlap` says, in
     the main process."""
     recipe, selection = run.recipe, run.selection
-    devs = [line for line in read_log(run.options.output / LOG) if line["kind"] == "dev"] if selection else []
+    lines = read_log(run.options.output / LOG)
+    devs = [line for line in lines if line["kind"] == "dev"] if selection else []
     name = selection.name if selection else "none"
     before, after = (devs[0]["score"], devs[-1]["score"]) if devs else (None, None)
     undefined = [{"stage": line["stage"], "step": line["step"]} for line in devs if line["score"] is None]
@@ -68,6 +70,9 @@ def summarise(run: PreparedRun, position: Position, overlap: dict[str, dict[str,
         where += ", as there were no development data"
     elif undefined and all(line["score"] is None for line in devs if line["step"]):
         where += ", as no development score is defined"
+    averaged = next((line.get(AVERAGED) for line in (devs if best else lines)[-1:]), None)
+    if averaged:
+        where += f", the mean of {averaged} steps' weights"
     teachers = {name: digest for name, digest in position.inputs.items() if name.startswith("teacher ") or name == "guide"}
     written_in = {"method_file": run.manifest.method_file} if run.manifest.method_file else {}
     return {
@@ -76,7 +81,8 @@ def summarise(run: PreparedRun, position: Position, overlap: dict[str, dict[str,
         "from": run.manifest.warm_start, "seconds": round(position.seconds_before + position.seconds, 1),
         "selected_by": name,
         "before": before, "best": best, "after": after, **({"undefined": undefined} if undefined else {}),
-        "exported": where, **({"encoder": devs[-1]["encoder"]} if devs and "encoder" in devs[-1] else {}),
+        "exported": where, **({AVERAGED: averaged} if averaged else {}),
+        **({"encoder": devs[-1]["encoder"]} if devs and "encoder" in devs[-1] else {}),
         "backbone": position.inputs.get("backbone"),
         **({"teachers": teachers} if teachers else {}),
         "processes": run.accelerator.num_processes,
@@ -210,7 +216,7 @@ def _training_facts(recipe: Recipe, summary: Mapping[str, Any]) -> dict[str, Any
     return {
         "seed": recipe.seed, "recipe": f"{short_name(recipe.method)}/{recipe.name}", **trained_as(recipe),
         **{key: summary[key] for key in ("method_file",) if key in summary},
-        **{key: summary[key] for key in ("stage", "from", "backbone", "teachers") if summary.get(key)},
+        **{key: summary[key] for key in ("stage", "from", "backbone", "teachers", AVERAGED) if summary.get(key)},
         **({"kept": summary["exported"]} if not summary["best"] and ", as " in summary["exported"] else {}),
         "data": {name: entry["digest"] for name, entry in summary["data"].items()},
     }
@@ -273,7 +279,7 @@ def load_trained(run: Path, device: str | None = None, method: str | None = None
         if position.inputs.get(name, sha) != sha:
             raise StsbenchError(f"{run}: the {name} is not what it was trained with: put it back")
     try:
-        Checkpoints.load_weights(weights, trained)
+        Checkpoints.load_result(weights, trained)
     except (RuntimeError, OSError) as error:
         first = " ".join(str(error).split())[:200]
         raise StsbenchError(f"{weights} does not fit the method {recipe.method} as it is installed: {first}") from error

@@ -319,7 +319,7 @@ def _check_inputs(run: PreparedRun) -> None:
 def _take_weights(run: PreparedRun, warm_start: WarmStart) -> None:
     """Take the earlier run's weights. Raises StsbenchError where they do not fit."""
     try:
-        run.checkpoints.load_weights(warm_start.folder, run.method)
+        run.checkpoints.load_result(warm_start.folder, run.method)
     except (RuntimeError, OSError, SafetensorError) as error:
         first = " ".join(str(error).split())[:300]
         raise StsbenchError(

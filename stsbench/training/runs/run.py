@@ -24,6 +24,7 @@ from stsbench.registry import calling
 from stsbench.torch_random import Generators, drawing
 from stsbench.torch_state import fresh_torch
 from stsbench.training.api.checks import check_rates
+from stsbench.training.engine.averaging import Average
 from stsbench.training.engine.callbacks import Callbacks, RunLog, TrainingCallback, flat_config, trackers
 from stsbench.training.engine.checkpoint import Best, Position
 from stsbench.training.engine.loop import Loop
@@ -140,17 +141,21 @@ def _train_stage(
     draw_repeatedly(method)
     optimiser = make_optimiser(method, stage.settings, check_rates(method))
     wrapped, prepared = accelerator.prepare(objective, optimiser)
+    settings = stage.settings
+    average = None if settings.average is None else Average(method, settings.average, stage.batches.steps)
     unlogged: dict[str, Any] = {}
     if run.resumed and run.resumed[0].number == stage.number:
-        unlogged = run.checkpoints.load(run.resumed[1], method, prepared)
+        unlogged = run.checkpoints.load(run.resumed[1], method, prepared, average)
         run.log(f"resumed at step {position.step} of {stage.batches.steps}, stage {stage.name}")
     _announce(run, stage)
     loop = Loop(
         run.recipe, stage, method, objective, wrapped, prepared, accelerator, run_log=run_log, checkpoints=run.checkpoints,
         selection=run.selections.get(stage.name), callback=callback, tracked_from=before if run.options.trackers else None,
-        log=run.log, stop=stop,
+        log=run.log, stop=stop, average=average,
     )
     position = loop.run(position, unlogged)
+    if average is not None:
+        average.swap()
     accelerator.unwrap_model(wrapped, keep_fp32_wrapper=False)
     accelerator.free_memory()
     return position

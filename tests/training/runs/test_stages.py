@@ -43,6 +43,18 @@ def test_two_commands_are_one(place, whole, one, two):
         "0-first-00000006", "1-second-00000002", "1-second-00000003"}
 
 
+def test_the_next_stage_begins_with_the_mean_in_two_commands_as_in_one(place):
+    recipe = recipe_of(place, training__average__decay=0.5)
+    run(place, "mean", recipe)
+    run(place, "mean-one", recipe, stage=1)
+    run(place, "mean-two", recipe, stage=2, start_from=place / "mean-one")
+    first, second = log_of(place / "mean-one"), log_of(place / "mean-two")
+    assert first + second == log_of(place / "mean") and weights_of(place / "mean-two") == weights_of(place / "mean")
+    scores = [line["score"] for line in (*first[-2:], *second) if line["kind"] == "dev"]
+    assert first[-1] == {"kind": "end", "stage": "first", "step": 6, "averaged": 6} and scores[0] == scores[1]
+    assert "scored and exported: the mean of the weights after 3 steps, from 1 on" in run(place, "mean-three", recipe)[1]
+
+
 def test_the_end_of_a_stage_and_not_its_best(one, two):
     best = summary(one)["best"]
     assert (best["stage"], best["step"] < 6) == ("first", True)  # else this shows nothing
