@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -81,21 +82,33 @@ def check_two_are_one(alone: Path, both: Path, model: Path, but=()):
     assert apart < 5e-3 * moved, (apart, moved)
 
 
-def train_each(jobs: dict[str, tuple], data_dir: Path) -> None:
-    """Train (recipe, folder) after (recipe, folder) in two processes, which find what torchrun would tell them."""
+def train_each(jobs: dict[str, tuple], data_dir: Path, **environment: str) -> None:
+    """Train (recipe, folder) after (recipe, folder) in two processes, which find what torchrun would tell them; with a third
+    one, a run's folder and a step, by going on from that step (`stopped`)."""
     store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-    spawn(_train_each, store.port, list(jobs.values()), data_dir, [*sys.path])
+    spawn(_train_each, store.port, list(jobs.values()), data_dir, [*sys.path], environment)
 
 
-def _train_each(rank, port, jobs, data_dir, path):
+def stopped(run: Path, step: int, folder: Path) -> None:
+    """Copy a finished run of one stage as it was when its checkpoint of `step` was the newest."""
+    shutil.copytree(run, folder, ignore=shutil.ignore_patterns("best", "train.json"))
+    for path in folder.glob("checkpoints/[0-9]*"):
+        if int(path.name.rpartition("-")[2]) > step:
+            shutil.rmtree(path)
+
+
+def _train_each(rank, port, jobs, data_dir, path, environment):
     sys.path[:] = path
     registry._points.cache_clear()
     torch.set_num_threads(1)
     os.environ.update({
         "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0", "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
+        "LOCAL_RANK": str(rank), **environment,
     })
-    for recipe, folder in jobs:
-        run.train(TrainOptions(recipe=recipe, output=folder, device="cpu", data_dir=data_dir), lambda line: None)
+    for recipe, folder, *source in jobs:
+        if source and not rank:
+            stopped(*source, folder)
+        options = TrainOptions(recipe=recipe, output=folder, device="cpu", data_dir=data_dir, resume=bool(source))
+        run.train(options, lambda line: None)
     leave()

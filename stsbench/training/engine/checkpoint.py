@@ -18,12 +18,14 @@ from accelerate import Accelerator
 from pydantic import TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load_file, load_model, save_file, save_model
+from torch.utils._pytree import tree_map
 
 from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
 from stsbench.parsing import parse_json
 from stsbench.torch_random import Generators
 from stsbench.training.engine.averaging import Average
+from stsbench.training.engine.shards import load_state, whole_state
 
 _WRITING = (OSError, RuntimeError, SafetensorError)  # torch and safetensors have their own words for a full disk
 AVERAGE = "average.safetensors"
@@ -87,13 +89,14 @@ class Checkpoints:
             torch.save(self.generators.states(self.accelerator.device), building / f"random-{rank}.pt")
             if unlogged:
                 torch.save(unlogged, building / f"unlogged-{rank}.pt")
+            state = whole_state(optimiser)
             if main:
                 save_model(method, str(building / "model.safetensors"))
                 if average is not None:
                     save_file(average.state(), building / AVERAGE)
                 scaler = self.accelerator.scaler
                 torch.save(
-                    {"optimiser": optimiser.state_dict(), "scaler": scaler.state_dict() if scaler else None},
+                    {"optimiser": state, "scaler": scaler.state_dict() if scaler else None},
                     building / "optimiser.pt",
                 )
             self.accelerator.wait_for_everyone()
@@ -117,31 +120,28 @@ class Checkpoints:
 
     def newest(self) -> tuple[Position, Path] | None:
         """Return the newest sound checkpoint; damaged ones are passed over with a warning. None where there is none."""
-        newest = newest_whole(self.folder, warn=self.accelerator.is_main_process)
-        if newest and newest[0].processes != self.accelerator.num_processes:
-            raise StsbenchError(
-                f"{newest[1]} was written by {newest[0].processes} processes; resume with as many, "
-                f"not with {self.accelerator.num_processes}"
-            )
-        return newest
+        return newest_whole(self.folder, warn=self.accelerator.is_main_process)
 
-    def load(
-        self, path: Path, method: torch.nn.Module, optimiser: Any, average: Average | None = None
-    ) -> dict[str, Any]:
-        """Return weights, optimiser and the generators' states as they were; what was `unlogged`, {} for nothing."""
-        self.load_weights(path, method)
+    def load(self, position: Position, path: Path, optimiser: Any, average: Average | None = None) -> dict[str, Any]:
+        """Load optimiser, the weights' mean and the generators' states as they were, what a checkpoint has beside weights;
+        return what was `unlogged`, {} for nothing. Of another number of processes each draws what it would from its start,
+        and has the means of what was unlogged."""
         if average is not None:
             average.load(load_file(path / AVERAGE))
         stored = torch.load(path / "optimiser.pt", map_location="cpu", weights_only=True)
-        optimiser.load_state_dict(stored["optimiser"])
+        load_state(optimiser, stored["optimiser"])
         if stored["scaler"] is not None and self.accelerator.scaler is not None:
             self.accelerator.scaler.load_state_dict(stored["scaler"])
-        self._restore(path)
-        unlogged = path / f"unlogged-{self.accelerator.process_index}.pt"
-        if not unlogged.is_file():
+        ranks = range(position.processes)
+        if position.processes == self.accelerator.num_processes:
+            self._restore(path)
+            ranks = range(self.accelerator.process_index, self.accelerator.process_index + 1)
+        files = [path / f"unlogged-{rank}.pt" for rank in ranks]
+        if not files[0].is_file():
             return {}
-        steps: dict[str, Any] = torch.load(unlogged, map_location="cpu", weights_only=True)
-        return steps
+        steps = [torch.load(file, map_location="cpu", weights_only=True) for file in files]
+        mean: dict[str, Any] = tree_map(_mean, *steps)
+        return mean
 
     def adopt(self, folder: Path, best: Best) -> None:
         """Copy another run's best weights, from its checkpoints' `folder`. Raises StsbenchError where they are damaged."""
@@ -196,6 +196,11 @@ class Checkpoints:
         for path in self.folder.iterdir():
             if path.is_dir() and path.name not in keep:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def _mean(value: Any, *others: Any) -> Any:
+    several = others and isinstance(value, torch.Tensor) and value.is_floating_point()
+    return torch.stack([value, *others]).mean(0) if several else value
 
 
 def newest_whole(folder: Path, warn: bool = True) -> tuple[Position, Path] | None:

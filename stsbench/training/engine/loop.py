@@ -19,14 +19,14 @@ from stsbench.registry import calling
 from stsbench.torch_state import autocast_once
 from stsbench.training.api.batch import Batch, Term, Views
 from stsbench.training.api.checks import check_terms
-from stsbench.training.api.method import Method
 from stsbench.training.engine.averaging import Average
 from stsbench.training.engine.callbacks import RunLog, TrainingCallback, to_scalars
 from stsbench.training.engine.checkpoint import Checkpoints, Position
 from stsbench.training.engine.objective import Objective
 from stsbench.training.engine.optimiser import Overflow, learning_rate, set_step, steps_taken
-from stsbench.training.engine.passes import ROWS, CountCheck, check_two_views, part_counts, part_shares
+from stsbench.training.engine.passes import ROWS, CountCheck, check_two_views, everywhere, part_counts, part_shares
 from stsbench.training.engine.selection import AVERAGED, UNDEFINED, Selection, diagnosed
+from stsbench.training.engine.shards import Whole, full, local, method_of
 from stsbench.training.engine.stage import Stage, stage_views
 from stsbench.training.modules.backbone import method_backbones
 from stsbench.training.recipes.recipe import Recipe
@@ -42,24 +42,25 @@ class LossError(StsbenchError):
 class Loop:
     """Trains one stage of `method` by the terms of `objective` (the method itself, or what a recipe puts around it).
 
-    wrapped: the objective as the accelerator gives it back, and so is `optimiser`; stop: asked of this process.
+    wrapped: the objective as the accelerator gives it back, and so is `optimiser`; whole: where the method has all of its
+    weights; stop: asked of this process.
     """
 
     def __init__(
-        self, recipe: Recipe, stage: Stage, method: Method, objective: Objective, wrapped: Any, optimiser: Any,
+        self, recipe: Recipe, stage: Stage, objective: Objective, whole: Whole, wrapped: Any, optimiser: Any,
         accelerator: Accelerator, *, run_log: RunLog, checkpoints: Checkpoints, selection: Selection | None,
         average: Average | None = None,
         stop: StopRequest, callback: TrainingCallback | None = None, tracked_from: int | None = None,
         log: Callable[[str], None] = print,
     ) -> None:
         self.recipe, self.stage, self.settings = recipe, stage, stage.settings
-        self.method, self.objective, self.wrapped = method, objective, wrapped
+        self.method, self.objective, self.whole, self.wrapped = method_of(objective), objective, whole, wrapped
         self.optimiser, self.accelerator = optimiser, accelerator
         self.run_log, self.checkpoints, self.selection, self.callback = run_log, checkpoints, selection, callback
         self.log, self.stop, self.average = log, stop, average
         self.schedule = stage.schedule or stage.batches.steps
         self.tracked_from = tracked_from  # steps of the stages before, for trackers; None: no tracker
-        self.weights = [weight for weight in method.parameters() if weight.requires_grad]
+        self.weights = [weight for weight in self.method.parameters() if weight.requires_grad]
         self._gathered: list[tuple[int, dict[str, torch.Tensor], torch.Tensor, torch.Tensor]] = []
         self.overflow = Overflow(optimiser.optimizer) if accelerator.scaler is not None else None
         self._taken, self._done = steps_taken(optimiser), 0  # by the optimiser, in this stage: before, and tried since
@@ -142,7 +143,8 @@ class Loop:
             self.callback.doing(position.step, "saving a checkpoint")
         position.log, position.seconds = self.run_log.position(), time.monotonic() - self._began
         unlogged = {"steps": self._gathered, "skipped": self._skipped} if self._gathered else None
-        self.checkpoints.save(position, self.method, self.optimiser, unlogged, self.average)
+        with self.whole.weights() as method:
+            self.checkpoints.save(position, method, self.optimiser, unlogged, self.average)
         self._saved, self._requested = time.monotonic(), None
 
     def _restore(self, unlogged: Mapping[str, Any]) -> None:
@@ -183,7 +185,8 @@ class Loop:
         taken = self._taken + self._done - (0 if self.settings.adam == "torch" else int(self._all_skipped))
         set_step(self.optimiser, learning_rate(step, self.schedule, self.settings), taken, self.settings)
         if step == 0:
-            check_two_views(self.method, self.recipe, batches[0], self.accelerator, self.stage.name)
+            with self.whole.weights(everywhere=True) as method:
+                check_two_views(method, self.recipe, batches[0], self.accelerator, self.stage.name)
         counts, shares = self._counted(batches)
         check, during = CountCheck(self.method), f"at step {step + 1} of stage {self.stage.name}"
         exact = self.accelerator.mixed_precision == "no"
@@ -195,7 +198,8 @@ class Loop:
             last = number == len(batches) - 1
             synchronised = nullcontext() if last else self.accelerator.no_sync(self.wrapped)
             with synchronised, nullcontext() if exact else autocast_once():
-                terms = calling(type(self.method), "forward", partial(self.wrapped, batch), during)
+                with self.accelerator.autocast() if self.accelerator.is_fsdp2 else nullcontext():  # which it has not then
+                    terms = calling(type(self.method), "forward", partial(self.wrapped, batch), during)
                 terms = check_terms(self.method, terms)
                 scaled, counted = self._scaled(terms)
                 if len(batches) > 1:
@@ -225,7 +229,7 @@ class Loop:
             mean = torch.stack(parts_of).mean()
             mean = mean if len(parts_of) == len(batches) else mean * len(parts_of) / weights[name]
             means[name] = _of_some(mean, items[name])
-        self._gathered.append((step + 1, means, loss, norm.detach()))
+        self._gathered.append((step + 1, means, loss, full(norm.detach())))
         self._rows_done += sum(map(len, parts))
 
     def _check_chunk(self) -> None:
@@ -323,7 +327,8 @@ class Loop:
 
     def _check_weights(self, done: int) -> None:
         """Raise LossError where a weight is NaN or infinite: such weights are not kept, whatever the loss before was."""
-        if not bool(torch.stack([weight.detach().isfinite().all() for weight in self.weights]).all()):
+        finite = torch.stack([local(weight.detach()).isfinite().all() for weight in self.weights]).all()
+        if not everywhere(bool(finite), self.accelerator):
             raise LossError(f"a weight is NaN or infinite after step {done} of stage {self.stage.name}{self._last_good()}")
 
     def _last_good(self) -> str:
@@ -341,13 +346,14 @@ class Loop:
         if self.callback:
             self.callback.doing(position.step, f"scoring {selection.name}")
         stopped = False
-        if self.accelerator.is_main_process:
-            try:
-                with self.stop.at_once(), self._mean():
-                    value, more = selection(self.method, trained=position.step > 0 or position.number > 0)
-                    numbers = {**more, **diagnosed(self.method)}
-            except StopNow:
-                stopped = True
+        with self.whole.weights() as method:
+            if self.accelerator.is_main_process:
+                try:
+                    with self.stop.at_once(), self._mean():
+                        value, more = selection(method, trained=position.step > 0 or position.number > 0)
+                        numbers = {**more, **diagnosed(method)}
+                except StopNow:
+                    stopped = True
         if self.accelerator.num_processes > 1:
             from accelerate.utils import broadcast
 
@@ -363,8 +369,8 @@ class Loop:
         best = candidate and (position.best is None or value > position.best.score) and math.isfinite(value)
         if best:
             self._check_weights(position.step)
-            with self._mean():
-                position.best = self.checkpoints.save_best(self.stage.name, position.step, value, self.method)
+            with self.whole.weights() as method, self._mean():
+                position.best = self.checkpoints.save_best(self.stage.name, position.step, value, method)
         score = value if math.isfinite(value) else None
         line = self.run_log.write(
             "dev", stage=self.stage.name, step=position.step, name=selection.name, score=score, best=best,

@@ -33,9 +33,9 @@ def check_two_views(method: Method, recipe: Recipe, batch: Batch, accelerator: A
         return
     n = len(batch)
     equal = torch.equal(batch.ids[:n], batch.ids[n : 2 * n]) and torch.equal(batch.mask[:n], batch.mask[n : 2 * n])
-    if not _everywhere(equal, accelerator):  # texts that differ; what follows may need every process
+    if not everywhere(equal, accelerator):  # texts that differ; what follows may need every process
         return
-    if _everywhere(_one_vector(method, batch), accelerator):
+    if everywhere(_one_vector(method, batch), accelerator):
         reason = why(recipe, method.backbone)
         raise StsbenchError(f"the two views of a sentence are one vector at step 1 of stage {stage}: {reason}")
 
@@ -67,7 +67,7 @@ def _one_vector(method: Method, batch: Batch) -> bool:
     return bool(((first - second).norm(dim=1) <= _SAME * first.norm(dim=1)).all())
 
 
-def _everywhere(value: bool, accelerator: Accelerator) -> bool:
+def everywhere(value: bool, accelerator: Accelerator) -> bool:
     """Return whether it is so in every process."""
     if accelerator.num_processes == 1:
         return value

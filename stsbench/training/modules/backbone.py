@@ -258,11 +258,27 @@ def set_chunk(method: nn.Module, size: int | None) -> None:
         backbone.chunk, backbone.chunked = size, False
 
 
-def draw_repeatedly(method: nn.Module) -> None:
-    """Where transformers computes layers again for their gradient, let it draw the same dropout masks again."""
+def checkpoint_layers(model: Any, name: str) -> None:
+    """Let transformers compute the layers of `model` again for their gradient, in the place of keeping what is between them.
+    EncoderError, one line, where it cannot."""
+    if not getattr(model, "supports_gradient_checkpointing", False):
+        what = f"the layers of {name}, a {type(model).__name__}, cannot be computed again"
+        raise EncoderError(f"backbone.gradient_checkpointing: {what}: set it to none")
+    model.gradient_checkpointing_enable()
+
+
+def draw_repeatedly(method: nn.Module, offload: bool = False) -> None:
+    """Where transformers computes layers again for their gradient, let it draw the same dropout masks again; offload: from
+    states that wait in the CPU's memory."""
     for part in method.modules():
         if getattr(part, "gradient_checkpointing", False):
-            part._gradient_checkpointing_func = checkpointed  # type: ignore[assignment]  # no weight, and no module
+            again = _offloaded if offload else checkpointed
+            part._gradient_checkpointing_func = again  # type: ignore[assignment]  # no weight, and no module
+
+
+def _offloaded(run: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
+    with torch.autograd.graph.save_on_cpu(pin_memory=torch.cuda.is_available()):
+        return checkpointed(run, *inputs, **named)
 
 
 def method_backbones(method: nn.Module) -> list[Backbone]:

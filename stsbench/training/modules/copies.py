@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from stsbench.encoders.forward.passes import attention_mask
 from stsbench.errors import EncoderError
@@ -69,6 +70,9 @@ class Reference(nn.Module):
 
         Sources: Li et al. (2018), L2-SP; Kim et al. (2021), SG-OPT.
         """
+        if any(isinstance(weight, DTensor) for weight in backbone.parameters()):
+            raise EncoderError("FSDP: the distance to the first weights is of all layers at once, and each is sharded by "
+                               "itself: set fsdp_auto_wrap_policy to NO_WRAP")
         pairs = zip(backbone.parameters(), self.backbone.parameters(), strict=True)
         return torch.stack([(weight - start).square().sum() for weight, start in pairs if weight.requires_grad]).sum()
 

@@ -122,6 +122,10 @@ class BackboneSettings(Settings):
         "own", "bidirectional: the tokens of a causal model attend to what follows, too", "LLM2Vec",
     )
     lora: LoRASettings | None = setting(None, "trains low-rank changes in the place of the model's weights")
+    gradient_checkpointing: Literal["none", "layers", "offload"] = setting(
+        "none", "layers: they are computed again for their gradient, in the place of being kept; offload: from states that "
+        "wait in the CPU's memory",
+    )
 
 
 class DataSettings(Settings):

@@ -31,7 +31,7 @@ from stsbench.training.engine.passes import why
 from stsbench.training.engine.selection import Selection, dev_selection, fixed_randomness, live_encoder
 from stsbench.training.engine.stage import Stage, counted_stages, held_out_batches, make_stage, set_schedules
 from stsbench.training.export.export import try_export
-from stsbench.training.modules.backbone import Backbone, load_backbone
+from stsbench.training.modules.backbone import Backbone, checkpoint_layers, load_backbone
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.methods import method_file
 from stsbench.training.recipes.recipe import Recipe
@@ -119,6 +119,9 @@ def prepare_run(
             calling(plan.kind, "prepare_labelled", lambda: objective.prepare_labelled(labelled))
     pad, processes = backbone.tokenizer.pad_token_id, accelerator.num_processes
     ready = {name: make_stage(name, recipe, plan, data, pad, processes) for name in opened}
+    if resumed and (before := resumed[0].processes) != processes:
+        for name in names:
+            _check_processes(before, make_stage(name, recipe, plan, data, pad, before), ready[name])
     set_schedules(ready, names)
     stages = [ready[name] for name in names]
     # From here on each process draws its own dropout masks.
@@ -145,6 +148,17 @@ def prepare_run(
     return run
 
 
+def _check_processes(count: int, before: Stage, now: Stage) -> None:
+    """Raise StsbenchError where a stage would be another training by other processes than the `count` that began it."""
+    one, other = (
+        [(part.batches, part.steps, part.dropped, getattr(part, "fewest", None)) for part in
+         (stage.batches, *([stage.labelled.batches] if stage.labelled else []))] for stage in (before, now)
+    )
+    if one != other or now.settings.gather != "exact":
+        what = "the batches depend" if one != other else f"training.gather {now.settings.gather} depends"
+        raise StsbenchError(f"--resume: {what} on how many processes train, and {count} did: resume with as many")
+
+
 def _check_first_state(inference: Inference, name: str) -> None:
     """Raise StsbenchError where the encoder that is going to be tested gives all texts one vector, whatever is trained."""
     try:
@@ -165,6 +179,8 @@ def make_backbone(recipe: Recipe, offline: bool = False) -> Backbone:
         source, start.model, start.pooler, start.max_length, start.dropout, asked, offline, start.layers,
         start.attention == "bidirectional", None if start.lora is None else start.lora.model_dump(),
     )
+    if start.gradient_checkpointing != "none":
+        checkpoint_layers(backbone.model, start.model)
     backbone.folder, backbone.name, backbone.offline = source, start.model, offline
     return backbone
 

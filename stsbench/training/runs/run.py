@@ -29,6 +29,7 @@ from stsbench.training.engine.callbacks import Callbacks, RunLog, TrainingCallba
 from stsbench.training.engine.checkpoint import Best, Position
 from stsbench.training.engine.loop import Loop
 from stsbench.training.engine.optimiser import make_optimiser
+from stsbench.training.engine.shards import Whole, method_of, shard_on_cpu, sharded_copy, sharding
 from stsbench.training.engine.stage import Stage, dropped, scheduled, stage_name
 from stsbench.training.modules.backbone import draw_repeatedly, method_backbones, set_chunk
 from stsbench.training.modules.lora import freeze_adapted
@@ -101,7 +102,7 @@ def _train_stages(run: PreparedRun, callback: TrainingCallback | None) -> Positi
     """Return all stages, or what is left of them; the position at the end."""
     options, accelerator = run.options, run.accelerator
     first = run.stages[0]
-    position = run.resumed[0] if run.resumed else _start(run, first)
+    position = replace(run.resumed[0], processes=accelerator.num_processes) if run.resumed else _start(run, first)
     run_log = RunLog(options.output / "log.jsonl", keep=position.log, silent=not accelerator.is_main_process)
     if options.trackers:
         accelerator.init_trackers("stsbench", config=flat_config(run.recipe.model_dump()))
@@ -138,22 +139,30 @@ def _train_stage(
     if run.recipe.backbone.lora is not None:
         for backbone in method_backbones(method):
             freeze_adapted(backbone.model)
-    draw_repeatedly(method)
-    optimiser = make_optimiser(method, stage.settings, check_rates(method))
-    wrapped, prepared = accelerator.prepare(objective, optimiser)
+    draw_repeatedly(method, run.recipe.backbone.gradient_checkpointing == "offload")
+    resumed = run.resumed if run.resumed and run.resumed[0].number == stage.number else None
+    if resumed:
+        run.checkpoints.load_weights(resumed[1], method)
     settings = stage.settings
+    if settings.average is not None and accelerator.is_fsdp2:
+        raise StsbenchError("FSDP: training.average would be of parts of the weights: set it to null, or train without FSDP")
+    trained = sharded_copy(objective, accelerator)
+    optimiser = make_optimiser(method_of(trained), settings, check_rates(method))
+    wrapped, prepared = accelerator.prepare(trained, optimiser)
+    whole = Whole(objective, trained, accelerator)
     average = None if settings.average is None else Average(method, settings.average, stage.batches.steps)
     unlogged: dict[str, Any] = {}
-    if run.resumed and run.resumed[0].number == stage.number:
-        unlogged = run.checkpoints.load(run.resumed[1], method, prepared, average)
+    if resumed:
+        unlogged = run.checkpoints.load(*resumed, prepared, average)
         run.log(f"resumed at step {position.step} of {stage.batches.steps}, stage {stage.name}")
     _announce(run, stage)
     loop = Loop(
-        run.recipe, stage, method, objective, wrapped, prepared, accelerator, run_log=run_log, checkpoints=run.checkpoints,
+        run.recipe, stage, trained, whole, wrapped, prepared, accelerator, run_log=run_log, checkpoints=run.checkpoints,
         selection=run.selections.get(stage.name), callback=callback, tracked_from=before if run.options.trackers else None,
         log=run.log, stop=stop, average=average,
     )
     position = loop.run(position, unlogged)
+    whole.take()
     if average is not None:
         average.swap()
     accelerator.unwrap_model(wrapped, keep_fp32_wrapper=False)
@@ -282,6 +291,7 @@ def make_accelerator(
     if precision == "fp16" and lacks_fp16(device):
         raise StsbenchError("precision fp16 needs a CUDA device: use --dtype bf16 or --dtype float32 here")
     accelerator = Accelerator(
+        fsdp_plugin=(plugin := sharding()),
         # said outright: on a machine without accelerator accelerate would make every process of torchrun one alone
         cpu=device == "cpu" or not (torch.cuda.is_available() or torch.backends.mps.is_available()),
         mixed_precision=_MIXED[precision], log_with=list(trackers) or None, project_dir=folder,
@@ -292,6 +302,8 @@ def make_accelerator(
             InitProcessGroupKwargs(timeout=timedelta(hours=6)),  # the others wait while one scores or tokenises
         ],
     )
-    if accelerator.distributed_type not in ("NO", "MULTI_GPU", "MULTI_CPU"):
-        raise StsbenchError(f"accelerate's {accelerator.distributed_type} is not supported: use plain data parallelism")
+    if plugin:
+        shard_on_cpu(accelerator, plugin)
+    if accelerator.distributed_type not in ("NO", "MULTI_GPU", "MULTI_CPU", "FSDP"):
+        raise StsbenchError(f"accelerate's {accelerator.distributed_type} is not supported: use data parallelism or FSDP 2")
     return accelerator

@@ -1,0 +1,166 @@
+"""Weights in parts over the processes, by accelerate's own configuration of FSDP2: a copy of the objective trains, sharded,
+and the method has its weights, whole, where something else than a pass of the training reads them."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.utils._pytree import register_pytree_node, tree_map
+
+from stsbench.encoders.forward.model import list_of_layers
+from stsbench.errors import StsbenchError
+from stsbench.training.api.batch import Term
+from stsbench.training.api.contrasting import NegativeQueue
+from stsbench.training.api.method import Method
+from stsbench.training.engine.objective import Around, Objective
+
+# torch before 2.11 finds what a sharded pass gives by this, and without it would leave the gradients of the processes apart
+register_pytree_node(Term, lambda term: ([term.value], (term.count, term.weight)), lambda values, rest: Term(*values, *rest))
+
+
+def sharding() -> FullyShardedDataParallelPlugin | None:
+    """Return accelerate's own settings of FSDP, as `accelerate launch` and its file leave them; None without FSDP.
+
+    Two of them are this house's: every process reads the whole model first, and bf16 is autocast, so that what is
+    computed is what it is without FSDP. StsbenchError, one line, for what is not supported.
+    """
+    if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() != "true":
+        return None
+    plugin = FullyShardedDataParallelPlugin(
+        cpu_ram_efficient_loading=False, mixed_precision_policy=MixedPrecisionPolicy()
+    )
+    if plugin.fsdp_version != 2:
+        raise StsbenchError("FSDP 1 is not supported: set fsdp_version to 2 (accelerate launch --fsdp_version 2)")
+    if plugin.activation_checkpointing:
+        raise StsbenchError("FSDP: its activation checkpointing draws other dropout masks where it computes a layer again: "
+                            "leave it out, and set training.recompute to true")
+    return plugin
+
+
+def shard_on_cpu(accelerator: Accelerator, plugin: FullyShardedDataParallelPlugin) -> None:
+    """Let several processes of a CPU shard, too: accelerate would train without FSDP there, and say nothing."""
+    if accelerator.distributed_type == DistributedType.MULTI_CPU:
+        accelerator.state.distributed_type, accelerator.state.fsdp_plugin = DistributedType.FSDP, plugin
+
+
+def sharded_copy(objective: Objective, accelerator: Accelerator) -> Objective:
+    """Return what accelerate is to shard: a copy of the objective over the same weights and buffers; without FSDP the
+    objective itself. Raises StsbenchError, one line, for a method that would train otherwise than in one process."""
+    if not accelerator.is_fsdp2:
+        return objective
+    method, plugin = method_of(objective), accelerator.state.fsdp_plugin
+    if any(isinstance(part, NegativeQueue) for part in method.modules()):
+        raise StsbenchError(f"FSDP: the momentum encoder of {method.name}'s queue follows the weights within a pass, where "
+                            "what it writes is lost: set options.queue to null, or train without FSDP")
+    if plugin.auto_wrap_policy is transformer_auto_wrap_policy:
+        model = method.backbone.model
+        holder, key = list_of_layers(model, method.backbone.name, "FSDP shards one by one")
+        layers = getattr(holder, key)
+        if plugin.transformer_cls_names_to_wrap is None:
+            plugin.transformer_cls_names_to_wrap = [type(layers[0]).__name__]
+        _check_shared(method, plugin.transformer_cls_names_to_wrap)
+    tensors = {id(tensor): tensor for tensor in (*objective.parameters(), *objective.buffers())}
+    return copy.deepcopy(objective, tensors)
+
+
+def method_of(objective: Objective) -> Method:
+    """Return the method itself, whatever a recipe puts around it."""
+    return objective.method if isinstance(objective, Around) else objective
+
+
+class Whole:
+    """A method, which has all of its weights wherever there is no FSDP. With it, it has none but within `weights`."""
+
+    def __init__(self, objective: Objective, trained: Objective, accelerator: Accelerator) -> None:
+        """trained: the objective, or the `sharded_copy` of it after accelerate's `prepare`."""
+        self.method, self.objective, self.trained, self.main = (
+            method_of(objective), objective, trained, accelerator.is_main_process
+        )
+        self._leave()
+
+    @contextmanager
+    def weights(self, everywhere: bool = False) -> Iterator[Method]:
+        """Yield the method with the weights as they are now, in the main process, or `everywhere`; every process must
+        call."""
+        self.take(everywhere)
+        try:
+            yield self.method
+        finally:
+            self._leave()
+
+    @torch.no_grad()
+    def take(self, everywhere: bool = True) -> None:
+        """Let the method have the weights from now on, in every process, or only in the main one."""
+        if self.trained is self.objective:
+            return
+        for whole, part in zip(self.objective.parameters(), self.trained.parameters(), strict=True):
+            weight = full(part)
+            if whole is not part and (everywhere or self.main):
+                whole.data = weight
+        self._share_buffers(self.trained, self.objective)
+
+    def _leave(self) -> None:
+        """Free the method's weights; what was changed in its buffers, as by `Method.choose`, is trained on with."""
+        if self.trained is self.objective:
+            return
+        self._share_buffers(self.objective, self.trained)
+        for whole, part in zip(self.objective.parameters(), self.trained.parameters(), strict=True):
+            if whole is not part:  # as those that accelerate is told to leave whole
+                whole.data = whole.data.new_empty(0)
+
+    @staticmethod
+    def _share_buffers(source: nn.Module, target: nn.Module) -> None:
+        for one, other in zip(source.modules(), target.modules(), strict=True):
+            other._buffers.update(one._buffers)
+
+
+def whole_state(optimiser: Any) -> dict[str, Any]:
+    """Return the state of an optimiser as that of one process; every process must call."""
+    state: dict[str, Any] = tree_map(lambda value: full(value).cpu() if isinstance(value, DTensor) else value,
+                                     optimiser.state_dict())
+    return state
+
+
+def load_state(optimiser: Any, state: dict[str, Any]) -> None:
+    """Load what `whole_state` gave, in parts where the weights are in parts."""
+    weights = [weight for group in optimiser.param_groups for weight in group["params"]]
+    for number, values in state["state"].items():
+        weight = weights[number]
+        if isinstance(weight, DTensor):
+            values.update({
+                name: distribute_tensor(value.to(weight.device), weight.device_mesh, weight.placements, src_data_rank=None)
+                for name, value in values.items() if value.shape == weight.shape
+            })
+    optimiser.load_state_dict(state)
+
+
+def local(value: torch.Tensor) -> torch.Tensor:
+    """Return this process's part of a tensor."""
+    return value.to_local() if isinstance(value, DTensor) else value
+
+
+def full(value: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with the parts of all processes, each of which must call."""
+    # torch gives a view of a padded one, which safetensors refuses
+    return value.full_tensor().clone() if isinstance(value, DTensor) else value
+
+
+def _check_shared(method: Method, layers: list[str]) -> None:
+    """Raise StsbenchError for a weight of two layers that are sharded one by one."""
+    owners: dict[int, nn.Module] = {}
+    for layer in [part for part in method.modules() if type(part).__name__ in layers]:
+        for weight in layer.parameters():
+            if owners.setdefault(id(weight), layer) is not layer:
+                raise StsbenchError(f"FSDP: {method.name} has weights that two layers share: set fsdp_auto_wrap_policy to "
+                                    "NO_WRAP")
