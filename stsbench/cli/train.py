@@ -107,7 +107,7 @@ def _announce(recipe: Recipe) -> None:
     parts = [f"backbone {start.model}", f"pooler {start.pooler}", f"max length {start.max_length}"]
     parts += [] if start.dropout is None else [f"dropout {start.dropout}"]
     parts += [] if start.attention == "own" else [f"attention {start.attention}"]
-    parts += [] if start.lora is None else [f"LoRA of rank {start.lora.rank}"]
+    parts += [] if start.lora is None else [str(start.lora)]
     _log(f"{short_name(recipe.method)}, recipe {recipe.name}: {', '.join(parts)}, {recipe.precision}, seed {recipe.seed}")
     for line in namesakes(start.model, "the embedded all-MiniLM-L6-v2") if start.model == "minilm" else ():
         _log(line)

@@ -111,7 +111,8 @@ def check_module(path: Path, trusted: bool) -> None:
     settings = read_json_object(path, EncoderError)
     _check_kernels(path, settings)
     for key in _ARGUMENTS:
-        if isinstance(settings.get(key), dict) and (chosen := sorted(settings[key].keys() & _LOADING)):
+        arguments = settings.get(key)
+        if isinstance(arguments, dict) and (chosen := sorted(arguments.keys() & _LOADING - _in_4_bits(arguments))):
             raise EncoderError(f"{path}: {key} sets {chosen[0]}, which is the user's to choose, not a folder's: take it out")
     modes = settings.get("pooling_mode")
     if isinstance(modes, list) and len(modes) > _MOST_MODES:
@@ -123,6 +124,14 @@ def check_module(path: Path, trusted: bool) -> None:
         return
     if sizes[0] * sizes[1] > 4 * sum(file.stat().st_size for file in path.parent.iterdir() if file.is_file()):
         raise EncoderError(f"{path}: {_text(sizes[0])} x {_text(sizes[1])} weights are more than its files hold")
+
+
+def _in_4_bits(arguments: dict[str, Any]) -> set[str]:
+    """Return the key by which bitsandbytes holds a model's weights in 4 bits, which is a part of the model and runs no code
+    of the folder's; none where it says something else."""
+    settings = arguments.get("quantization_config")
+    stated = [settings.get(key) for key in ("quant_method", "load_in_4bit")] if isinstance(settings, dict) else []
+    return {"quantization_config"} if stated == ["bitsandbytes", True] else set()
 
 
 def _check_names(path: Path, settings: dict[str, Any]) -> None:

@@ -63,6 +63,8 @@ VARIANTS = {
     "kernels": (set_in(CONFIG, attn_implementation="org/kernel"), "attn_implementation"),
     "unpickling, asked for": (several(pickled("pytorch_model.bin"), set_in(LIBRARY, model_args={"weights_only": False})),
                               "weights_only"),
+    "quantizer, asked for": (set_in(LIBRARY, model_args={"quantization_config": {"quant_method": "gptq"}}),
+                             "quantization_config", "library"),
     "quantizer": (set_in(CONFIG, quantization_config={"quant_method": "gptq", "checkpoint_format": "x"}), ""),
     "pickled weights": (pickled("pytorch_model.bin"), "pytorch_model.bin|weights"),
     "zipped pickle": (zipped("pytorch_model.bin"), "pytorch_model.bin|[Ww]eights"),

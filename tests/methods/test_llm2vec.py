@@ -246,7 +246,7 @@ def test_an_export_reads_texts_as_they_are_tested_in_every_reader(prompteol_fold
     (tmp_path / "rows.csv").write_text("sent0,sent1,hard_neg\n" + "a cat,the cat,a dog\nit runs,it ran,it stops\n" * 8)
     changed = {"backbone.model": str(prompteol_folder), "data.file": str(tmp_path / "rows.csv"), "training.batch_size": 4,
                "training.max_steps": 2, "training.learning_rate": 0.01, "backbone.max_length": CUT, "precision": "float32",
-               "selection.by": "none"}
+               "selection.by": "none", "backbone.lora.base": "whole"}
     sets = [f"{key}={json.dumps(value)}" for key, value in changed.items()]
     train(load_recipe("simcse", "prompteol-opt-1.3b", sets), tmp_path / "run", tmp_path)
     best, texts = str(tmp_path / "run" / "best"), [*ROWS["anchor"], *ROWS["negative"]]

@@ -17,7 +17,7 @@ from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings, promised_tens
 from stsbench.encoders.prompt.reading import Reading, asked_reading
 from stsbench.encoders.prompt.task_prompts import choose_prompts
 from stsbench.encoders.roles import ROLES
-from stsbench.encoders.transformer.declared import ROTARY, Declared, lacking, length_source, read_declared
+from stsbench.encoders.transformer.declared import ROTARY, Declared, lacking, length_source, library_settings, read_declared
 from stsbench.encoders.transformer.exported import FILE as EXPORTED
 from stsbench.encoders.transformer.exported import (
     Exported,
@@ -352,6 +352,8 @@ def _identified(config: EncoderConfig, folder: Path, options: EncoderOptions) ->
     code = resolve_code(config.folder or folder, options.offline) if config.trust_remote_code else []
     sources = (folder, *dict.fromkeys([*bases, *code]))
     extra = (() if config.pooler else ("sentence-transformers",)) + (("peft",) if adapters else ())
+    if any("quantization_config" in str(library_settings(adapter.parent)) for adapter in adapters):
+        extra += ("bitsandbytes",)
     notes = (*config.notes, *_doubts(config, sources, options))
     config = replace(config, base=based.get(config.folder or folder), notes=notes)
     return replace(config, sources=sources, weights=folder_digest(sources[0], sources[1:]), libraries=(*_LIBRARIES, *extra))

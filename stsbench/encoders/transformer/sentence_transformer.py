@@ -267,9 +267,13 @@ def _loaded(config: EncoderConfig, device: str | None) -> Any:
         if static:  # as model2vec's own modules.json would have it
             table = StaticEmbedding(Tokenizer.from_file(str(folder / "tokenizer.json")), table_rows(folder))
             how = {"modules": [table, *([Normalize()] if config.normalize else [])]}
-        return SentenceTransformer(
+        model = SentenceTransformer(
             **how, device=device, local_files_only=True, trust_remote_code=config.trust_remote_code,
         ).to(getattr(torch, config.dtype) if static else None).eval()
+    for part in model.modules():
+        if hasattr(part, "support_avx512bf16_for_cpu"):
+            part.support_avx512bf16_for_cpu = False  # with which bitsandbytes computes in bfloat16 on some CPUs
+    return model
 
 
 def table_rows(folder: Path) -> torch.Tensor:

@@ -79,7 +79,7 @@ def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
         ("adapter of the backbone", "merged into its weights before the training" if summary.get("adapter") else None),
         ("layers of the backbone that were kept, from 0", ", ".join(map(str, recipe.backbone.layers or ()))),
         ("attention", None if recipe.backbone.attention == "own" else recipe.backbone.attention),
-        ("trained in the place of weights", None if (lora := recipe.backbone.lora) is None else f"LoRA of rank {lora.rank}"),
+        ("trained in the place of weights", None if (lora := recipe.backbone.lora) is None else str(lora)),
         ("pooler", summary["pooler"]), *prompt_rows(summary.get("prompt")),
         ("longest text, in tokens", summary["max_length"] or ("any" if summary.get("static") else "the model's positions")),
         ("trained on texts of, in tokens", recipe.backbone.max_length), ("precision", recipe.precision),

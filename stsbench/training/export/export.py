@@ -31,7 +31,7 @@ from stsbench.encoders.transformer.exported import HEAD, PROMPT, Exported, write
 from stsbench.errors import StsbenchError
 from stsbench.files import new_folder
 from stsbench.training.api.method import Inference
-from stsbench.training.modules.lora import merged_state, write_adapter
+from stsbench.training.modules.lora import base_arguments, merged_state, write_adapter
 
 # what a tokenizer.json or the call that loaded it left in a tokenizer's settings
 _LEFT_OVER = (
@@ -86,7 +86,8 @@ def export_adapter(inference: Inference, folder: Path, base: str, described: Exp
         limit = _limit(inference, None)
         write_tokenizer(inference.tokenizer, building, limit)
         config = inference.model.config
-        write_layout(building, inference.pooler, config.hidden_size, limit, None, config.num_hidden_layers)
+        write_layout(building, inference.pooler, config.hidden_size, limit, None, config.num_hidden_layers,
+                     model_args=base_arguments(inference.model))
         write_exported(building, described)
 
 
@@ -263,7 +264,7 @@ def layer_weights(pooler: str, layers: int) -> Tensor | None:
 def write_layout(
     folder: Path, pooler: str, width: int, limit: int | None, dense: nn.Linear | None, layers: int,
     token_pooler: TokenPooler | None = None, normalize: bool = False, post: tuple[Chain, str] | None = None,
-    alone: Literal["StaticEmbedding", "Prompt"] | None = None,
+    alone: Literal["StaticEmbedding", "Prompt"] | None = None, model_args: Mapping[str, Any] | None = None,
 ) -> None:
     """Write modules.json and what it names into `folder`, beside the model of that width and number of layers.
 
@@ -271,7 +272,7 @@ def write_layout(
     model's config.json: without it sentence-transformers would take the last layer, and say nothing. normalize: the module
     Normalize after them. post: a fitted chain and what it was fitted on, as the last module: a Dense without activation
     where all its steps are affine (computed in float32), else one of ours; alone: the module in the place of Transformer and
-    pooling, for a table of tokens' vectors, or a prompt.
+    pooling, for a table of tokens' vectors, or a prompt. model_args: how sentence-transformers loads the model.
     """
     padded = padded_length(pooler)
     learned = "Pooling" if token_pooler is None else token_pooler.kind.title
@@ -302,6 +303,8 @@ def write_layout(
     ])
     if not alone:  # whose one module reads stsbench.json, or has no settings
         config: dict[str, Any] = {"max_seq_length": limit, "do_lower_case": False}
+        if model_args:
+            config["model_args"] = model_args
         if padded is not None:
             config["processing_kwargs"] = {"text": {"padding": "max_length", "max_length": padded}}
         _write(folder / "sentence_bert_config.json", config)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from stsbench.errors import EncoderError
@@ -21,11 +22,13 @@ _OF_ADAPTERS = re.compile(r"(^|\.)(lora_|base_layer|modules_to_save|original_mod
 
 
 def adapt(
-    model: Any, name: str, rank: int, alpha: float, dropout: float = 0.0, layers: Sequence[str] | None = None
+    model: Any, name: str, rank: int, alpha: float, dropout: float = 0.0, layers: Sequence[str] | None = None,
+    base: Literal["whole", "nf4", "nf4_double"] = "whole",
 ) -> None:
     """Let low-rank changes of linear layers be all that is trainable in `model`, called `name`, in place.
 
-    layers: the last parts of their names; None: all linear ones. EncoderError, one line: there is no such layer.
+    layers: the last parts of their names; None: all linear ones. base: how the weights of all linear layers are held.
+    EncoderError, one line: there is no such layer, or they cannot be held so.
     """
     from peft import LoraConfig, inject_adapter_in_model
 
@@ -33,6 +36,8 @@ def adapt(
     if unknown := next((layer for layer in layers or () if layer not in linear), None):
         names = ", ".join(sorted(linear)) or "none"
         raise EncoderError(f"backbone.lora.layers: {name} has no linear layer {unknown!r}; its own are {names}")
+    if base != "whole":
+        _quantise(model, name, base)
     config = LoraConfig(
         r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules="all-linear" if layers is None else list(layers),
         fan_in_fan_out="Conv1D" in linear.values(),
@@ -54,12 +59,15 @@ def freeze_adapted(model: Any) -> None:
 
 
 def merged_state(model: Any) -> dict[str, Tensor]:
-    """Return the weights of a model by their names, what `adapt` added to them included."""
+    """Return the weights of a model by their names, what `adapt` added to them included, and none of them in 4 bits."""
+    from peft.utils.integrations import dequantize_module_weight
+
     state: dict[str, Tensor] = model.state_dict()
+    state |= {f"{path}.weight": dequantize_module_weight(layer) for path, layer in _quantised(model)}
     for path, layer in _layers(model):
         if _ADAPTED not in layer.lora_A:
             continue
-        changed = layer.base_layer.weight.detach() + layer.get_delta_weight(_ADAPTED).detach()
+        changed = state[f"{path}.base_layer.weight"].detach() + layer.get_delta_weight(_ADAPTED).detach()
         state = {key: value for key, value in state.items() if not key.startswith(f"{path}.lora_")}
         state = {key.replace(f"{path}.base_layer.", f"{path}."): value for key, value in state.items()}
         state[f"{path}.weight"] = changed
@@ -82,6 +90,48 @@ def write_adapter(model: Any, folder: Path, base: str) -> None:
     config = copy.copy(model.peft_config[_ADAPTED])
     config.target_modules, config.base_model_name_or_path, config.inference_mode = names, base, True
     config.save_pretrained(folder)
+
+
+def _quantise(model: Any, name: str, base: str) -> None:
+    """Hold the weights of all linear layers of `model` in 4 bits, in place (Dettmers et al. 2023, QLoRA): nf4, one scale for
+    64 of them; nf4_double: the scales in 8 bits. They are multiplied with in float32.
+
+    As in transformers' models, layers that it keeps in float32 stay so. A checkpoint holds the bits and no scales: the
+    model's files, which are the same, give them again.
+    """
+    if "Conv1D" in _linear(model).values():
+        raise EncoderError(f"backbone.lora.base {base}: {name} has linear layers of a kind that is not held in 4 bits: "
+                           "set it to whole")
+    try:
+        from bitsandbytes.nn import Linear4bit, Params4bit
+    except ImportError as error:
+        raise EncoderError(f"backbone.lora.base {base} needs bitsandbytes: pip install 'stsbench[qlora]'") from error
+    how: dict[str, Any] = {"compress_statistics": base == "nf4_double", "quant_type": "nf4"}
+    for path, layer in [item for item in model.named_modules() if isinstance(item[1], nn.Linear)]:
+        if {*path.split(".")} & {*(model._keep_in_fp32_modules or ())}:
+            continue
+        bits = Linear4bit(layer.in_features, layer.out_features, compute_dtype=torch.float32, device="meta", **how)
+        bits.weight, bits.bias = Params4bit(layer.weight.detach(), **how).to(layer.weight.device), layer.bias
+        bits.support_avx512bf16_for_cpu = False  # it would compute in bfloat16 there, in eval mode alone
+        bits.register_state_dict_post_hook(_without_scales)
+        model.set_submodule(path, bits)
+    model.is_loaded_in_4bit = True  # what peft chooses its layers by
+
+
+def _without_scales(module: nn.Module, state: dict[str, Tensor], prefix: str, metadata: Any) -> None:
+    for key in [key for key in state if key.startswith(f"{prefix}weight.")]:
+        del state[key]
+
+
+def base_arguments(model: Any) -> dict[str, Any]:
+    """Return the arguments of transformers' from_pretrained by which a base is held as `adapt` left it; {} where it is
+    whole."""
+    if not (layers := _quantised(model)):
+        return {}
+    return {"quantization_config": {
+        "quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4",
+        "bnb_4bit_use_double_quant": layers[0][1].weight.compress_statistics, "llm_int8_skip_modules": [],
+    }}
 
 
 def add_lora(model: Any, sets: int, rank: int, scale: float) -> None:
@@ -175,6 +225,12 @@ def _linear(model: Any) -> dict[str, str]:
     """Return the last parts of the names of its linear layers -> their class: GPT-2's are not torch's."""
     return {name.rpartition(".")[2]: type(module).__name__ for name, module in model.named_modules()
             if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"}
+
+
+def _quantised(model: Any) -> list[tuple[str, Any]]:
+    """Return the linear layers that are held in 4 bits, by name."""
+    return [(name, module) for name, module in model.named_modules()
+            if isinstance(module, nn.Linear) and hasattr(module.weight, "quant_state")]
 
 
 def _layers(model: Any) -> list[tuple[str, Any]]:

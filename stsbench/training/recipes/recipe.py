@@ -41,7 +41,7 @@ LATER: dict[str, Any] = {
     "options.repeat": None, "options.queue": None, "backbone.layers": None, "matryoshka": None, "guide": None,
     "matryoshka.per_step": None, "training.average": None,
     "training.chunk": None, "backbone.attention": "own", "backbone.lora": None, "options.predict": "own",
-    "options.mask_token": None, "gor": None, "contrast": None, "adaptive_layers": None,
+    "backbone.lora.base": "whole", "options.mask_token": None, "gor": None, "contrast": None, "adaptive_layers": None,
     "options.template": None, "options.full_stop": "prompteol", "backbone.gradient_checkpointing": "none",
 }
 # What stands around a method's loss: dotted keys of sections that make_objective (engine/objective.py) reads.

@@ -106,6 +106,13 @@ class LoRASettings(Settings):
     layers: tuple[str, ...] | None = setting(
         None, "last parts of the names of those layers, e.g. [q_proj, v_proj]; null: all that are linear", min_length=1,
     )
+    base: Literal["whole", "nf4", "nf4_double"] = setting(
+        "whole", "nf4: all linear layers hold their weights in 4 bits; nf4_double: and their scales in 8 (bitsandbytes)",
+        "Dettmers et al. 2023 (QLoRA)",
+    )
+
+    def __str__(self) -> str:
+        return f"LoRA of rank {self.rank}" + ("" if self.base == "whole" else f" on weights in 4 bits ({self.base})")
 
 
 class BackboneSettings(Settings):

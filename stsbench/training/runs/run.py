@@ -184,7 +184,8 @@ def _announce(run: PreparedRun, stage: Stage) -> None:
     if run.recipe.backbone.lora is not None:
         weights = list(run.method.backbone.model.parameters())
         trained = sum(weight.numel() for weight in weights if weight.requires_grad)
-        run.log(f"LoRA: {trained:,} weights are trained in the place of {sum(map(torch.numel, weights)) - trained:,}")
+        every = sum(weight.numel() * (2 if weight.dtype == torch.uint8 else 1) for weight in weights)  # two of 4 bits a byte
+        run.log(f"LoRA: {trained:,} weights are trained in the place of {every - trained:,}")
     where = f"{run.accelerator.device} x {run.accelerator.num_processes}"
     size = f"{settings.batch_size} of {counted(len(batches.rows), 'row')}"
     if settings.batch_tokens is not None:

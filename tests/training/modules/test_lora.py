@@ -6,6 +6,7 @@ import copy
 import json
 import re
 import shutil
+import sys
 
 import method_runs
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import torch
 import transformers
 from bert_equations import LAYERS, Change, encode, joined, leaves, lora_of
+from families import family_model
 from model_folder_kinds import WIDTH, declare, normalize, static
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
@@ -27,7 +29,7 @@ from stsbench.encoders.forward.model import keep_layers
 from stsbench.encoders.transformer.find import backbone_folder
 from stsbench.errors import EncoderError
 from stsbench.training.modules.backbone import load_backbone, look_ahead
-from stsbench.training.modules.lora import add_lora, lora_weights, merged, using
+from stsbench.training.modules.lora import adapt, add_lora, lora_weights, merged, using
 from stsbench.training.modules.packed_training import packable
 
 IDS = torch.tensor([[6, 9, 20, 11, 8], [7, 5, 5, 30, 12]])
@@ -118,6 +120,12 @@ def test_other_models_are_refused_in_one_line():
     small = DistilBertModel(DistilBertConfig(dim=8, n_layers=1, n_heads=2, hidden_dim=8, vocab_size=9))
     with pytest.raises(EncoderError, match=r"^LoRA needs a BERT or RoBERTa model with query and value layers, not a Distil"):
         add_lora(small, 2, 4, 1.0)
+
+
+def test_a_library_that_a_base_in_4_bits_lacks_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "bitsandbytes.nn", None)
+    with pytest.raises(EncoderError, match=r"^backbone\.lora\.base nf4 needs bitsandbytes: pip install 'stsbench\[qlora\]'"):
+        adapt(family_model("llama"), "x", 2, 2, base="nf4")
 
 
 def test_what_a_method_freezes_stays_frozen_below_its_changes_too(tmp_path):

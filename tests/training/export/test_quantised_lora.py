@@ -1,0 +1,157 @@
+"""backbone.lora on a base in 4 bits (Dettmers et al. 2023, QLoRA): nf4 as its paper defines it, loss and gradients against a
+loop over the dequantised weights, and from a model to an export and an adapter that every reader reads alike."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+from families import FAMILIES
+from method_oracle import batch_of
+from method_runs import StopAt, Stopped, train
+from peft import PeftModel
+from sentence_transformers import SentenceTransformer
+from tiny_decoders import tokenizer
+from tiny_models import sentences
+
+from stsbench.encoders.load import load_encoder
+from stsbench.methods.simcse.method import SimCSE
+from stsbench.training.modules.backbone import load_backbone
+from stsbench.training.modules.lora import merged_state
+from stsbench.training.recipes.recipes import load_recipe
+
+library = pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed: pip install 'stsbench[qlora]'")
+SCALE = 3.0
+TEXTS = ["cat", "the man runs .", "a dog with a guitar"]
+POOLERS = {"llama": "last", "mistral": "mean", "qwen3": "last", "gemma3": "last", "modernbert": "mean"}
+WIDE = {"hidden_size": 64, "intermediate_size": 128, "num_key_value_heads": 2, "head_dim": 16, "num_hidden_layers": 2}
+# Appendix E of the paper: quantiles of the normal distribution, scaled to [-1, 1]
+CODES = torch.tensor([
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+    -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0])
+
+
+def written(family, folder):
+    """(folder, pooler)"""
+    (kind, settings), words = FAMILIES[family], tokenizer("eos")
+    config = getattr(hf, f"{kind}Config")(**{**settings, **WIDE, "vocab_size": len(words), "pad_token_id": 0})
+    torch.manual_seed(3)
+    getattr(hf, f"{kind}Model")(config).save_pretrained(folder)
+    words.save_pretrained(folder)
+    return folder, POOLERS[family]
+
+
+@pytest.fixture(scope="module", params=POOLERS)
+def model(request, tmp_path_factory):
+    return written(request.param, tmp_path_factory.mktemp("qlora") / request.param)
+
+
+def nf4(weight):
+    """The nearest codes, times the greatest magnitude of their 64 numbers."""
+    blocks = weight.flatten().split(64)
+    near = [CODES[(block[:, None] / block.abs().max() - CODES).abs().argmin(1)] * block.abs().max() for block in blocks]
+    return torch.cat(near).view_as(weight)
+
+
+class Rows:
+    roles = ("anchor", "positive")
+
+    def __init__(self, words):
+        self.words = words
+
+    def ids(self, role):
+        texts = TEXTS if role == "anchor" else [*TEXTS[1:], TEXTS[0]]
+        return [np.array(self.words(text)["input_ids"], np.int32) for text in texts]
+
+
+def test_loss_and_gradients_are_those_of_a_loop_over_the_dequantised_weights(model):
+    folder, pooler = model
+    torch.manual_seed(0)
+    backbone = load_backbone(folder, "x", pooler, lora={"rank": 2, "alpha": 2 * SCALE, "base": "nf4"}, dropout=0.0)
+    backbone.folder, backbone.name = folder, "x"
+    plain = hf.AutoModel.from_pretrained(folder, dtype=torch.float32)
+    for layer in plain.modules():
+        if isinstance(layer, torch.nn.Linear):
+            layer.weight.data = nf4(layer.weight.data)
+    before, state = dict(plain.named_parameters()), merged_state(backbone.model)  # B is 0
+    assert state.keys() == plain.state_dict().keys()
+    assert all(torch.allclose(state[name], weight, rtol=1e-6) for name, weight in before.items())
+    weights = {name: weight for name, weight in backbone.model.named_parameters() if weight.requires_grad}
+    for name, weight in weights.items():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.2)
+            path = name.removesuffix(".lora_B.backbone.weight")
+            before[f"{path}.weight"].data += SCALE * (weight @ weights[name.replace("lora_B", "lora_A")]).detach()
+    plain, words = plain.double().eval(), hf.AutoTokenizer.from_pretrained(folder)
+
+    def vector(ids):
+        states = plain(input_ids=torch.tensor(ids)[None]).last_hidden_state[0]
+        pooled = states[-1] if pooler == "last" else states.mean(0)
+        return pooled / pooled.norm()
+
+    method = SimCSE(backbone.eval(), SimCSE.Options(view="given", head="none"))
+    rows = Rows(words)
+    anchors, positives = ([vector(ids) for ids in rows.ids(role)] for role in rows.roles)
+    losses = []
+    for number, anchor in enumerate(anchors):
+        logits = torch.stack([anchor @ other / 0.05 for other in positives])
+        losses.append(logits.logsumexp(0) - logits[number])
+    expected = sum(losses) / len(losses)
+    (term,) = method(batch_of(method, rows)).values()
+    assert term.value.item() == pytest.approx(expected.item(), rel=5e-6)  # one is in float32
+    term.value.backward()
+    expected.backward()
+    for name, weight in weights.items():
+        path, _, part = name.partition(".lora_")
+        other = weights[f"{path}.lora_{'B' if part[0] == 'A' else 'A'}.backbone.weight"].detach().double()
+        gradient = before[f"{path}.weight"].grad
+        wanted = SCALE * (other.T @ gradient if part[0] == "A" else gradient @ other.T)
+        assert (weight.grad - wanted).norm() < 2e-5 * wanted.norm()
+
+
+def apart(some, others):
+    return np.abs(some - others).max() / np.abs(others).max()
+
+
+def sets_of(folder, pooler, place, **more):
+    (place / "text.txt").write_text("\n".join(sentences(30, longest=9)) + "\n", "utf-8")
+    values = {"backbone.model": str(folder), "backbone.pooler": pooler, "options.head": "none",
+              "backbone.lora": {"rank": 2, "base": "nf4_double"}, "data.file": str(place / "text.txt"),
+              "training.batch_size": 10, "training.max_steps": 3, "training.learning_rate": 0.05, "precision": "float32",
+              "selection.by": "none", "backbone.dropout": 0.1, "checkpoint_every": 1, **more}
+    return [f"{key}={json.dumps(value)}" for key, value in values.items()]
+
+
+def test_an_export_and_an_adapter_give_every_reader_the_same_vectors(model, tmp_path, monkeypatch):
+    folder, pooler = model
+    monkeypatch.setattr(library.nn.modules, "has_avx512bf16", lambda: False)  # with it, the library rounds in eval mode
+    train(load_recipe("simcse", "unsup-bert-base", sets_of(folder, pooler, tmp_path)), tmp_path / "run", tmp_path)
+    best, adapter = tmp_path / "run" / "best", tmp_path / "run" / "adapter"
+    vectors = load_encoder(str(best), device="cpu").encode(TEXTS)
+    encoder = load_encoder(str(adapter), device="cpu")
+    readers = [encoder, *(SentenceTransformer(str(place), device="cpu") for place in (best, adapter))]
+    assert all(apart(reader.encode(TEXTS), vectors) < 1e-5 for reader in readers)
+    assert apart(load_encoder(str(folder), pooler=pooler, device="cpu").encode(TEXTS), vectors) > 0.1
+    assert "bitsandbytes" in encoder.traits.libraries
+    how = json.loads((adapter / "sentence_bert_config.json").read_text("utf-8"))["model_args"]
+    base = hf.AutoModel.from_pretrained(folder, quantization_config=hf.BitsAndBytesConfig(**how["quantization_config"]))
+    read, words = PeftModel.from_pretrained(base, adapter), hf.AutoTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        states = [read(**words(text, return_tensors="pt")).last_hidden_state[0] for text in TEXTS]
+    pooled = [state[-1] if pooler == "last" else state.mean(0) for state in states]
+    assert apart(torch.stack(pooled).numpy(), vectors) < 1e-5
+
+
+def test_a_resumed_training_is_the_whole_one_and_a_checkpoint_holds_the_bits(tmp_path):
+    folder, pooler = written("llama", tmp_path / "model")
+    recipe = load_recipe("simcse", "unsup-bert-base", sets_of(folder, pooler, tmp_path))
+    train(recipe, tmp_path / "whole", tmp_path)
+    with pytest.raises(Stopped):
+        train(recipe, tmp_path / "run", tmp_path, callback=StopAt(2))
+    train(recipe, tmp_path / "run", tmp_path, resume=True)
+    ends = [tmp_path / run / "best" / "model.safetensors" for run in ("whole", "run")]
+    assert ends[0].read_bytes() == ends[1].read_bytes()
+    (stored, *_) = sorted((tmp_path / "run" / "checkpoints").glob("*/model.safetensors"))
+    assert stored.stat().st_size < ends[0].stat().st_size / 2
