@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from stsbench.evaluation.schema import (
     Names,
     Settings,
     SettingsModel,
+    Similarity,
     Text,
     Whole,
     setting,
@@ -54,7 +55,7 @@ _SCORES = {"ap": "ap", "auc": "auc", "f1": "f1", "accuracy": "accuracy"}  # metr
 
 
 class PairsSettings(Settings):
-    similarity: Literal["cosine", "dot", "euclidean", "manhattan"] = setting(
+    similarity: Similarity = setting(
         "cosine", "of the two vectors; distances are negated", "mteb, PairClassification: the cosine's scores lead"
     )
     positive: Label | None = setting(

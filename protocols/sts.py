@@ -48,6 +48,7 @@ from stsbench.evaluation.schema import (
     Names,
     Settings,
     SettingsModel,
+    Similarity,
     SomeOf,
     Text,
     Whole,
@@ -101,7 +102,7 @@ class StsSettings(Settings):
     metrics: SomeOf[Literal["spearman", "pearson"]] = setting(
         list(METRICS), "the correlations reported", "Reimers & Gurevych 2019, section 4; SentEval prints both"
     )
-    similarity: Literal["cosine", "dot", "euclidean", "manhattan"] = setting(
+    similarity: Similarity = setting(
         "cosine", "of the two vectors; distances are negated",
         "SentEval, senteval/sts.py; the distances: Reimers & Gurevych 2019, section 4",
     )
@@ -148,7 +149,7 @@ class StsProtocol(Protocol):
     names: ClassVar[Mapping[str, Names]] = {"subsets": Names(shared=True)}
     resampling: ClassVar[str] = "pairs that share a sentence count as dependent"
     title: ClassVar[str] = "STS"
-    about: ClassVar[str] = "Cosine of two sentences' vectors against human scores; nothing is trained."
+    about: ClassVar[str] = "Similarity of two sentences against human scores; nothing is trained."
     lead: ClassVar[str] = "STS-B"
     text_type: ClassVar[str] = "STS"
     hub_task: ClassVar[str] = "sentence-similarity"

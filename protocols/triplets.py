@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from stsbench.evaluation.schema import (
     Names,
     Settings,
     SettingsModel,
+    Similarity,
     Text,
     Whole,
     setting,
@@ -38,7 +39,7 @@ from stsbench.metrics.shared_sentences import Influence, SharedSentences
 
 
 class TripletsSettings(Settings):
-    similarity: Literal["cosine", "dot", "euclidean", "manhattan"] = setting(
+    similarity: Similarity = setting(
         "cosine", "of two vectors; distances are negated", "sentence-transformers, TripletEvaluator"
     )
     columns: Text | None = setting(

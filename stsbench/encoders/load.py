@@ -105,6 +105,13 @@ def loaded_encoder(model: Any, options: EncoderOptions) -> Encoder:
     return load_encoder(model).identified()
 
 
+def compares_by(model: Any) -> tuple[str, ...]:
+    """Return `Encoder.compares_by` of what `load_encoder` takes, which is not loaded for this."""
+    kind, colon, _ = model.partition(":") if isinstance(model, str) else ("", "", "")
+    by: tuple[str, ...] = getattr(resolve(GROUP, kind) if colon and kind in kinds() else model, "compares_by", ())
+    return by
+
+
 def kinds() -> list[str]:
     """Return the words that may stand before the colon, sorted: the built-in kinds and those of installed plug-ins."""
     return names(GROUP)

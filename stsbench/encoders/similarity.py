@@ -5,6 +5,7 @@ Vectors of one bit a number are packed into bytes here, and unpacked.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Floats = NDArray[np.float32]
+# Entry points: functions of an encoder and two lists of n texts that return a Compared, for what is no similarity of two
+# vectors: of token vectors, or of what reads both texts together. EncoderError, one line: the encoder has no such thing.
+GROUP = "stsbench.similarities"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """values: float64 (n,) of n pairs of texts; cut: bool (n,), pairs that lost tokens to the model's limit."""
+
+    values: NDArray[np.float64]
+    cut: NDArray[np.bool_]
 
 
 def all_similarities(first: Any, second: Any, name: str) -> Tensor:

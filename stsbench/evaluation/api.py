@@ -110,7 +110,12 @@ Chosen = list[tuple[Planned, dict[str, DataSet]]]
 def _chosen(options: EvalOptions, log: Callable[[str], None]) -> tuple[Result, Chosen]:
     """Return what is measured: each protocol with its sets by task. What cannot be stands in the result, which is empty
     otherwise."""
-    planned, left_out = plan(options.protocols, options.tasks, _settings(options))
+    from stsbench.encoders.load import compares_by
+
+    by = compares_by(options.model)
+    planned, left_out = plan(options.protocols, options.tasks, _settings(options), {"similarity": by[0]} if by else {})
+    if by:
+        planned = _of_pairs(planned, by, options.model, left_out)
     if not options.sample:
         planned = [_with_text_version(part, options.text_version, left_out) for part in planned]
     sets, missing = _load_sets(planned, options)
@@ -161,7 +166,8 @@ def _encoded(
     finally:
         for reader in parts:
             reader.progress = None
-    log(f"{counted(len(texts), 'distinct text')} encoded or read from the cache in {time.monotonic() - began:.1f} s")
+    if texts:
+        log(f"{counted(len(texts), 'distinct text')} encoded or read from the cache in {time.monotonic() - began:.1f} s")
     for line in dict.fromkeys(line for reader in wanted for line in reader.encoder.notes):
         if line not in noted:
             log(line)
@@ -215,6 +221,17 @@ def _check(options: EvalOptions) -> None:
         for name in () if isinstance(options.model, tuple) else (*CHANGING, *OF_KINDS):
             if getattr(options, name) != getattr(EncoderOptions, name):
                 raise EncoderError(f"{name} does not apply to an encoder that is already loaded: give it to load_encoder")
+
+
+def _of_pairs(planned: list[Planned], by: Sequence[str], model: Any, left_out: dict[str, str]) -> list[Planned]:
+    """Return the parts of a plan for a model without vectors, which compares two texts `by` these similarities, each other
+    part said. EncoderError where none is left."""
+    parts = [part for part in planned if part.protocol.settings.get("similarity") in by]
+    why = f"{model} gives no vectors, it scores pairs of texts (--similarity {' or '.join(by)})"
+    left_out |= {part.label: why for part in planned if part not in parts}
+    if not parts:
+        raise EncoderError(f"protocol {planned[0].label}: {why}")
+    return parts
 
 
 def _with_text_version(planned: Planned, text_version: str, left_out: dict[str, str]) -> Planned:

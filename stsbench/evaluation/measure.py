@@ -17,6 +17,7 @@ from stsbench.config import shorten
 from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.post.encoder import Targets
+from stsbench.encoders.similarity import GROUP
 from stsbench.errors import ScoreError, one_line
 from stsbench.evaluation.announce import TasksTime
 from stsbench.evaluation.columns import observations_digest
@@ -153,8 +154,14 @@ def _measure_task(
         for reader, texts in read:
             if problem := reader.unusable(texts):
                 raise ScoreError(problem)
-        counts = _doubtful(read, task, data, strict, log)
+        counts = _doubtful(read, task, data, strict, log) if read else {"zero_vectors": 0, "truncated": 0}
         observations = _observed(protocol, fitted, data)
+        if fitted.cut:
+            counts["truncated"] += fitted.cut
+            limit = f"the model's limit of {fitted.spec.max_length} tokens"
+            if strict:
+                raise ScoreError(f"{fitted.cut} pairs exceed {limit}; leave --strict out to truncate them")
+            log(f"warning: {task}: {fitted.cut} pairs were truncated to {limit}")
         scores = _scored(protocol, observations, data.id, task)
         identity = fitted.identity
         who = EncoderIdentity(spec=asdict(identity), fingerprint=identity.fingerprint(), dimension=fitted.dimension)
@@ -199,7 +206,9 @@ def texts_by_reading(
     embed: Embed, protocol: Protocol, data: DataSet
 ) -> Iterator[tuple[Embed, Sequence[str]]]:
     """Yield what reads the texts that a protocol asks for, with the distinct ones that it reads: two roles may be read
-    alike."""
+    alike. Nothing for a protocol that compares texts without their vectors."""
+    if protocol.settings.get("similarity") in names(GROUP):
+        return
     by_role = protocol.texts_by_role(data)
     readers: dict[Embed, dict[str, None]] = {}
     for role, texts in by_role.items():

@@ -16,13 +16,14 @@ from math import inf, isnan
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WrapValidator
 from pydantic_core import PydanticCustomError
 
 from stsbench.config import validate
 from stsbench.data.sets.sentences import SENTENCES
+from stsbench.encoders.similarity import GROUP
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.registry import did_you_mean
+from stsbench.registry import did_you_mean, names
 from stsbench.settings import Described as Described
 from stsbench.settings import Settings as Base
 from stsbench.settings import described as described
@@ -218,6 +219,13 @@ AnyOf = Annotated[list[T], BeforeValidator(_as_list), AfterValidator(_different)
 """Different values of one type, or none. One value alone is a list of one."""
 SomeOf = Annotated[list[T], BeforeValidator(_as_list), AfterValidator(_different), AfterValidator(_filled)]
 """Different values of one type, at least one. One value alone is a list of one."""
+
+
+Similarity = Annotated[
+    Literal["cosine", "dot", "euclidean", "manhattan"],
+    WrapValidator(lambda value, of_vectors: value if value in names(GROUP) else of_vectors(value)),
+]
+"""Of two vectors, or the name of what an extension compares two texts by (encoders/similarity.py)."""
 
 
 def checked(model: SettingsModel, settings: Mapping[str, Any], protocol: str) -> dict[str, Any]:

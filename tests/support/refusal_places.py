@@ -139,3 +139,28 @@ def parquet_of(**columns):
 
     parquet.write_table(pa.table(columns), "a.parquet")
     return Path("a.parquet")
+
+
+def _cross_encoders(folder):
+    import tiny_models
+    import torch
+    from sentence_transformers import CrossEncoder
+
+    bare = tiny_models.build(folder / "bare")
+    for name, labels in (("one", 1), ("three", 3)):
+        torch.manual_seed(labels)
+        CrossEncoder(str(bare), num_labels=labels, device="cpu").save_pretrained(str(folder / name))
+    for name in ("lacking", "calling"):
+        shutil.copytree(folder / "one", folder / name)
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(folder / "one/model.safetensors")
+    without = {key: value for key, value in weights.items() if "classifier" not in key}
+    save_file(without, folder / "lacking/model.safetensors", {"format": "pt"})
+    settings = folder / "calling/config_sentence_transformers.json"
+    settings.write_text(settings.read_text().replace("torch.nn.modules.activation.Sigmoid", "torch.hub.help"))
+    return folder
+
+
+# a classifier of one label, of three, one without its last layer, one that names a function; and a bare BERT
+PLACES["cross-encoders"] = lambda place: shutil.copytree(_made(_cross_encoders), place, dirs_exist_ok=True)

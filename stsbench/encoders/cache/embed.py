@@ -21,10 +21,11 @@ from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.encode import Preparable, encode_cached, not_finite, prepare
 from stsbench.encoders.fitted import STATE
 from stsbench.encoders.roles import TextTask, reading
+from stsbench.encoders.similarity import GROUP
 from stsbench.errors import EncoderError
 from stsbench.files import cache_root
-from stsbench.metrics.similarity import paired_similarity, zero_rows
-from stsbench.registry import calling
+from stsbench.metrics.similarity import SIMILARITIES, paired_similarity, zero_rows
+from stsbench.registry import calling, resolve
 
 IN_MEMORY = 1 << 28  # bytes of dense vectors
 _BLOCK = 65_536  # texts that are encoded, and whose vectors are looked at, together
@@ -121,6 +122,7 @@ class Embed:
         self.progress = progress
         self.task: TextTask | None = None  # see `for_task`
         self.read: dict[str, EncoderSpec] = {}  # with a task, role or "text" -> what has read such texts
+        self.cut = 0  # with a task, pairs that a similarity without vectors has cut
         self._cache, self._done = cache, _Encoded()
         self._fitted: dict[str, Embed] = {}
         self._roles: dict[tuple[str | None, str | None], Embed] = {}
@@ -185,7 +187,13 @@ class Embed:
 
     def similarity(self, first: Sequence[str], second: Sequence[str], name: str = "cosine") -> NDArray[np.float64]:
         """Return float64 (n,): text i of the first with text i of the second (`paired_similarity`), some vectors at a
-        time."""
+        time; by a similarity of GROUP without vectors, `cut` then counts pairs."""
+        if name not in SIMILARITIES:
+            if self.task is not None:
+                self.read["text"] = self.spec
+            compared = resolve(GROUP, name)(self.encoder, first, second)
+            self.cut += int(compared.cut.sum())
+            return np.asarray(compared.values, np.float64)
         self.add([*first, *second])
         blocks = zip(self._in_blocks(first), self._in_blocks(second), strict=True)
         return np.concatenate([np.zeros(0), *(paired_similarity(a, b, name) for a, b in blocks)])

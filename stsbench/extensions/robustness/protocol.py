@@ -32,6 +32,7 @@ from stsbench.evaluation.schema import (
     Names,
     Settings,
     SettingsModel,
+    Similarity,
     SomeOf,
     Text,
     Whole,
@@ -88,7 +89,7 @@ class FileSettings(Settings):
 
 
 class MeasureSettings(Settings):
-    similarity: Literal["cosine", "dot", "euclidean", "manhattan"] = setting(
+    similarity: Similarity = setting(
         "cosine", "of the two vectors; distances are negated", "as under sts"
     )
     resamples: Whole = setting(1000, "bootstrap resamples of each interval; 0: no intervals", "our choice")

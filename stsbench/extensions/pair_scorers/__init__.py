@@ -1,0 +1,1 @@
+"""Models that compare two texts by more than a vector of each."""

@@ -1,0 +1,97 @@
+"""A model folder without one vector a text, loaded and run by sentence-transformers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec, Progress
+from stsbench.encoders.forward.identity import Opened, folder_digest, walk
+from stsbench.encoders.model_folder import check_module, check_settings, check_tokenizer
+from stsbench.encoders.options import CHANGING, spelled
+from stsbench.encoders.transformer.find import resolve
+from stsbench.errors import EncoderError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import torch
+
+_HONOURED = ("max_length", "dtype", "revision", "trust_remote_code")
+
+
+class PairModel(Encoder):
+    """A folder or Hub id whose model scores pairs. A subclass says how it is opened and what a record says of it."""
+
+    kind: str
+    cacheable = False
+
+    def __init__(self, argument: str, options: EncoderOptions) -> None:
+        """Raise EncoderError, one line: no such folder, another kind of model, or an option that it does not honour."""
+        self.name = options.model or f"{self.kind}:{argument}"
+        for option in (*CHANGING, "attention"):
+            if option not in _HONOURED and getattr(options, option) != getattr(EncoderOptions, option):
+                raise EncoderError(f"{spelled(option)} does not apply to {self.name}: sentence-transformers runs it as it "
+                                   "is")
+        folder = resolve(argument, options.offline, options.revision, options.trust_remote_code)
+        check_settings(folder)
+        for path in walk(folder):
+            if path.name.endswith("config.json"):
+                check_module(path, options.trust_remote_code)
+            elif path.name == "tokenizer.json":
+                check_tokenizer(path)
+        weights, self._opened = folder_digest(folder), Opened([folder], native=options.trust_remote_code)
+        self.model = self._watched(lambda: self._load(folder, options))
+        self.spec = EncoderSpec(
+            self.name, self.kind, self._opened.digest(self.name, weights), max_length=self.model.max_seq_length,
+            dtype=options.dtype, options=self.described(),
+        )
+
+    @classmethod
+    def load(cls, argument: str, options: EncoderOptions) -> Encoder:
+        """Return the model of a folder or a Hub id."""
+        return cls(argument, options)
+
+    @abstractmethod
+    def open(self, folder: Path, how: dict[str, Any]) -> Any:
+        """Return the library's model of a folder, by these arguments. EncoderError: it is of another kind."""
+
+    def described(self) -> dict[str, Any]:
+        """Return what a record says of how it scores."""
+        return {}
+
+    def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
+        """Raise EncoderError: there is no vector of a text."""
+        raise EncoderError(f"{self.name} gives no vector of a text: it scores pairs (--similarity "
+                           f"{' or '.join(self.compares_by)})")
+
+    @property
+    def device(self) -> torch.device:
+        """Return the model's."""
+        device: torch.device = self.model.device
+        return device
+
+    def _load(self, folder: Path, options: EncoderOptions) -> Any:
+        from stsbench.encoders.forward.checkpoint import check_code, loading, quiet
+
+        try:
+            import sentence_transformers  # noqa: F401 - its absence is said before torch is loaded
+            import torch
+        except ImportError:
+            raise EncoderError(f"{self.name} needs sentence-transformers: pip install 'stsbench[st]'") from None
+        check_code(folder, self.name, options.trust_remote_code)
+        how = {"model_kwargs": {"dtype": getattr(torch, options.dtype)}, "device": options.device, "local_files_only": True,
+               "trust_remote_code": options.trust_remote_code}
+        with loading(folder, self.name), quiet():
+            model = self.open(folder, how)
+        if options.max_length is not None:
+            model.max_seq_length = options.max_length
+        return model.eval()
+
+    def _watched(self, work: Any) -> Any:
+        """Return what `work` returns. EncoderError: the folder's files have changed since it was loaded."""
+        with self._opened:
+            made = work()
+        self._opened.check(self.name)
+        return made
