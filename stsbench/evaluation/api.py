@@ -189,8 +189,6 @@ def _measure(
         extra["attention"] = options.attention
     if embed.equal_lengths:
         extra["batches"] = EQUAL_LENGTHS
-    if spent := embed.encoder.spent:
-        extra["server"] = spent
     traits = embed.encoder.traits
     if traits.trained_on:
         extra["trained_on"] = list(traits.trained_on)

@@ -183,6 +183,7 @@ def _measure_task(
         observations=Observed(sha256=observations_digest(observations)),
         counts=counts, scores=scores,
         provenance=provenance(seconds=round(seconds, 3), **extra_provenance, **recorded_prompts(fitted),
+                              **({"server": spent} if (spent := embed.encoder.spent) else {}),
                               **({"remarks": lines} if (lines := data_remarks(protocol, data.id, scores)) else {})),
     ))
     return observations

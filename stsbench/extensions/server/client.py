@@ -210,7 +210,7 @@ class Client:
         with self._lock:
             self.counts.requests += 1
         try:
-            answer = read_answer(self._body(texts, most_bytes(len(texts), width), fields), len(texts))
+            answer = self._answer(texts, width, fields)
         except Exception as error:  # whatever the client and the libraries below it raise; none of it with the key
             return self._fault(error)
         model, build = self.shown(answer.model), self.shown(answer.build)
@@ -225,17 +225,23 @@ class Client:
                           "and vectors of two are not compared")
         return answer
 
-    def _body(self, texts: Sequence[str], most: int, fields: Mapping[str, Any]) -> bytes:
+    def _answer(self, texts: Sequence[str], width: int | None, fields: Mapping[str, Any]) -> Answer:
+        """Return what one request gives."""
+        body = self._body(self._client.embeddings, most_bytes(len(texts), width), fields, input=list(texts),
+                          encoding_format=self._encoding, **self._asked)
+        return read_answer(body, len(texts))
+
+    def _body(self, resource: Any, most: int, fields: Mapping[str, Any], **request: Any) -> bytes:
+        """Return the body of an answer of the library's `resource`, of at most so many bytes."""
         body = bytearray()
         self._deadline.until = time.monotonic() + SECONDS  # for all of it, the headers included
         timeout = self._library.Timeout(SECONDS, connect=min(SECONDS, 10.0))
-        create = self._client.embeddings.with_streaming_response.create
-        with create(model=self._model, input=list(texts), encoding_format=self._encoding, timeout=timeout,
-                    extra_body=dict(fields) or None, **self._asked) as response:
+        create = resource.with_streaming_response.create
+        with create(model=self._model, timeout=timeout, extra_body=dict(fields) or None, **request) as response:
             for part in response.iter_bytes():
                 body += part
                 if len(body) > most:
-                    raise BadAnswerError(f"more than {most:,} bytes for {len(texts)} texts")
+                    raise BadAnswerError(f"an answer of more than {most:,} bytes")
         return bytes(body)
 
     def _fault(self, error: BaseException) -> _Fault:

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from stsbench.encoders.options import EncoderOptions
 
 
-_OF = ("openai",)
+_OF, _OF_ANY = ("openai",), ("openai", "judge")
 _BY_TASK = Values(lambda prompt: prompt in ("none", "card", "mteb"), "")
 WIDTH = "dimensions"  # how many numbers a vector is to have
 _OTHER = "text"  # texts without a role, as sts reads them
 _CHOICE = {*ROLES, _OTHER}
-_OWN = {"model": "it is NAME in openai:NAME", "input": "it is the texts", "encoding_format": "it is chosen here"}
+_OWN = {"model": "it is NAME in openai:NAME", "input": "it is the texts", "encoding_format": "it is chosen here",
+        "messages": "it is the text of --judge-prompt"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,16 +40,20 @@ class ServerOptions(OptionGroup):
     )
     extra_body: str | Path | Mapping[str, Any] | None = option(
         None, "Further fields of the requests to a server, as dimensions: a JSON object, or a file that holds one. A value "
-        'by role is {"query": ..., "document": ..., "text": ...}, text for all others.', metavar="JSON|FILE", kinds=_OF,
+        'by role is {"query": ..., "document": ..., "text": ...}, text for all others.', metavar="JSON|FILE", kinds=_OF_ANY,
         renamed={"dimensions": 'extra_body={"dimensions": N}'},
     )
     base_url: str | None = option(
         None, "Where the server of openai:NAME answers, e.g. http://127.0.0.1:8080/v1. Default: the variable "
-        "OPENAI_BASE_URL, else OpenAI's. Its key is the variable OPENAI_API_KEY.", metavar="URL", kinds=_OF,
+        "OPENAI_BASE_URL, else OpenAI's. Its key is the variable OPENAI_API_KEY.", metavar="URL", kinds=_OF_ANY,
     )
-    requests: int = option(4, "Requests to a server at a time.", least=1, kinds=_OF)
+    requests: int = option(4, "Requests to a server at a time.", least=1, kinds=_OF_ANY)
     price: float | None = option(
-        None, "What a server takes for a million tokens, to count the cost.", metavar="MONEY", kinds=_OF, least=0,
+        None, "What a server takes for a million tokens, to count the cost.", metavar="MONEY", kinds=_OF_ANY, least=0,
+    )
+    judge_prompt: str | Path | None = option(
+        None, "What judge:NAME is asked of each pair, a text file with {a} and {b} where its texts go. The answer is to "
+        "hold one number.", metavar="FILE", kinds=("judge",),
     )
 
 
@@ -67,6 +72,7 @@ class ServerArguments(TypedDict, total=False):
     query_prompt: str | None
     document_prompt: str | None
     extra_body: str | Path | Mapping[str, Any] | None
+    judge_prompt: str | Path | None
 
 
 def read_fields(asked: str | Path | Mapping[str, Any] | None) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def test_nobody_asks_before_a_server_says(server, monkeypatch):
      12),  # headers without an end
     (lambda handler, body: handler.give(b"<html>"), "not JSON, or half of one (in 8 tries)", 12),
     (lambda handler, body: handler.give({"error": {"message": "asleep"}}), "without vectors: asleep", 2),
-    (changed(lambda answer: answer.update(more="x" * 3_000_000)), "bytes for", 2),
+    (changed(lambda answer: answer.update(more="x" * 3_000_000)), "an answer of more than", 2),
 ])
 def test_what_does_not_pass_is_one_line(server, spoil, line, asked):
     encoder = loaded(server, requests=1)

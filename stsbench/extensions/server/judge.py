@@ -1,0 +1,189 @@
+"""`judge:NAME`: a chat model behind a server that is asked about each pair of texts, and answers with a number."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec, Progress
+from stsbench.encoders.options import CHANGING, spelled
+from stsbench.encoders.probe import IDENTITY
+from stsbench.encoders.similarity import Compared
+from stsbench.errors import EncoderError
+from stsbench.extensions.server.address import KEY, choose_address, key_of_environment
+from stsbench.extensions.server.client import Answer, BadAnswerError, Client, HalfAnswerError, stated
+from stsbench.extensions.server.encoder import at_once
+from stsbench.extensions.server.options import read_fields, role_fields
+from stsbench.wording import counted
+
+if TYPE_CHECKING:
+    from stsbench.extensions.server.options import Asked
+
+_SLOT = re.compile(r"\{([ab])\}")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+RULE = "the only number of the answer"  # by which an answer is read; recorded
+_MOST_BYTES = 1 << 22
+
+
+@dataclass(frozen=True)
+class Reply(Answer):
+    """The answer of a chat model. content: its text."""
+
+    content: str = ""
+
+
+class ChatClient(Client):
+    """Requests for one answer each to a text."""
+
+    def _answer(self, texts: Sequence[str], width: int | None, fields: Mapping[str, Any]) -> Answer:
+        body = self._body(self._client.chat.completions, _MOST_BYTES, {"temperature": 0, **fields},
+                          messages=[{"role": "user", "content": texts[0]}])
+        try:
+            answer = json.loads(body)
+        except (ValueError, RecursionError):
+            raise HalfAnswerError("an answer that is not JSON, or half of one") from None
+        try:
+            content = answer["choices"][0]["message"]["content"]
+        except (KeyError, IndexError, TypeError):
+            content = None
+        if not isinstance(content, str):
+            raise BadAnswerError(f"an answer without a text: {stated(body)}")
+        named = [name if isinstance(name, str) else "" for name in map(answer.get, ("model", "system_fingerprint"))]
+        usage = answer.get("usage")
+        tokens = usage.get("total_tokens") if isinstance(usage, dict) else None
+        return Reply(np.zeros((1, 0), np.float32), tokens if type(tokens) is int and tokens >= 0 else None, *named, content)
+
+
+class Judge(Encoder):
+    """A chat model with a prompt. It is known by its name, its address, the prompt and the fields of a request.
+
+    Answers are kept in the folder of the embedding cache, so that a run that was interrupted asks for the rest alone.
+    """
+
+    usage = "judge:NAME: a chat model that is asked about each pair (--judge-prompt FILE, --base-url URL, extra server)"
+    compares_by = ("judge",)
+    computes_in = "server"
+    cacheable = False
+
+    def __init__(self, model: str, options: Asked) -> None:
+        """model: as the server calls it. EncoderError: no prompt, or an option that does not apply."""
+        self.name = options.model or f"judge:{model}"
+        for option in (*CHANGING, "device", "attention", "batch_tokens"):
+            if getattr(options, option) != getattr(EncoderOptions, option):
+                raise EncoderError(f"{spelled(option)} does not apply to {self.name}: its server decides it")
+        self.prompt, key = _read_prompt(self.name, options.judge_prompt), key_of_environment()
+        self.address, self.options = choose_address(options.base_url, key), options
+        self._fields = role_fields(read_fields(options.extra_body), None)
+        if options.offline and not self.address.local:
+            raise EncoderError(f"{self.name} is computed by {self.address.host}, on the network: leave --offline out")
+        if len(key) > 7 and key in json.dumps([self._fields, self.prompt]):
+            raise EncoderError(f"--extra-body or --judge-prompt holds the key of {KEY}, and records keep both: leave it out")
+        self._client, self._folder = ChatClient(self.name, model, self.address, key), None
+        asked = {"model": model, "question": self.prompt, "number": RULE, "fields": {"temperature": 0, **self._fields}}
+        digest = hashlib.sha256(json.dumps([self.address.url, asked], sort_keys=True).encode()).hexdigest()
+        self.spec = EncoderSpec(self.name, "judge", digest, options={**asked, IDENTITY: "name and address"})
+
+    @classmethod
+    def load(cls, argument: str, options: EncoderOptions) -> Encoder:
+        """Return `judge:NAME`, NAME as the server calls its model."""
+        return cls(argument, cast("Asked", options))
+
+    def use_cache(self, cache: Any) -> None:
+        """Keep answers beside a run's vectors; nowhere without a cache."""
+        self._folder = None if cache is None else cache.folder / "answers"
+
+    def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
+        """Raise EncoderError: there is no vector of a text."""
+        raise EncoderError(f"{self.name} gives no vector of a text: it scores pairs (--similarity judge)")
+
+    @property
+    def spent(self) -> Mapping[str, Any]:
+        """Return requests, tokens, money, and what the server says of itself, since it was loaded."""
+        price, counts = self.options.price, self._client.counts
+        cost = {} if price is None else {"price": price, "cost": counts.tokens * price / 1e6}
+        names = {"model": self._client.answering, "system_fingerprint": ", ".join(sorted(self._client.builds))}
+        return {"base_url": self.address.url, **{key: name for key, name in names.items() if name}, **asdict(counts), **cost}
+
+    def spent_in_words(self) -> str:
+        """Return what it was asked for in a line."""
+        return f"{self.name}: {counted(self.spent['requests'], 'request')}, {counted(self.spent['tokens'], 'token')}"
+
+    def compare(self, first: Sequence[str], second: Sequence[str]) -> Compared:
+        """Return the numbers that the model answers for n pairs. EncoderError, one line: the server fails, or an answer
+        holds no number or several."""
+        asked = [_SLOT.sub(lambda slot, pair=dict(a=a, b=b): pair[slot[1]], self.prompt)
+                 for a, b in zip(first, second, strict=True)]
+        numbers, strays = self._kept(), dict[str, str]()
+
+        def ask(text: str, stopped: threading.Event) -> str:
+            return cast(Reply, self._client.ask([text], None, stopped, fields=self._fields)).content
+
+        todo = [text for text in dict.fromkeys(asked) if _digest(text) not in numbers]
+        for text, answer in at_once(todo, ask, self.options.requests):
+            if len(parsed := _NUMBER.findall(answer)) == 1:
+                self._keep(_digest(text), float(parsed[0]), numbers)
+            else:
+                strays[text] = answer
+        if strays:
+            shown = self._client.shown(next(iter(strays.values())), 77)
+            raise EncoderError(f"{self.name}: {len(strays)} of {len(set(asked))} answers do not hold one number, the first: "
+                               f"'{shown}'; --judge-prompt is to ask for a number alone")
+        return Compared(np.array([numbers[_digest(text)] for text in asked], np.float64), np.zeros(len(asked), np.bool_))
+
+    def _file(self) -> Path | None:
+        return None if self._folder is None else self._folder / f"{self.spec.weights}.jsonl"
+
+    def _kept(self) -> dict[str, float]:
+        """Return digest of what was asked -> number, of earlier runs; a line that an interruption cut is passed over."""
+        file, numbers = self._file(), dict[str, float]()
+        for line in file.read_text("utf-8").splitlines() if file is not None and file.is_file() else ():
+            try:
+                digest, number = json.loads(line)
+                numbers[digest] = float(number)
+            except (ValueError, TypeError):
+                continue
+        return numbers
+
+    def _keep(self, digest: str, number: float, numbers: dict[str, float]) -> None:
+        numbers[digest] = number
+        if (file := self._file()) is None:
+            return
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("a", encoding="utf-8") as stream:  # the line before may have been cut
+                stream.write(f"\n{json.dumps([digest, number])}\n")
+        except OSError as error:
+            why = error.strerror or error
+            raise EncoderError(f"cannot keep an answer in {file}: {why}; --no-cache keeps none") from error
+
+
+def compare(encoder: Encoder, first: Sequence[str], second: Sequence[str]) -> Compared:
+    """Return a judge's numbers for n pairs. EncoderError: the encoder is none."""
+    if not isinstance(encoder, Judge):
+        raise EncoderError(f"--similarity judge is for --model judge:NAME, and {encoder.spec.name} is none")
+    return encoder.compare(first, second)
+
+
+def _read_prompt(name: str, file: str | Path | None) -> str:
+    if file is None:
+        raise EncoderError(f"{name} needs --judge-prompt FILE: what it is asked of a pair, with {{a}} and {{b}} for its "
+                           "texts")
+    try:
+        prompt = Path(file).expanduser().read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise EncoderError(f"cannot read --judge-prompt {file}: {getattr(error, 'strerror', None) or error}") from error
+    if missing := sorted({"a", "b"} - set(_SLOT.findall(prompt))):
+        raise EncoderError(f"--judge-prompt {file} lacks {{{missing[0]}}}: {{a}} and {{b}} stand for the texts of a pair")
+    return prompt
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
