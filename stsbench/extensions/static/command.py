@@ -17,7 +17,7 @@ from stsbench.extensions.static.options import READ, StaticOptions
 
 @click.command(
     "distil-static", cls=Command, short_help="Train | Distil a transformer to a table of its tokens' vectors (model2vec).",
-    common=("model", "output", "dimensions", "sif", "remove", "vocabulary", "pooler", "prompt", "revision",
+    common=("model", "output", "dimensions", "sif", "remove", "vocabulary", "words", "pooler", "prompt", "revision",
             "trust_remote_code", "device", "offline"),
 )
 @add_options(EncoderOptions, StaticOptions, only={*READ, *(entry.name for entry in fields(StaticOptions))})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, redirect_stderr
 from dataclasses import dataclass, fields
@@ -11,13 +12,15 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
+import regex
+
 from stsbench.config import checked_options
 from stsbench.display.markup import card_text
 from stsbench.encoders.base import Encoder, EncoderOptions
 from stsbench.encoders.forward.checkpoint import first_line
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.options import spelled
-from stsbench.encoders.post.source import read_texts
+from stsbench.encoders.post.source import FitTexts, read_texts
 from stsbench.encoders.transformer.exported import Exported, write_exported
 from stsbench.encoders.transformer.lazy import LazyEncoder
 from stsbench.errors import StsbenchError, UsageError, warning_log
@@ -39,14 +42,15 @@ class DistilOptions(EncoderOptions, StaticOptions):
 @takes(EncoderOptions, StaticOptions, without=["model"])
 def distil_static(
     model: str | Path, output: str | Path, *, dimensions: int = 256, sif: float = 1e-4, remove: str = r"\[unused\d+\]",
-    vocabulary: str | Path | None = None, **encoder: Unpack[EncoderArguments],
+    vocabulary: str | Path | None = None, words: int | None = None, **encoder: Unpack[EncoderArguments],
 ) -> Encoder:
     """Write a table of a transformer's vectors of single tokens as a static model, as `stsbench distil-static` does.
 
     model: a transformer by its Hub id or folder, or a run of `train`. output: a new folder, which model2vec and
     sentence-transformers load, too. dimensions: principal components that are kept. sif: A of the weight A / (A + p) of a
     token, p by Zipf's law; 0 for none. remove: a regular expression of tokens to leave out. vocabulary: a file of words to
-    add, one a line. Of the options of `load_encoder` those that say which model it is, how it pools and where it computes.
+    add, one a line; with `words` of texts, so many of whose commonest words are added. Of the options of `load_encoder`
+    those that say which model it is, how it pools and where it computes.
 
     Returns the encoder that the folder holds. Nothing is printed. Raises StsbenchError, one line: `output` is there, the
     model is no transformer with one of the poolers mean, cls, cls+dense and last, or model2vec cannot distil it.
@@ -58,7 +62,7 @@ def distil_static(
     """
     options = checked_options(
         DistilOptions, "distil_static", model=os.fspath(model) if isinstance(model, os.PathLike) else model,
-        dimensions=dimensions, sif=sif, remove=remove, vocabulary=vocabulary, **encoder,
+        dimensions=dimensions, sif=sif, remove=remove, vocabulary=vocabulary, words=words, **encoder,
     )
     distil_model(options, Path(output), warning_log())
     return load_encoder(Path(output), device=options.device, offline=options.offline)
@@ -77,13 +81,14 @@ def distil_model(options: DistilOptions, output: Path, log: Callable[[str], None
         raise StsbenchError(f"distil-static needs model2vec: pip install 'stsbench[static]' ({error})") from error
     with new_folder(output) as building:  # before minutes of encoding: what cannot be written is said at once
         encoder = _transformer(options)
-        words = None if options.vocabulary is None else read_texts(options.vocabulary)
+        texts = None if options.vocabulary is None else read_texts(options.vocabulary)
+        words = texts and _words(texts, options.words)
         name, model = Path(encoder.spec.name).name, copy.copy(encoder.parts.model)
         model.name_or_path = os.curdir  # of a model that is no path model2vec asks the Hub for the language
         try:
             with nullcontext() if bar else redirect_stderr(StringIO()):
                 made = distill_from_model(
-                    model, encoder.parts.tokenizer, vocabulary=words and words.side(0, range(words.items)),
+                    model, encoder.parts.tokenizer, vocabulary=words,
                     device=str(encoder.device), pca_dims=options.dimensions, sif_coefficient=options.sif or None,
                     token_remove_pattern=options.remove or None, quantize_to="float32",
                     pooling=_POOLING[encoder.built.pooler],
@@ -96,7 +101,7 @@ def distil_model(options: DistilOptions, output: Path, log: Callable[[str], None
         facts = {
             "model": name, "fingerprint": encoder.spec.fingerprint(), "pooler": encoder.built.pooler,
             **{entry.name: getattr(options, entry.name) for entry in fields(StaticOptions)},
-            "vocabulary": words and words.name, "model2vec": model2vec.version.__version__,
+            "vocabulary": texts and texts.name, "model2vec": model2vec.version.__version__,
         }
         made.config |= {"tokenizer_name": name, "distilled": facts}
         # model2vec's 512 would stay in tokenizer.json, by which sentence-transformers cuts texts without a word
@@ -111,6 +116,16 @@ def distil_model(options: DistilOptions, output: Path, log: Callable[[str], None
     for line in encoder.notes:
         log(line)
     log(f"{output}: {count:,} tokens of {encoder.spec.name}, {options.dimensions} numbers each")
+
+
+def _words(texts: FitTexts, count: int | None) -> list[str]:
+    """Return the lines of a file of words; with a count its so many commonest words and runs of other signs, in lower case:
+    the vocabulary of tokenlearn's code, which is 56,000 for MinishLab's models of 32 million numbers."""
+    sides = [texts.side(side, range(texts.items)) for side in range(texts.sides)]
+    if count is None:
+        return sides[0]
+    counts = Counter(word for side in sides for text in side for word in regex.findall(r"\w+|[^\w\s]+", text.lower()))
+    return [word for word, _ in counts.most_common(count)]
 
 
 def _transformer(options: DistilOptions) -> LazyEncoder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from stsbench.options import OptionGroup, option
+from stsbench.options import GIVEN, OptionGroup, option
 
 # Options of an encoder that make a difference: which model it is, how it pools and where it computes.
 READ = {"model", "pooler", "prompt", "revision", "trust_remote_code", "device", "attention", "offline"}
@@ -28,5 +28,9 @@ class StaticOptions(OptionGroup):
         metavar="REGEX", renamed={"token_remove_pattern": "remove"},
     )
     vocabulary: Path | None = option(
-        None, "Words to add as tokens of their own, one a line.", metavar="FILE",
+        None, "Words to add as tokens of their own, one a line; with --words a file of texts.", metavar="FILE",
+    )
+    words: int | None = option(
+        None, "So many of the commonest words of --vocabulary's texts, in lower case, as tokenlearn counts them.", least=1,
+        goes_with={"vocabulary": GIVEN}, metavar="N",
     )

@@ -88,13 +88,31 @@ def test_words_are_added(tmp_path, place):
     assert len(more.tokenize(["bread red cat"])[0]) == 2
 
 
+def test_the_commonest_words_of_texts_are_added_as_model2vec_adds_them(tmp_path, place):
+    """Counted as tokenlearn's code counts: runs of letters, digits and marks, or of other signs, in lower case."""
+    texts = ["Bread, bread and red wine!", "A WINE bar: no cafe\u0301...", "bread... and cafe\u0301"]
+    (place / "texts.txt").write_text("\n".join(texts), "utf-8")
+    words = ["bread", "and", "wine", "cafe\u0301", "..."]  # 3, then 2 each in the order in which they come
+    source = build(tmp_path / "model")
+    stsbench.distil_static(source, "static", dimensions=8, pooler="mean", vocabulary="texts.txt", words=5)
+    distill = pytest.importorskip("model2vec.distill").distill_from_model
+    tokenizer = hf.AutoTokenizer.from_pretrained(source)
+    tokenizer.backend_tokenizer.no_padding()  # tokenizer.json's would be read with each word
+    made = distill(hf.AutoModel.from_pretrained(source), tokenizer, vocabulary=words, pca_dims=8, quantize_to="float32",
+                   device="cpu")
+    np.testing.assert_array_equal(table(place / "static"), made.embedding)
+    assert model2vec.StaticModel.from_pretrained("static").tokens == made.tokens
+    facts = json.loads((place / "static/config.json").read_text())["distilled"]
+    assert facts["words"] == 5 and facts["vocabulary"].startswith("texts.txt@")
+
+
 def test_the_folder_says_what_it_was_made_of_and_is_measured(tmp_path, cli, place):
     code, out, err = cli("distil-static", "--model", build(tmp_path / "model"), "--pooler", "cls", "--dimensions", 6,
                          "--output", "static")
     assert (code, out) == (0, "") and err.endswith("76 tokens of " + str(tmp_path / "model") + ", 6 numbers each\n")
     assert json.loads((place / "static/config.json").read_text())["distilled"] == {
         "model": "model", "fingerprint": load_encoder(str(tmp_path / "model"), pooler="cls").spec.fingerprint(),
-        "pooler": "cls", "dimensions": 6, "sif": 1e-4, "remove": r"\[unused\d+\]", "vocabulary": None,
+        "pooler": "cls", "dimensions": 6, "sif": 1e-4, "remove": r"\[unused\d+\]", "vocabulary": None, "words": None,
         "model2vec": model2vec.__version__}
     assert "# A static copy of model" in (place / "static/README.md").read_text()
     assert not [path for path in place.rglob("static/*") if str(tmp_path).encode() in path.read_bytes()]
