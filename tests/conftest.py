@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from functools import cache, wraps
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -69,8 +70,10 @@ def pytest_collection():
 
 
 def pytest_collection_modifyitems(items):
-    """A long file that came last would keep one process at work alone."""
-    items.sort(key=lambda item: -starts(item.path))
+    """A long file that came last would keep one process at work alone: each of a page's, method's or refusal's tests starts
+    what its file names once."""
+    tests = Counter(item.path for item in items)
+    items.sort(key=lambda item: -starts(item.path) * tests[item.path])
 
 
 def pytest_collection_finish():
