@@ -1,7 +1,5 @@
 """Every relative link of every Markdown page leads to a file, and its fragment to a heading."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -12,22 +10,22 @@ FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`")
 
 
-def pages(root: Path) -> list[Path]:
+def pages(root):
     """The Markdown files of a checkout; build outputs and environments at its top, and npm's packages, do not count."""
     below = (page for folder in FOLDERS for page in (root / folder).rglob("*.md"))
     return sorted([*root.glob("*.md"), *(page for page in below if "node_modules" not in page.parts)])
 
 
-def prose(page: Path) -> str:
+def prose(page):
     return CODE.sub("", FENCE.sub("", page.read_text("utf-8")))
 
 
-def anchors(page: Path) -> set[str]:
+def anchors(page):
     headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def broken_links(root: Path) -> list[str]:
+def broken_links(root):
     """`page: link` for each relative link without a file or heading at its end."""
     broken = []
     for page in pages(root):

@@ -1,7 +1,5 @@
 """What the pages document of the code is there: fields of classes, parameters, recipe keys, options of commands."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -1,7 +1,5 @@
 """docs/site: how pages and links of the site are made. `make site` builds the whole and follows every link."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """The public names of stsbench: each function's example runs as it stands, in an empty folder; an editor sees its types."""
 
-from __future__ import annotations
-
 import doctest
 import inspect
 import warnings

@@ -1,7 +1,5 @@
 """The fence around extensions: the core names none of them, and each has its page, tests and options in one place."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import fields
 from importlib import import_module

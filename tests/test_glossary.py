@@ -1,10 +1,6 @@
 """Words that the glossary of CONTRIBUTING.md replaces are gone from names, options, messages, templates and pages."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from source_facts import ROOT, facts
@@ -34,18 +30,18 @@ PHRASES = re.compile(
 OPTION = re.compile(r"--view\b")
 
 
-def files(root: Path) -> list[Path]:
+def files(root):
     listed = [*root.glob("*.md")]
     for folder in FOLDERS:
         listed += [path for path in (root / folder).rglob("*") if path.suffix in (".py", ".md", ".html", ".j2", ".yaml")]
     return sorted(path for path in listed if not _below(path.relative_to(root).as_posix(), SKIPPED))
 
 
-def _below(name: str, folders: tuple[str, ...]) -> bool:
+def _below(name, folders):
     return any(name == folder or name.startswith(f"{folder}/") for folder in folders)
 
 
-def leftovers(root: Path) -> Iterator[tuple[str, str]]:
+def leftovers(root):
     """(file relative to root, `line: word`) for every word of the glossary's left column."""
     for path in files(root):
         name, text = path.relative_to(root).as_posix(), path.read_text("utf-8")

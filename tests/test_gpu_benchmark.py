@@ -1,7 +1,5 @@
 """benchmarks/gpu: every method is in it, and it goes on behind what fails."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import subprocess

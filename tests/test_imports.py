@@ -6,7 +6,6 @@ import ast
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -47,7 +46,7 @@ class Module:
         return self.name if self.package else self.name.rpartition(".")[0]
 
 
-def modules(files: Iterable[str]) -> dict[str, tuple[Module, str]]:
+def modules(files):
     """Dotted name -> module and file, of every file of a tree. The doors, __main__ and the package's own names,
     stand outside."""
     held = {}
@@ -60,7 +59,7 @@ def modules(files: Iterable[str]) -> dict[str, tuple[Module, str]]:
     return held
 
 
-def arrows(files: Mapping[str, str]) -> Iterator[tuple[Module, Module, str]]:
+def arrows(files):
     """(importing module, imported module, where) for every import of stsbench's own modules in a tree of texts."""
     known = modules(files)
     for module, file in known.values():
@@ -80,7 +79,7 @@ def arrows(files: Mapping[str, str]) -> Iterator[tuple[Module, Module, str]]:
                         yield module, known[name][0], f"{file}:{node.lineno}: {target}"
 
 
-def wrong(here: Module, there: Module) -> str | None:
+def wrong(here, there):
     """Why this arrow may not be, or None."""
     if here.name in FOR_TYPES:
         return None
@@ -112,7 +111,7 @@ def wrong(here: Module, there: Module) -> str | None:
     return None
 
 
-def circle(pairs: list[tuple[str, str]]) -> list[str]:
+def circle(pairs):
     """One circle among arrows (from, to), its first name repeated at the end; [] without any."""
     graph = defaultdict(set)
     for here, there in pairs:
@@ -124,7 +123,7 @@ def circle(pairs: list[tuple[str, str]]) -> list[str]:
     return []
 
 
-def faults(files: Mapping[str, str]) -> list[str]:
+def faults(files):
     drawn = list(arrows(files))
     said = [f"{where}: {why}" for here, there, where in drawn if (why := wrong(here, there))]
     drawn = [arrow for arrow in drawn if not {arrow[0].name, arrow[1].name} & {*FOR_TYPES}]

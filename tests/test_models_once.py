@@ -1,7 +1,5 @@
 """The copies that tests have in the place of models read from a folder are what transformers would read there."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
 

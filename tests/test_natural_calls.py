@@ -2,8 +2,6 @@
 Files and folders that are called as something built in: a line says what is taken, and how to get the other. Numbers in
 sentences, and foreign text in cells."""
 
-from __future__ import annotations
-
 import csv
 import io
 

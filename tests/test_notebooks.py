@@ -3,8 +3,6 @@ notebook prints and shows is what it holds. Where a model is trained, it is a ti
 are others, and what is compared is their form. In a notebook the Python functions show bars; elsewhere they print
 nothing."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

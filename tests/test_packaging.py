@@ -1,7 +1,5 @@
 """What pip installs is what lies in the folders, and what a release is made of."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import tomllib

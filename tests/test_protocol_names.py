@@ -1,7 +1,5 @@
 """A protocol declares itself: nothing outside protocols/ knows one by name, but for what is listed here, with the reason."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -32,7 +30,7 @@ ALLOWED = {  # file or folder -> the strings that may stand there, None for any,
 }
 
 
-def named_in(source: str, path: str) -> list[str]:
+def named_in(source, path):
     """"path:line: name" of each protocol that a file names without being allowed to."""
     protocol = re.compile(rf"(?:{'|'.join(core_protocols())})(?::\S*)?")
     words = {"pairs", "triplets"}  # by themselves, words of the language

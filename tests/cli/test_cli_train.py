@@ -1,7 +1,5 @@
 """`stsbench train` from the command line: a whole small run, what it says, and accidents."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

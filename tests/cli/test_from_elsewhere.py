@@ -3,8 +3,6 @@ nothing of it is imported or run, nothing outside is read, nothing hangs or fill
 
 Model folders are in tests/encoders, archives in tests/data; what a run file holds in tests/evaluation/test_run_file.py."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """The front of score against cost against a naive definition; the picture's stair, names and intervals."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

@@ -3,8 +3,6 @@ command line's warnings among it, once each; and bad input costs its own task on
 objects: the numbers of a table, a page, a picture and a frame are the rows'. Rows in memory are measured as the same rows
 of a file are: the same data, and the same scores."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

@@ -1,8 +1,6 @@
 """Two runs against each other: naive oracles for every number, and nothing compared that was not measured alike.
 `compare` with a margin: the tests task by task, and what is said where."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

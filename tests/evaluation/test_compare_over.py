@@ -1,8 +1,6 @@
 """Several seeds against several: their means, what is paired with what, and what is refused. What `compare` says of other
 tasks, of parts that are too small to rank by, and of what it could not detect."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,8 +1,6 @@
 """Bootstrap draws of every protocol: against naive loops, against the intervals in rows, and paired between encoders. One
 run, one interval: whatever prints a score's interval prints the run's own, and none where the run has none."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -2,8 +2,6 @@
 Rows in memory become a file that the reader of training text gives back as they were. Tables of what was trained, without
 a training: their columns for LaTeX, the digits of a score."""
 
-from __future__ import annotations
-
 import csv
 import inspect
 import io

@@ -4,8 +4,6 @@ options that have an effect.
 A method that is installed beside those here is tested by what `stsbench train METHOD --sample` takes, as the one of
 docs/how-to/adding-a-method.md is."""
 
-from __future__ import annotations
-
 import math
 import shutil
 import signal

@@ -5,8 +5,6 @@ test_terms.py. What is frozen: none of its weights takes a gradient, its dropout
 everything that has a gradient there still has one. How much a part that is shared gets: test_terms.py, and the oracles of
 each method. stsbench.methods: every method by its paper's name, which is its options."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -7,9 +7,7 @@ import doctest
 import functools
 import importlib
 import inspect
-from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -265,19 +263,19 @@ def test_rounding_noise_around_one_value_is_constant(metric):
         correlation(predicted, np.arange(200.0), metric)
 
 
-def with_arrays() -> list[Callable[..., Any]]:
+def with_arrays():
     """The public functions of these modules whose example makes an array."""
     modules = (aggregation, equivalence, paired, ranks, seeds, similarity)
     return [function for module in modules for name, function in inspect.getmembers(module, inspect.isfunction)
             if function.__module__ == module.__name__ and name[0] != "_" and "np." in (function.__doc__ or "")]
 
 
-def listed(value: object) -> object:
+def listed(value):
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 @pytest.mark.parametrize("function", with_arrays(), ids=lambda function: function.__name__)
-def test_the_example_of_a_function_takes_lists(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_a_function_takes_lists(function, monkeypatch):
     lists = []
 
     @functools.wraps(function)

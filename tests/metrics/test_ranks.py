@@ -38,7 +38,7 @@ from stsbench.metrics.ranks import letters, rank_intervals, significant_in_all, 
 ITEMS, MODELS = 250, 5
 
 
-def simulated(shift: float, number: int, draws: int = 400) -> tuple[np.ndarray, np.ndarray]:
+def simulated(shift, number, draws=400):
     """The values and draws of five models' mean item scores; models share the items' difficulty, the first is better."""
     rng = np.random.default_rng([7, number])
     scores = rng.normal(size=ITEMS) + rng.normal(size=(MODELS, ITEMS)) * np.array([1, 0.3, 1, 2, 0.5])[:, None]
@@ -46,11 +46,11 @@ def simulated(shift: float, number: int, draws: int = 400) -> tuple[np.ndarray, 
     return scores.mean(axis=1), scores @ resample_counts(ITEMS, draws, (11, number)).T / ITEMS
 
 
-def jointly(values: np.ndarray, draws: np.ndarray) -> np.ndarray:
+def jointly(values, draws):
     return significantly_different(Scores(values, draws)).jointly
 
 
-def test_equal_models_are_all_together_in_about_95_of_100_simulations() -> None:
+def test_equal_models_are_all_together_in_about_95_of_100_simulations():
     wrong = sum(jointly(*simulated(0.0, number, 200)).any() for number in range(80))
     # An uncorrected critical value of 1.96 is wrong in about 25 % of them; one that is far too large never is.
     assert 0 < wrong / 80 < 0.05 + 3 * (0.05 * 0.95 / 80) ** 0.5, wrong
@@ -72,7 +72,7 @@ def naive_statistics(values, draws):
 
 
 @pytest.mark.parametrize("number", range(2))
-def test_significance_is_the_step_down_method_of_a_naive_loop(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_significance_is_the_step_down_method_of_a_naive_loop(number, monkeypatch):
     """Romano & Wolf 2005, algorithm 2.1: all pairs at first, then those that are left, until none is rejected."""
     monkeypatch.setattr(ranks, "BLOCK", (65_536, 800)[number % 2])  # all pairs of a row at a time, or two
     monkeypatch.setattr(paired, "BLOCK", (65_536, 800)[number % 2])
@@ -98,7 +98,7 @@ def test_significance_is_the_step_down_method_of_a_naive_loop(number: int, monke
     assert not (tested.jointly & ~tested.alone).any()
 
 
-def test_tests_of_several_settings_have_one_critical_value_that_of_the_largest_of_all() -> None:
+def test_tests_of_several_settings_have_one_critical_value_that_of_the_largest_of_all():
     cases = [simulated(shift, number, 100) for number, shift in enumerate((0.0, 0.2, 0.4))]
     naive = [naive_statistics(*case) for case in cases]
     largest = [max(each[b] for _, sizes in naive for each in sizes.values()) for b in range(100)]
@@ -110,13 +110,13 @@ def test_tests_of_several_settings_have_one_critical_value_that_of_the_largest_o
 
 
 @pytest.mark.parametrize("draws", [19, 20, 59, 399, 999])
-def test_few_enough_draws_reached_a_statistic_where_its_p_is_below_5_percent(draws: int) -> None:
+def test_few_enough_draws_reached_a_statistic_where_its_p_is_below_5_percent(draws):
     reached = np.arange(draws + 1)
     expected = [Fraction(1 + count, draws + 1) < Fraction(1, 20) for count in reached.tolist()]
     assert paired.few_enough(reached, draws).tolist() == expected
 
 
-def test_half_an_interval_is_that_of_the_pair_compared_by_itself() -> None:
+def test_half_an_interval_is_that_of_the_pair_compared_by_itself():
     values, draws = simulated(0.35, 1)
     tested = significantly_different(Scores(values, draws), intervals=True)
     assert tested.halves is not None and np.array_equal(tested.halves, tested.halves.T)
@@ -134,7 +134,7 @@ def test_half_an_interval_is_that_of_the_pair_compared_by_itself() -> None:
     assert few is not None and np.isnan(few).all()
 
 
-def test_differences_without_spread_and_missing_draws() -> None:
+def test_differences_without_spread_and_missing_draws():
     rng = np.random.default_rng(0)
     base = 50 + rng.normal(size=200)
     # The third is the second with the rounding of another way to compute it, the fourth always one point below.
@@ -151,7 +151,7 @@ def test_differences_without_spread_and_missing_draws() -> None:
     assert jointly(np.array([1.0]), draws[:1]).tolist() == [[False]]
 
 
-def test_rank_intervals_by_hand() -> None:
+def test_rank_intervals_by_hand():
     values = np.array([70.0, 90.0, 80.0, 80.0, 10.0])
     different = np.zeros((5, 5), dtype=bool)
     for i, j in [(0, 1), (4, 0), (4, 1), (4, 2), (4, 3)]:
@@ -164,12 +164,12 @@ def test_rank_intervals_by_hand() -> None:
     assert [each.tolist() for each in up] == [place.tolist(), first.tolist(), last.tolist()]
 
 
-def display(values: list[float], different: np.ndarray, **options: bool) -> list[list[str]]:
+def display(values, different, **options):
     return [re.findall(r"[a-z]\d*", text) for text in letters(np.array(values), different, **options)]
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> tuple[list[float], np.ndarray]:
+def tables(draw):
     count = draw(st.integers(1, 9))
     values = draw(st.lists(st.integers(0, 5).map(float), min_size=count, max_size=count))
     flags = draw(st.lists(st.booleans(), min_size=count * count, max_size=count * count))
@@ -179,7 +179,7 @@ def tables(draw: st.DrawFn) -> tuple[list[float], np.ndarray]:
 
 @settings(max_examples=25)
 @given(tables())
-def test_a_letter_is_shared_exactly_where_not_told_apart(table: tuple[list[float], np.ndarray]) -> None:
+def test_a_letter_is_shared_exactly_where_not_told_apart(table):
     values, different = table
     shown = display(values, different)
     for i, j in combinations(range(len(values)), 2):
@@ -192,7 +192,7 @@ def test_a_letter_is_shared_exactly_where_not_told_apart(table: tuple[list[float
 
 
 @pytest.mark.parametrize("count", [27, 60])
-def test_more_groups_than_letters_stay_readable(count: int) -> None:
+def test_more_groups_than_letters_stay_readable(count):
     values = np.arange(count, 0, -1.0)
     different = np.abs(values[:, None] - values[None]) > 1  # neighbours are together: a chain of count - 1 groups
     shown = display(list(values), different)
@@ -202,7 +202,7 @@ def test_more_groups_than_letters_stay_readable(count: int) -> None:
     assert max(len(mine) for mine in shown) == 2
 
 
-def naive_tiers(values: list[float], different: np.ndarray) -> list[int]:
+def naive_tiers(values, different):
     """Row by row: the leaders of a tier are the best that are left, and whoever does not differ from one of them joins."""
     tier, number, left = [0] * len(values), 0, set(range(len(values)))
     while left:
@@ -218,7 +218,7 @@ def naive_tiers(values: list[float], different: np.ndarray) -> list[int]:
 
 @settings(max_examples=25)
 @given(st.data())
-def test_tiers_are_those_of_a_loop_over_rows(data: st.DataObject) -> None:
+def test_tiers_are_those_of_a_loop_over_rows(data):
     values = data.draw(st.lists(st.integers(0, 4).map(float), max_size=9))
     count = len(values)
     above = data.draw(st.lists(st.booleans(), min_size=count * count, max_size=count * count))
@@ -235,18 +235,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 
 @pytest.mark.parametrize("x", [1e-4, 0.1, 0.5, 1.0, 3.7, 50.0, 1e5])
-def test_inverse_trigamma(x: float) -> None:
+def test_inverse_trigamma(x):
     assert inverse_trigamma(float(special.polygamma(1, x))) == pytest.approx(x, rel=1e-6)
 
 
-def drawn_from(df: float, variance: float, each: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def drawn_from(df, variance, each, rng):
     """Sample variances with `each` degrees of freedom, of true variances from a prior."""
     true = np.full(len(each), variance) if isinf(df) else variance * df / rng.chisquare(df, len(each))
     return true * rng.chisquare(each) / each
 
 
 @pytest.mark.parametrize("df", [1.0, 6.0])
-def test_the_prior_is_that_of_maximum_likelihood(df: float) -> None:
+def test_the_prior_is_that_of_maximum_likelihood(df):
     """scipy's F distribution is that of a sample variance over the prior's: an estimate that shares no formula with ours."""
     rng = np.random.default_rng(3)
     each = rng.choice([2.0, 4.0], 3000)
@@ -262,7 +262,7 @@ def test_the_prior_is_that_of_maximum_likelihood(df: float) -> None:
     assert prior.df == pytest.approx(df, rel=0.3) and prior.variance == pytest.approx(0.7, rel=0.1)
 
 
-def test_equal_variances_are_pooled() -> None:
+def test_equal_variances_are_pooled():
     variances, each = np.array([1.0, 2.0, 1.5]), np.array([2.0, 2.0, 4.0])
     assert variance_prior(variances, each) == VariancePrior(inf, 12 / 8, 8.0)
     pooled = moderated(variances, each, np.full(3, inf), variance_prior(variances, each))
@@ -274,7 +274,7 @@ def test_equal_variances_are_pooled() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 10])
-def test_two_sides_err_in_five_percent_whatever_their_noise(count: int) -> None:
+def test_two_sides_err_in_five_percent_whatever_their_noise(count):
     """By integration, an error of two sides is below 5.05 % at every ratio; Satterthwaite's degrees of freedom are above."""
     for ratio in (1.0, 3.0, 6.0, 10.0, 30.0):
         assert error(count, ratio, df_of_two, 500) < 0.0505
@@ -282,7 +282,7 @@ def test_two_sides_err_in_five_percent_whatever_their_noise(count: int) -> None:
     assert df_of_two(2.0, 0.0, count) == df_of_two(0.0, 2.0, count) == count - 1  # one side's noise is all
 
 
-def test_a_row_of_another_kind_stands_for_itself() -> None:
+def test_a_row_of_another_kind_stands_for_itself():
     rng = np.random.default_rng(0)
     each = np.full(17, 2.0)
     plain = [outlying(drawn_from(inf, 0.09, each, rng), each).any() for _ in range(200)]
@@ -294,7 +294,7 @@ def test_a_row_of_another_kind_stands_for_itself() -> None:
 @pytest.mark.parametrize(
     ("prior", "df"), [(VariancePrior(3.0, 2.0, inf), 5.0), (VariancePrior(inf, 2.0, 9.0), 9.0), (NO_PRIOR, 2.0)]
 )
-def test_what_is_redrawn_makes_a_normal_deviate_student_s(prior: VariancePrior, df: float) -> None:
+def test_what_is_redrawn_makes_a_normal_deviate_student_s(prior, df):
     variances, each = np.array([1.0]), np.array([2.0])
     rng = np.random.default_rng(1)
     spread = redrawn(variances, each, np.full(1, prior.df), prior, 4000, rng)[0]
@@ -303,7 +303,7 @@ def test_what_is_redrawn_makes_a_normal_deviate_student_s(prior: VariancePrior, 
     assert stats.kstest(deviates, stats.t(df).cdf).pvalue > 0.01
 
 
-def test_two_rows_and_few_of_unequal_numbers_of_seeds_stand_for_themselves() -> None:
+def test_two_rows_and_few_of_unequal_numbers_of_seeds_stand_for_themselves():
     for variances, df in (([1.0, 0.1], [1.0, 9.0]), ([1.0, 0.9], [2.0, 2.0]), ([1.0, 0.9, 1.1], [1.0, 2.0, 2.0])):
         prior, prior_df, outliers = prior_of_rows(np.array(variances), np.array(df))
         assert prior is NO_PRIOR and not prior_df.any() and not outliers.any()

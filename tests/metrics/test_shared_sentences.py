@@ -1,7 +1,5 @@
 """Influence values, the variance and its corrections against their definitions, as double loops and whole matrices."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,7 +16,7 @@ from stsbench.metrics.shared_sentences import (
 )
 
 
-def pairs(seed: int, n: int = 30, sentences: int = 25):
+def pairs(seed, n=30, sentences=25):
     """Rows that repeat, in either order, and a text paired with itself among them."""
     rng = np.random.default_rng(seed)
     first, second = rng.integers(0, sentences, (2, n))

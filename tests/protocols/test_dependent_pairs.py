@@ -1,7 +1,5 @@
 """Pairs that share a sentence are dependent: intervals of scores, of differences and of the average are wider."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`sts:FILE`, `pairs:FILE`, `triplets:FILE` and `transfer:FILE`: against scipy and scikit-learn, in every format."""
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
 from pathlib import Path

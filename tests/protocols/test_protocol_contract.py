@@ -1,8 +1,8 @@
 """What every protocol keeps, a plug-in's as well: each text is encoded once, each task is scored, scores come back from what
 was stored, and a setting is checked, described and kept.
 
-The plug-in is that of docs/how-to/adding-a-protocol.md. Draws are in tests/evaluation/test_intervals.py, data of the user's own
-in test_own_kinds.py."""
+The plug-in is that of docs/how-to/adding-a-protocol.md. Draws are in tests/evaluation/test_intervals.py, data of the
+user's own in test_own_kinds.py."""
 
 import json
 import math

@@ -1,7 +1,5 @@
 """A user's rows that repeat: the score is the file's, and each item counts once in n, intervals, tests and folds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -41,7 +41,7 @@ class Bag:
         return csr_matrix(vectors) if self.sparse else vectors
 
 
-def centroids(x: Any, y: Any) -> Any:
+def centroids(x, y):
     """A stand-in solver that looks at nothing but the rows each fit names."""
 
     def solve(fits):
@@ -51,11 +51,11 @@ def centroids(x: Any, y: Any) -> Any:
 
 
 @pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def stand_in(monkeypatch):
     monkeypatch.setattr(TransferProtocol, "_solver", lambda self, x, y, classes, counts: centroids(x, y))
 
 
-def reviews(n: int = 36, seed: int = 0, name: str = "mr") -> LabelledSet:
+def reviews(n=36, seed=0, name="mr"):
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 2, n)
     mood = (["bad", "poor"], ["good", "fine"])
@@ -64,13 +64,13 @@ def reviews(n: int = 36, seed: int = 0, name: str = "mr") -> LabelledSet:
     return LabelledSet(name, "MR", "own", first=tuple(texts), labels=labels.astype(np.int64), splits=("all",) * n)
 
 
-def split(data: LabelledSet, sizes: dict[str, int], name: str, pairs: bool = False) -> LabelledSet:
+def split(data, sizes, name, pairs=False):
     names = tuple(part for part, size in sizes.items() for _ in range(size))
     second = tuple(reversed(data.first)) if pairs else ()
     return LabelledSet(name, "X", "own", first=data.first, labels=data.labels, splits=names, second=second)
 
 
-def naive_order(data: LabelledSet, part: str) -> list[int]:
+def naive_order(data, part):
     rows = [i for i in range(len(data)) if data.splits[i] == part]
     for text in ((data.labels,), (data.second,), (data.first,)):  # least significant key first: each sort is stable
         if len(text[0]):
@@ -78,7 +78,7 @@ def naive_order(data: LabelledSet, part: str) -> list[int]:
     return rows
 
 
-def test_tested_rows_are_all_items_once_and_blank_is_a_full_stop(stand_in: None) -> None:
+def test_tested_rows_are_all_items_once_and_blank_is_a_full_stop(stand_in):
     data, bag = reviews(), Bag()
     seen = TransferProtocol(SMALL).observe(bag, data)
     assert sorted(seen.arrays["rows"].tolist()) == list(range(len(data)))
@@ -89,7 +89,7 @@ def test_tested_rows_are_all_items_once_and_blank_is_a_full_stop(stand_in: None)
     assert other.asked[0] == ["?" if text == "." else text for text in bag.asked[0]]
 
 
-def test_nested_is_what_a_plain_loop_over_sorted_items_gives(stand_in: None) -> None:
+def test_nested_is_what_a_plain_loop_over_sorted_items_gives(stand_in):
     data = reviews(40, seed=5)
     order = np.array(naive_order(data, "all"))
     x, y = Bag()([data.first[i] or "." for i in order]), data.labels[order]
@@ -105,9 +105,7 @@ def test_nested_is_what_a_plain_loop_over_sorted_items_gives(stand_in: None) -> 
 @pytest.mark.parametrize(("name", "parts", "pairs"), [
     ("sst2", {"train": 20, "dev": 8, "test": 8}, False), ("mrpc", {"train": 24, "test": 12}, True),
 ])
-def test_given_and_folded_sets_test_their_test_split(
-    stand_in: None, name: str, parts: dict[str, int], pairs: bool
-) -> None:
+def test_given_and_folded_sets_test_their_test_split(stand_in, name, parts, pairs):
     data = split(reviews(36, seed=2), parts, name, pairs)
     seen = TransferProtocol(SMALL).observe(Bag(), data)
     order = {part: naive_order(data, part) for part in parts}
@@ -122,14 +120,14 @@ def test_given_and_folded_sets_test_their_test_split(
     assert seen.arrays["counts"].tolist()[2] == parts.get("dev", parts["train"])
 
 
-def test_sparse_vectors_give_the_dense_features(stand_in: None) -> None:
+def test_sparse_vectors_give_the_dense_features(stand_in):
     data = split(reviews(36, seed=2), {"train": 24, "test": 12}, "mrpc", pairs=True)
     dense, sparse = (TransferProtocol(SMALL).observe(Bag(kind), data) for kind in (False, True))
     assert np.array_equal(dense.arrays["predicted"], sparse.arrays["predicted"])
     assert np.array_equal(dense.arrays["grid"], sparse.arrays["grid"])
 
 
-def test_too_wide_sparse_vectors_and_broken_ones_are_one_line(stand_in: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_wide_sparse_vectors_and_broken_ones_are_one_line(stand_in, monkeypatch):
     monkeypatch.setattr(transfer, "MAX_DENSE", 100)
     with pytest.raises(ScoreError, match=r"^mr: 8 sparse columns of 36 items would fill .* use transfer:sklearn"):
         TransferProtocol(SMALL).observe(Bag(True), reviews())
@@ -159,12 +157,12 @@ def test_too_wide_sparse_vectors_and_broken_ones_are_one_line(stand_in: None, mo
     (split(reviews(), {"train": 30, "test": 6}, "sst2"), "the development split is empty"),
     (LabelledSet("mr", "MR", "own", ("a", "b"), np.array([0, 2]), ("all",) * 2), r"labels \[0, 2\], expected 0 to 1"),
 ])
-def test_data_that_cannot_be_probed_are_one_line(stand_in: None, data: LabelledSet, message: str) -> None:
+def test_data_that_cannot_be_probed_are_one_line(stand_in, data, message):
     with pytest.raises(ScoreError, match=message):
         TransferProtocol(SMALL).observe(Bag(), data)
 
 
-def observed(predicted: list[int], gold: list[int], fold: list[int], grid: Any, chosen: list[int]) -> Observations:
+def observed(predicted, gold, fold, grid, chosen):
     arrays = {
         "predicted": np.array(predicted), "gold": np.array(gold), "fold": np.array(fold), "grid": np.array(grid),
         "chosen": np.array(chosen), "counts": np.array([9, 2, 7]), "regs": np.array([1.0, 2.0]),
@@ -173,7 +171,7 @@ def observed(predicted: list[int], gold: list[int], fold: list[int], grid: Any, 
     return Observations(arrays, {"counts": ["fits", "unconverged", "development items"], "notes": ["x"]})
 
 
-def test_scores_by_hand() -> None:
+def test_scores_by_hand():
     seen = observed([1, 0, 1, 1, 0], [1, 1, 1, 0, 0], [0, 0, 0, 1, 1], [[60.0, 70.11], [80.0, 80.0]], [1, 0])
     rows = TransferProtocol({}, "transfer:exact").score(seen, "cr", "CR")
     assert [(row.metric, row.value, row.n) for row in rows] == [
@@ -182,7 +180,7 @@ def test_scores_by_hand() -> None:
     assert [row.metric for row in TransferProtocol({}).score(seen, "mrpc", "MRPC")] == ["accuracy", "dev accuracy", "f1"]
 
 
-def test_means_are_rounded_as_numpy_rounds_them() -> None:
+def test_means_are_rounded_as_numpy_rounds_them():
     best = [[83.18], [81.35]]  # a mean that numpy, with which SentEval takes it, rounds to 82.26
     seen = observed([0], [0], [0], best, [0, 0])
     assert TransferProtocol({}).score(seen, "cr", "CR")[1].value == 82.26 != round(float(np.mean(best)), 2)
@@ -190,7 +188,7 @@ def test_means_are_rounded_as_numpy_rounds_them() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=40))
 @settings(max_examples=12)
-def test_f1_is_scikit_learn_s(items: list[tuple[int, int]]) -> None:
+def test_f1_is_scikit_learn_s(items):
     predicted, gold = np.array(items).T
     if not (predicted.any() or gold.any()):
         with pytest.raises(ScoreError, match="F1 does not exist"):
@@ -201,14 +199,14 @@ def test_f1_is_scikit_learn_s(items: list[tuple[int, int]]) -> None:
 
 @given(st.integers(1, 12000), st.floats(0, 1))
 @settings(max_examples=50)
-def test_wilson_is_scipy_s(n: int, share: float) -> None:
+def test_wilson_is_scipy_s(n, share):
     hits = round(share * n)
     expected = binomtest(hits, n).proportion_ci(0.95, method="wilson")
     assert wilson(hits, n) == pytest.approx((expected.low, expected.high), abs=1e-12)
     assert 0 <= wilson(hits, n)[0] <= hits / n <= wilson(hits, n)[1] <= 1
 
 
-def test_average_needs_all_seven_and_is_the_mean_of_printed_scores() -> None:
+def test_average_needs_all_seven_and_is_the_mean_of_printed_scores():
     protocol = TransferProtocol({})
 
     class Stub:
@@ -225,7 +223,7 @@ def test_average_needs_all_seven_and_is_the_mean_of_printed_scores() -> None:
 
 
 @pytest.mark.parametrize(("unconverged", "refused"), [(5, False), (6, True)])
-def test_one_exact_fit_in_ten_may_miss(monkeypatch: pytest.MonkeyPatch, unconverged: int, refused: bool) -> None:
+def test_one_exact_fit_in_ten_may_miss(monkeypatch, unconverged, refused):
     def solver(self: Any, x: Any, y: Any, classes: int, counts: dict[str, int]) -> Any:
         counts.update(fits=57, unconverged=unconverged)
         return centroids(x, y)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from tiny_models import SHAPE
@@ -27,7 +26,7 @@ class Change:
     scale: float = 1.0
 
 
-def leaves(model: torch.nn.Module) -> dict[str, Tensor]:
+def leaves(model):
     """Copies of a module's weights in float64, by name, that gather gradients of their own; peft's wrapping unwrapped."""
     return {
         name.replace(".base_layer", ""): weight.detach().double().clone().requires_grad_()
@@ -35,20 +34,19 @@ def leaves(model: torch.nn.Module) -> dict[str, Tensor]:
     }
 
 
-def activate(name: str, x: Tensor) -> Tensor:
+def activate(name, x):
     if name == "relu":
         return torch.where(x > 0, x, torch.zeros_like(x))
     return x * (1 + torch.erf(x / math.sqrt(2))) / 2
 
 
-def normed(weights: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
+def normed(weights, name, x):
     mean = x.mean(-1, keepdim=True)
     spread = ((x - mean) ** 2).mean(-1, keepdim=True)
     return (x - mean) / (spread + 1e-12).sqrt() * weights[f"{name}.weight"] + weights[f"{name}.bias"]
 
 
-def encode(weights: dict[str, Tensor], ids: list[int], positions: list[int], change: Change, every: bool = False,
-           heads: int = HEADS, words: Any = None) -> Any:
+def encode(weights, ids, positions, change, every=False, heads=HEADS, words=None):
     """(L, d) last states of one text of L tokens: BERT's equations, `change` in their midst. every: [layer] what it reads,
     and the last states. words: place -> (d,) in the place of the word embedding."""
 
@@ -88,7 +86,7 @@ def encode(weights: dict[str, Tensor], ids: list[int], positions: list[int], cha
     return [*read, x] if every else x
 
 
-def joined(changes: list[Change]) -> Change:
+def joined(changes):
     """Both prefixes before one text, or both sets at work at once."""
     one, two = changes
     return Change(
@@ -98,7 +96,7 @@ def joined(changes: list[Change]) -> Change:
     )
 
 
-def adapters_of(down: Tensor, up: Tensor, activation: str) -> list[Change]:
+def adapters_of(down, up, activation):
     """The sets of adapters: down (sets, layers, 2, d, r), up (sets, layers, 2, r, d)."""
     return [
         Change(adapters=[[[(d[layer][place], u[layer][place]) for place in (0, 1)] for layer in range(LAYERS)]],
@@ -107,7 +105,7 @@ def adapters_of(down: Tensor, up: Tensor, activation: str) -> list[Change]:
     ]
 
 
-def lora_of(weights: dict[str, Tensor], sets: int, scale: float) -> list[Change]:
+def lora_of(weights, sets, scale):
     """The sets of LoRA among a model's weights."""
     def at(layer: int, name: str, letter: str, number: int) -> Tensor:
         return weights[f"encoder.layer.{layer}.attention.self.{name}.lora_{letter}.set{number}.weight"]

@@ -1,7 +1,5 @@
 """An invented board with everything a page must be able to show: no number or name in it was measured or published."""
 
-from __future__ import annotations
-
 import random
 
 from stsbench.leaderboard.ranks.board import Board, Cell, Provenance, Rank, Row, Tab
@@ -15,7 +13,7 @@ FLAG_SETS = (("nli",), ("nli", "dev-selected"), ("transductive",), (), ("sts",),
 PARTS = {"STS12": ("headlines-a", "video-b", "news-c"), "STS13": ("forum-d", "glossary-e"), "STS14": ("images-f",)}
 
 
-def board(measured: int = 14, published: int = 60, entries: int = 6) -> Board:
+def board(measured=14, published=60, entries=6):
     """`measured` and `published`: rows of the largest tab. The same arguments give the same board."""
     rng = random.Random(7)
     behind = {f"entry-{i:02}": _provenance(i) for i in range(entries)}
@@ -28,7 +26,7 @@ def board(measured: int = 14, published: int = 60, entries: int = 6) -> Board:
     return Board(tuple(tabs), behind)
 
 
-def _provenance(i: int) -> Provenance:
+def _provenance(i):
     run = {
         "fingerprint": f"{i:064x}", "seed": i, "width": (384, 768)[i % 2],
         "git": f"{i:040x}", "device": "cpu (x86_64, 2 cores)",
@@ -41,7 +39,7 @@ def _provenance(i: int) -> Provenance:
     return Provenance(f"entry-{i:02}", f"example {i}", note, "", (run, {**run, "seed": i + 100}) if i == 0 else (run,))
 
 
-def _cells(rng: random.Random, bounded: bool) -> dict[str, Cell]:
+def _cells(rng, bounded):
     found = {task: round(rng.uniform(40, 88), 12 if bounded else 2) for task in TASKS}
     found["Avg"] = sum(found.values()) / 7 if bounded else round(sum(found.values()) / 7, 2)
     if not bounded:
@@ -49,7 +47,7 @@ def _cells(rng: random.Random, bounded: bool) -> dict[str, Cell]:
     return {name: Cell(value, value - 1.25, value + 1.3, n=1379) for name, value in found.items()}
 
 
-def _sts(rng: random.Random, how: str, metric: str, measured: int, published: int, entries: int) -> Tab:
+def _sts(rng, how, metric, measured, published, entries):
     rows = []
     for i in range(measured):
         cells = _cells(rng, bounded=True)
@@ -79,7 +77,7 @@ def _sts(rng: random.Random, how: str, metric: str, measured: int, published: in
     )
 
 
-def _published(rng: random.Random, how: str, metric: str, i: int) -> Row:
+def _published(rng, how, metric, i):
     cells = _cells(rng, bounded=False)
     if i % 9 == 5:
         del cells["STS13"], cells["Avg"]
@@ -98,7 +96,7 @@ def _published(rng: random.Random, how: str, metric: str, i: int) -> Row:
     )
 
 
-def _simple(tab: Tab, rng: random.Random, scores: dict[str, tuple[float, float]], count: int, entries: int) -> Tab:
+def _simple(tab, rng, scores, count, entries):
     """`tab` with `count` measured rows, best first by its lead."""
     found = [{name: rng.uniform(*bounds) for name, bounds in scores.items()} for _ in range(count)]
     found.sort(key=lambda values: values[tab.lead], reverse=not tab.lower_is_better)
@@ -111,7 +109,7 @@ def _simple(tab: Tab, rng: random.Random, scores: dict[str, tuple[float, float]]
     return Tab(**{**tab.__dict__, "measured": rows})
 
 
-def _transfer(rng: random.Random, entries: int) -> Tab:
+def _transfer(rng, entries):
     names = ("MR", "CR", "SUBJ", "MPQA", "SST-2", "TREC", "MRPC", "Avg")
     published = tuple(
         Row(f"transfer-p{i}", "published", f"Example {i}", "BERT-base", "sup",
@@ -123,14 +121,14 @@ def _transfer(rng: random.Random, entries: int) -> Tab:
     return _simple(empty, rng, dict.fromkeys(names, (70.0, 95.0)), 4, entries)
 
 
-def _geometry(rng: random.Random, entries: int) -> Tab:
+def _geometry(rng, entries):
     names = ("alignment", "uniformity")
     empty = Tab("geometry-stsb", "geometry", "STS-B", "Alignment and uniformity of unit vectors.", "alignment", None, names,
                 "alignment", 3, True, (), ())
     return _simple(empty, rng, {"alignment": (0.1, 0.4), "uniformity": (-3.9, -1.0)}, 4, entries)
 
 
-def _cost() -> Tab:
+def _cost():
     """Published rows alone, with the lead in the second column."""
     rows = tuple(
         Row(f"example:{i}:1", "published", f"Example {i}", BACKBONES[i], ("unsup", "sup")[i % 2],

@@ -1,7 +1,5 @@
 """Calls of the tables of refusals that concern a board: runs, boards and records that somebody edited, papers' files."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -47,12 +45,12 @@ PAPER = {"id": "toy", "title": "A toy", "authors": "Nobody", "year": 2020, "url"
 TABLE = {"table": "1", "protocol": "sts", "metric": "spearman", "aggregation": "all", "split": "test"}
 
 
-def _folder() -> Path:
+def _folder():
     return Path(tempfile.mkdtemp(prefix="stsbench-board-"))
 
 
 @cache
-def _sound() -> Path:
+def _sound():
     """Return a folder with a run, and a board to which it was added."""
     home = _folder()
     with pytest.MonkeyPatch.context() as patch:
@@ -62,12 +60,12 @@ def _sound() -> Path:
     return home
 
 
-def run_of(board: Path) -> Path:
+def run_of(board):
     (file,) = board.glob(f"measured/*/*/{RUN}")
     return file
 
 
-def refuse_run(change) -> None:
+def refuse_run(change):
     """Change a run's file and the same file on a board, `change(file)`: `add` and a build must refuse it in the same words.
     Nothing is written by the addition that was refused."""
     home = Path(shutil.copytree(_sound(), _folder() / "home"))
@@ -83,40 +81,40 @@ def refuse_run(change) -> None:
     raise by_add.value
 
 
-def refuse_record(change) -> None:
+def refuse_record(change):
     """As `refuse_run`, of a run whose record of STS-B was changed: `change(record)`, a dictionary."""
     refuse_row(lambda row: change(row.record))
 
 
-def refuse_row(change) -> None:
+def refuse_row(change):
     """As `refuse_run`, of a run whose row of STS-B was changed: `change(row)`."""
     refuse_run(lambda file: edit(file, change, next(row.name for row in rows_of(file) if row.name.startswith("sts.stsb"))))
 
 
-def refuse_column(name: str, values) -> None:
+def refuse_column(name, values):
     """As `refuse_run`, of a file with one more column, which has the same value in each row."""
     refuse_run(lambda file: with_column(file, name, [values] * len(rows_of(file))))
 
 
-def refuse_rows(change) -> None:
+def refuse_rows(change):
     """As `refuse_run`, of a file with other rows: `change(rows)` returns them."""
     refuse_run(lambda file: write_rows(file, change(rows_of(file))))
 
 
-def refuse_board(change) -> None:
+def refuse_board(change):
     """Change a board, `change(folder)`: a build must refuse it."""
     home = Path(shutil.copytree(_sound(), _folder() / "home"))
     change(home / "board")
     gather(home / "board")
 
 
-def edit_entry(board: Path, line: str) -> None:
+def edit_entry(board, line):
     """Add a line to the description of the entry of a board of `refuse_board`."""
     with (board / "measured/letters/entry.yaml").open("a") as stream:
         stream.write(line + "\n")
 
 
-def published_with(models: str) -> Path:
+def published_with(models):
     """Return a board with the committed table of MTEB's results, and a file of facts of its models."""
     board = _folder()
     shutil.copytree(SHIPPED / "as_published", board / "as_published")
@@ -124,7 +122,7 @@ def published_with(models: str) -> Path:
     return board
 
 
-def yaml_folder(**files) -> Path:
+def yaml_folder(**files):
     """Return a folder of YAML files: name -> their content, or their text."""
     folder = _folder()
     for name, content in files.items():
@@ -209,7 +207,7 @@ def letters(text):
     return np.frombuffer(text.encode(), np.uint8)
 
 
-def refuse_observations(record, observations) -> None:
+def refuse_observations(record, observations):
     """Raise what `check_record` says of a forged record, in the words behind its path."""
     path = forged(_folder(), record, observations)
     with pytest.raises(StsbenchError) as error:

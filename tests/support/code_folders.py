@@ -9,7 +9,7 @@ from model_folder_kinds import Kind
 from model_folders import WIDTH, change, declare, dense, pooling, read, transformer, write
 
 
-def ran(folder: Path) -> Path:
+def ran(folder):
     return folder.with_name(folder.name + "-ran")
 
 
@@ -37,12 +37,12 @@ class MyModule(LayerNorm):
 """
 
 
-def code(folder: Path, name: str, source: str, factor: float = 2.0) -> None:
+def code(folder, name, source, factor=2.0):
     """Write a folder's code; factor: a number in it."""
     (folder / name).write_text(source.format(ran=str(ran(folder)), factor=factor), "utf-8")
 
 
-def own_model(folder: Path) -> Path:
+def own_model(folder):
     """A model type that only the folder's own code knows."""
     change(transformer(folder) / "config.json", model_type="mine", architectures=["MyModel"], auto_map={
         "AutoConfig": "mine.MyConfig", "AutoModel": "mine.MyModel",
@@ -51,7 +51,7 @@ def own_model(folder: Path) -> Path:
     return folder
 
 
-def own_module(folder: Path) -> Path:
+def own_module(folder):
     from sentence_transformers.sentence_transformer.modules import LayerNorm
 
     declare(transformer(folder), pooling("mean"), LayerNorm(WIDTH))
@@ -62,7 +62,7 @@ def own_module(folder: Path) -> Path:
     return folder
 
 
-def own_tokenizer(folder: Path) -> Path:
+def own_tokenizer(folder):
     transformer(folder)
     change(folder / "tokenizer_config.json", tokenizer_class="MyTokenizer",
            auto_map={"AutoTokenizer": [None, "mine.MyTokenizer"]})
@@ -78,7 +78,7 @@ class _Runs:
         return Path.write_text, (self.path, "it ran")
 
 
-def pickled(folder: Path) -> Path:
+def pickled(folder):
     """Weights of a module behind the pooling whose pickle runs something."""
     import torch
 

@@ -1,7 +1,5 @@
 """A program that has switched on in torch whatever it can, and goes on to, while something else computes."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import ExitStack, contextmanager
 

@@ -39,13 +39,13 @@ class Block(NamedTuple):
         return [words for words in (shlex.split(line, comments=True) for line in lines) if words]
 
 
-def pages() -> dict[str, str]:
+def pages():
     """Path -> text: the README and every page below docs/."""
     paths = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     return {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in paths}
 
 
-def blocks(text: str) -> list[Block]:
+def blocks(text):
     """The blocks of a page that have a language; those without one are output or a drawing."""
     made = []
     for match in _BLOCK.finditer(text) if "```" in text else ():  # pages of numbers are long
@@ -54,12 +54,12 @@ def blocks(text: str) -> list[Block]:
     return made
 
 
-def fences(text: str) -> list[tuple[str, str]]:
+def fences(text):
     """(language, text) of every fenced block, however it is marked."""
     return re.findall(r"^ *```([\w-]*)[^\n]*\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
 
 
-def parse(words: list[str]) -> None:
+def parse(words):
     """Raise click.UsageError where `stsbench` would not understand these words. Nothing is run, no path is looked for."""
     from stsbench.cli.main import cli
 

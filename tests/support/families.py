@@ -60,7 +60,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {  # name -> class of transfor
 }
 
 
-def family_model(name: str, **more: Any) -> Any:
+def family_model(name, **more):
     """A model of the family in eval mode, with weights that tell tokens and positions apart. more: of its config."""
     import transformers
 
@@ -75,7 +75,7 @@ def family_model(name: str, **more: Any) -> Any:
     return model
 
 
-def _texts() -> list[torch.Tensor]:
+def _texts():
     generator = torch.Generator().manual_seed(0)
     return [torch.randint(5, _WORDS, (length,), generator=generator) for length in (30, 25, 17, 17, 5, 5, 5, 2)]
 

@@ -1,7 +1,5 @@
 """Tiny models of sentence-transformers, for the methods' losses in its trainer."""
 
-from __future__ import annotations
-
 import pytest
 import tiny_models
 from method_runs import cached_place

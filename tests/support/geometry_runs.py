@@ -1,7 +1,5 @@
 """Invented STS-B sets and runs on them, for the tests of geometry and of pictures."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """GIST's and MultiCSR's masks as loops, and sentence-transformers' losses over vectors that are given."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.nn.functional import normalize

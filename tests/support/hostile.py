@@ -42,7 +42,7 @@ class Told:
     mebibytes: float
 
 
-def told(words, folder: Path, seconds: float = 30) -> Told:
+def told(words, folder, seconds=30):
     """`stsbench WORDS` in `folder`, killed after so many seconds by the clock: of one that waits for ever."""
     training_runs.serve()
     mine, theirs = training_runs._context.Pipe(duplex=False)

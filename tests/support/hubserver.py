@@ -7,13 +7,10 @@ import io
 import json
 import tarfile
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-
-import pytest
 
 from stsbench.data.fetch import download as download_module
 from stsbench.data.sets import catalog as catalog_module
@@ -37,7 +34,7 @@ class Server:
 
 
 @contextmanager
-def serving(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
+def serving(monkeypatch, tmp_path):
     """A server on 127.0.0.1 as $HF_ENDPOINT, an empty cache below `tmp_path`, and no waiting between tries."""
     state = Server()
 
@@ -77,7 +74,7 @@ def serving(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]
     http.server_close()
 
 
-def know_the_sample(monkeypatch: pytest.MonkeyPatch) -> Catalog:
+def know_the_sample(monkeypatch):
     """A catalog that knows the sample's files, so that a whole archive can be tested without the licensed data."""
     real = catalog()
     found = {}
@@ -92,7 +89,7 @@ def know_the_sample(monkeypatch: pytest.MonkeyPatch) -> Catalog:
     return changed
 
 
-def tar_of(files: dict[str, bytes], extra: list[tarfile.TarInfo] | None = None) -> bytes:
+def tar_of(files, extra=None):
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:
         for name, body in files.items():
@@ -104,11 +101,11 @@ def tar_of(files: dict[str, bytes], extra: list[tarfile.TarInfo] | None = None) 
     return stream.getvalue()
 
 
-def sample_files(prefix: str = "") -> dict[str, bytes]:
+def sample_files(prefix=""):
     return {prefix + str(path.relative_to(SAMPLE / "downstream")): path.read_bytes()
             for path in sorted((SAMPLE / "downstream").rglob("*")) if path.is_file()}
 
 
-def raw(score: float) -> bytes:
+def raw(score):
     line = json.dumps({"sentence1": "A man's hat.", "sentence2": "B.", "score": score})
     return gzip.compress((line + "\n").encode() * 1379, mtime=0)

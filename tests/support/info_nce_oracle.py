@@ -1,7 +1,5 @@
 """InfoNCE and NT-Xent as the papers print them."""
 
-from __future__ import annotations
-
 import torch
 
 

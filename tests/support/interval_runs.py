@@ -1,7 +1,5 @@
 """Pairs of runs whose intervals are drawn in different ways, and one without any."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from stsbench import evaluate

@@ -2,8 +2,6 @@
 
 Each is a fork of one process that has imported those libraries once, most of a second a time, and nothing of stsbench."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os
@@ -37,7 +35,7 @@ for line in sys.stdin:
 """
 
 
-def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(code, *arguments):
     """As subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)."""
     server = _server()
     with tempfile.TemporaryDirectory() as folder:
@@ -54,7 +52,7 @@ def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @functools.cache
-def _server() -> subprocess.Popen[str]:
+def _server():
     """It ends when this process, which holds the other end of its pipe, does."""
     command = [sys.executable, "-c", _SERVER]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -1,7 +1,5 @@
 """Small models as a method hands them over, and their vectors computed from the model itself."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """A TransformerEncoder loaded at once, by its folder."""
 
-from __future__ import annotations
-
 from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.transformer.config import resolve_config
 from stsbench.encoders.transformer.live import with_prompt

@@ -45,7 +45,7 @@ class Kind:
 KINDS: dict[str, Kind] = {}
 
 
-def kind(name: str, **expected: Any) -> Callable[[Callable[[Path], Any]], Callable[[Path], Any]]:
+def kind(name, **expected):
     def enter(build: Callable[[Path], Any]) -> Callable[[Path], Any]:
         assert name not in KINDS
         KINDS[name] = Kind(build, **expected)
@@ -54,7 +54,7 @@ def kind(name: str, **expected: Any) -> Callable[[Callable[[Path], Any]], Callab
     return enter
 
 
-def of(*modules: Any, model: dict[str, Any] | None = None, **declared: Any) -> Callable[[Path], Any]:
+def of(*modules, model=None, **declared):
     """Build a folder of a transformer (a BERT, or as `model` says) and these modules behind it."""
     return lambda folder: declare(transformer(folder, **(model or {})), *modules, **declared)
 
@@ -137,7 +137,7 @@ def _(folder):
     declare(transformer(folder), CNN(WIDTH, out_channels=4, kernel_sizes=[1, 3]), pooling("mean", width=8))
 
 
-def word_embeddings() -> Any:
+def word_embeddings():
     import torch
     from sentence_transformers.sentence_transformer.modules import WordEmbeddings
     from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
@@ -164,7 +164,7 @@ def _(folder):
     declare(folder, BoW(WORDS, {word: 1 + i**0.5 for i, word in enumerate(WORDS)}), first=None)  # no two pairs tie
 
 
-def static(seed: int) -> Any:
+def static(seed):
     import torch
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 

@@ -6,7 +6,6 @@ model_folder_kinds.py."""
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from families import FAMILIES, family_model
@@ -33,10 +32,7 @@ TEXTS = [
 ]
 
 
-def tokenizer(
-    family: str = "bert", *, ends: bool = True, limit: int | None = None, blanks: bool = False, kinds: bool = False,
-    **sides: str,
-) -> Any:
+def tokenizer(family="bert", *, ends=True, limit=None, blanks=False, kinds=False, **sides):
     """A WordPiece tokenizer that tells capitals from small letters.
     family: decides the special tokens, of "llama" and "gpt2" EOS is the padding, too; ends=False: without an EOS behind
     the text. limit: model_max_length;
@@ -75,7 +71,7 @@ def tokenizer(
 _TOKENS = {"t5-whole": "t5", "longt5": "t5", "qwen3-lm": "qwen3"}
 
 
-def _family(family: str, tok: Any, settings: dict[str, Any]) -> Any:
+def _family(family, tok, settings):
     """A model of `family` in memory, weights as its class initialises them."""
     import transformers as hf
 
@@ -125,10 +121,7 @@ def _family(family: str, tok: Any, settings: dict[str, Any]) -> Any:
 
 
 @written_once
-def transformer(
-    folder: Path, family: str = "bert", *, seed: int = 7, tok: Any = None, save: dict[str, Any] | None = None,
-    dtype: str | None = None, **settings: Any,
-) -> Path:
+def transformer(folder, family="bert", *, seed=7, tok=None, save=None, dtype=None, **settings):
     """Write a random model of `family` and its tokenizer. settings: of its config; save: of save_pretrained."""
     import torch
 
@@ -147,9 +140,9 @@ def transformer(
 
 
 def declare(
-    folder: Path, *modules: Any, limit: int | None = LIMIT, settings: dict[str, Any] | None = None,
-    stored: dict[str, Any] | None = None, first: str | None = "", transformer_file: str = "sentence_bert_config.json",
-) -> Path:
+    folder, *modules, limit=LIMIT, settings=None,
+    stored=None, first="", transformer_file="sentence_bert_config.json",
+):
     """Write modules.json and what it names around the transformers model that lies in `folder`/`first`.
     modules: those that follow it, each a Module of sentence-transformers, which is saved as its author would, or (type,
     config.json). first=None: there is no transformers model. limit: max_seq_length, None for none declared. settings: of
@@ -176,13 +169,13 @@ def declare(
     return folder
 
 
-def pooling(*modes: str, width: int = WIDTH, **more: Any) -> tuple[str, dict[str, Any]]:
+def pooling(*modes, width=WIDTH, **more):
     """A Pooling module of `modes`, as version 6 stores it."""
     mode = modes[0] if len(modes) == 1 else list(modes)
     return "sentence_transformers.models.Pooling", {"embedding_dimension": width, "pooling_mode": mode, **more}
 
 
-def dense(width: int = 10, given: int = WIDTH, **more: Any) -> Any:
+def dense(width=10, given=WIDTH, **more):
     """A Dense module (given -> width), tanh included unless `more` says otherwise."""
     import torch
     from sentence_transformers.sentence_transformer.modules import Dense
@@ -191,11 +184,11 @@ def dense(width: int = 10, given: int = WIDTH, **more: Any) -> Any:
     return Dense(given, width, **more)
 
 
-def normalize() -> tuple[str, dict[str, Any]]:
+def normalize():
     return "sentence_transformers.models.Normalize", {}
 
 
-def adapter(folder: Path, base: Path, *, named: str | None = None, seed: int = 3, strength: float = 0.5) -> Path:
+def adapter(folder, base, *, named=None, seed=3, strength=0.5):
     """Write a LoRA adapter for the model in `base` into `folder`. named: base_model_name_or_path, by default `base`."""
     import torch
     from peft import LoraConfig, get_peft_model
@@ -213,22 +206,22 @@ def adapter(folder: Path, base: Path, *, named: str | None = None, seed: int = 3
     return folder
 
 
-def write(path: Path, value: Any) -> None:
+def write(path, value):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value, indent=1), "utf-8")
 
 
-def read(path: Path) -> Any:
+def read(path):
     return json.loads(path.read_text("utf-8"))
 
 
-def change(path: Path, **values: Any) -> None:
+def change(path, **values):
     """Set keys of a JSON file, which may not be there yet; None takes one out."""
     stored = read(path) if path.is_file() else {}
     write(path, {key: value for key, value in {**stored, **values}.items() if value is not None})
 
 
-def weights(path: Path, edit: Any) -> None:
+def weights(path, edit):
     """Replace the tensors of a safetensors file by what `edit` makes of them (or changes in place)."""
     from safetensors.torch import load_file, save_file
 
@@ -237,7 +230,7 @@ def weights(path: Path, edit: Any) -> None:
     save_file(tensors if made is None else made, path, metadata={"format": "pt"})
 
 
-def nudge(path: Path, key: str = "", by: float = 0.5) -> None:
+def nudge(path, key="", by=0.5):
     """Move every weight whose name contains `key`; one number of each in another direction, or a mean would hide it."""
 
     def moved(tensors: dict[str, Any]) -> None:

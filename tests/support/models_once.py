@@ -11,7 +11,6 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
@@ -24,7 +23,7 @@ _PLAIN = {
 }
 
 
-def patch(patches: pytest.MonkeyPatch) -> None:
+def patch(patches):
     """From here on `from_pretrained` of transformers' models gives copies of what it has read from the same files."""
     patches.setattr(PreTrainedModel, "from_pretrained", classmethod(_read_once(PreTrainedModel.from_pretrained.__func__)))
     patches.setattr(checkpoint, "_check_size", _sized_once(checkpoint._check_size))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from stsbench.data.sets.catalog import LANGUAGES, MtebPairs
+from stsbench.data.sets.catalog import LANGUAGES
 
 WORDS = {  # scripts with and without spaces between words, from the right, with vowel signs, wider than others
     "latin": ["cat", "dog", "house", "river", "runs", "sleeps", "green", "small", "old", "day"],
@@ -24,7 +23,7 @@ UNSPACED = ("ideographs", "kana")
 PAIRS = 14
 
 
-def rows(seed: int, task: Any) -> list[dict[str, Any]]:
+def rows(seed, task):
     """Scored pairs in one script after another; labels 0 and 1 where the task's scores are those."""
     rng = np.random.default_rng(seed)
     made = []
@@ -39,7 +38,7 @@ def rows(seed: int, task: Any) -> list[dict[str, Any]]:
     return made
 
 
-def write(root: Path, item: MtebPairs, only: tuple[str, ...] = ()) -> Any:
+def write(root, item, only=()):
     """The files of a task's repository below `root`, in every split that mteb scores, and mteb's task on them. only: the
     subsets that are there, () for all."""
     import mteb
@@ -75,7 +74,7 @@ def write(root: Path, item: MtebPairs, only: tuple[str, ...] = ()) -> Any:
     return task
 
 
-def _card(configs: list[tuple[str, str, str]], together: bool) -> str:
+def _card(configs, together):
     """The card that names a repository's configurations: one of all subsets, or one for each."""
     lines = ["---", "configs:"]
     for name in ["default"] if together else list(dict.fromkeys(subset for subset, _, _ in configs)):

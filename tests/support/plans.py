@@ -1,7 +1,5 @@
 """Plans of tiny trainings, run by two workers whose jobs start in a moment."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -52,7 +52,7 @@ _acc.register_python_privateuseone_device_guard(_DummyDeviceGuard())
 
 
 @cache
-def _register() -> None:
+def _register():
     """The rest on first use, not at import: torch.distributed takes an accelerator that has a name for the one to use, and
     the tests' two processes are forks of one that has imported everything."""
     module = _DummyBackendModule()

@@ -1,7 +1,5 @@
 """Classes as clouds of points, and the fits of a small grid."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from stsbench.probes.schemes import Fit

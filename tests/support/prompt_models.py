@@ -1,9 +1,6 @@
 """Tokenizers and small random models for templates: a byte-level BPE as RoBERTa's, and their folders."""
 
-from __future__ import annotations
-
 from functools import cache
-from pathlib import Path
 
 import torch
 from tiny_models import READ, SHAPE, build
@@ -26,7 +23,7 @@ ROBERTA = "This sentence : ' {} ' means{mask}."
 
 
 @cache
-def _trained() -> str:
+def _trained():
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -39,7 +36,7 @@ def _trained() -> str:
     return str(backend.to_str())
 
 
-def bpe() -> PreTrainedTokenizerFast:
+def bpe():
     """A byte-level BPE tokenizer with RoBERTa's special tokens and its mask token, which swallows the blanks before it."""
     return PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_str(_trained()), cls_token="<s>", bos_token="<s>", sep_token="</s>",
@@ -49,7 +46,7 @@ def bpe() -> PreTrainedTokenizerFast:
 
 
 @written_once
-def folder(path: Path, family: str) -> Path:
+def folder(path, family):
     """A tiny random model: "bert" or "roberta" with WordPiece (tiny_models), or "bpe", RoBERTa with the byte-level BPE."""
     if family != "bpe":
         return build(path, family, pooler=False, layers=READ)
@@ -69,7 +66,7 @@ def folder(path: Path, family: str) -> Path:
     return path
 
 
-def backbone(path: Path, family: str, engine: str = "auto", dtype: torch.dtype = torch.float64) -> Backbone:
+def backbone(path, family, engine="auto", dtype=torch.float64):
     """The same in training, its pooler mask."""
     model, _ = load_model(folder(path, family), "tiny", "float32")
     made = Backbone(model.requires_grad_(True), load_tokenizer(path, "tiny"), "mask", 32, engine=engine)

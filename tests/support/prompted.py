@@ -1,7 +1,5 @@
 """Prompted encoders with random weights for tests: what a method would hand over, and what may be around a mask's vector."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
 from dataclasses import replace

@@ -1,22 +1,19 @@
 """What sentence-transformers itself gives for a folder, the vectors that its author published; and a cache, a place for
 models' code and one thread for the tests of a file that loads many tiny models."""
 
-from __future__ import annotations
-
 import importlib
 import logging
 import sys
 import warnings
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 
 @cache
-def library(folder: Path, trusted: bool = False) -> Any:
+def library(folder, trusted=False):
     """The SentenceTransformer of a folder that is not changed afterwards, in float32, on one thread's CPU."""
     import torch
     from sentence_transformers import SentenceTransformer
@@ -32,18 +29,18 @@ def library(folder: Path, trusted: bool = False) -> Any:
         )
 
 
-def published(folder: Path, texts: list[str], *, alone: bool = False, trusted: bool = False, **encode: Any) -> Any:
+def published(folder, texts, *, alone=False, trusted=False, **encode):
     """float32 (n, d). alone: text by text, where the library's vectors depend on their company; encode: of its encode()."""
     made = library(folder, trusted).encode(texts, batch_size=1 if alone else 32, show_progress_bar=False, **encode)
     return np.asarray(made, dtype=np.float32)
 
 
-def fresh_library(folder: Path, trusted: bool = False) -> Any:
+def fresh_library(folder, trusted=False):
     """The same for a folder that may have changed since."""
     return library.__wrapped__(folder, trusted)
 
 
-def _loaded_code() -> dict[str, object]:
+def _loaded_code():
     """Take out what transformers has imported from models' folders: it is bound to the place where it was copied."""
     return {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "transformers_modules"}
 

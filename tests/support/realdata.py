@@ -1,14 +1,12 @@
 """Where the licensed data lies on this machine, if anywhere: tests that need it are skipped elsewhere."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
 import pytest
 
 
-def real_data() -> Path:
+def real_data():
     """The folder with SentEval's downstream/: $STSBENCH_DATA, else ../shared/data beside the checkout; else skip."""
     own = os.environ.get("STSBENCH_DATA")
     folder = Path(own) if own else Path(__file__).resolve().parents[3] / "shared" / "data"

@@ -1,7 +1,5 @@
 """What the tables of refusals may ask for: folders made once a session and copied into the working folder of a case."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from functools import cache

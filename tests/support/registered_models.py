@@ -4,7 +4,7 @@ network, for mteb and for us."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ class MyModule(LayerNorm):
 """
 
 
-def tasks_of_jina(folder: Path) -> Path:
+def tasks_of_jina(folder):
     """Vectors that depend on `task=`, as the adapters of jina-embeddings-v3 do, by code in the folder."""
     own_module(folder)
     entries = read(folder / "modules.json")
@@ -42,7 +42,7 @@ def tasks_of_jina(folder: Path) -> Path:
     return folder
 
 
-def sides(folder: Path) -> Path:
+def sides(folder):
     from sentence_transformers.base.modules import Router
 
     return declare(folder, Router.for_query_document([static(7)], [static(8)]), normalize(), first=None)
@@ -64,7 +64,7 @@ MODELS: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
-def entry(folder: Path, like: str) -> Any:
+def entry(folder, like):
     """mteb's entry of the model `like`, for a folder; not in bfloat16, in which vectors move with their batch."""
     import mteb
 
@@ -77,7 +77,7 @@ def entry(folder: Path, like: str) -> Any:
 
 
 @contextmanager
-def registered(meta: Any) -> Iterator[str]:
+def registered(meta):
     """For the time of the block mteb registers it; its name as after --model."""
     from mteb.models.model_implementations import MODEL_REGISTRY
 
@@ -88,12 +88,12 @@ def registered(meta: Any) -> Iterator[str]:
         del MODEL_REGISTRY[meta.name]
 
 
-def scored_pairs() -> tuple[list[str], list[str], list[float]]:
+def scored_pairs():
     texts = sentences(2 * PAIRS, longest=12)
     return texts[:PAIRS], texts[PAIRS:], np.random.default_rng(2).uniform(0, 5, size=PAIRS).round(2).tolist()
 
 
-def judged() -> tuple[dict[str, str], dict[str, str], dict[str, dict[str, int]]]:
+def judged():
     texts = sentences(QUERIES + DOCUMENTS, longest=12, seed=4)
     queries = {f"q{i}": text for i, text in enumerate(texts[:QUERIES])}
     corpus = {f"d{i}": text for i, text in enumerate(texts[QUERIES:])}
@@ -101,7 +101,7 @@ def judged() -> tuple[dict[str, str], dict[str, str], dict[str, dict[str, int]]]
     return queries, corpus, {key: {f"d{i}": 1 for i in drawn.choice(DOCUMENTS, 2, replace=False)} for key in queries}
 
 
-def similarity_task(name: str = "STSBenchmark") -> Any:
+def similarity_task(name="STSBenchmark"):
     import mteb
     from datasets import Dataset, DatasetDict
 
@@ -112,7 +112,7 @@ def similarity_task(name: str = "STSBenchmark") -> Any:
     return task
 
 
-def retrieval_task() -> Any:
+def retrieval_task():
     """A task of mteb's type Retrieval without a prompt of its own, on these queries and texts."""
     from datasets import Dataset
     from mteb.mocks.mock_tasks import MockRetrievalTask
@@ -137,7 +137,7 @@ def retrieval_task() -> Any:
     return task
 
 
-def scores_of_mteb(package: Any, model: Any, tasks: Sequence[Any]) -> list[dict[str, float]]:
+def scores_of_mteb(package, model, tasks):
     """What mteb.evaluate gives for each task, in mteb's own names and from 0 to 1."""
     done = package.evaluate(model, list(tasks), cache=None, co2_tracker=False, show_progress_bar=False)
     assert not done.exceptions

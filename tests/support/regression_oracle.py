@@ -1,7 +1,5 @@
 """SentEval's relatedness head written the slow way, from its description: torch modules, autograd, torch.optim.Adam."""
 
-from __future__ import annotations
-
 import copy
 import math
 import warnings

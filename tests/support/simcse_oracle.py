@@ -1,7 +1,5 @@
 """SimCSE made small, and its vectors once more, of texts read one at a time."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,15 +1,10 @@
 """The built page in headless Chromium, for its tests: written, opened at a fragment, read as a reader sees it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
-from pathlib import Path
-from typing import Any
 
 import pytest
 from board_example import board
@@ -17,7 +12,6 @@ from synthetic_board import synthetic
 
 from stsbench.leaderboard.page.site import site
 from stsbench.leaderboard.page.tables import comparable
-from stsbench.leaderboard.ranks.board import Board, Tab
 
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -25,7 +19,7 @@ FLAGS = (
 )
 
 
-def need_browser() -> tuple[str, str]:
+def need_browser():
     """Paths of Chromium and its driver; skips the test, with the reason, where one or selenium is missing."""
     pytest.importorskip("selenium", reason="selenium is not installed: pip install stsbench[dev]")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -36,7 +30,7 @@ def need_browser() -> tuple[str, str]:
 
 
 @contextmanager
-def started(profile: Path) -> Iterator[Any]:
+def started(profile):
     """A driver with a fresh profile; the driver is named, so that selenium looks for none to download."""
     chromium, driver = need_browser()
     from selenium import webdriver
@@ -56,7 +50,7 @@ def started(profile: Path) -> Iterator[Any]:
         browser.quit()
 
 
-def requests(browser: Any) -> list[str]:
+def requests(browser):
     """URLs asked for since the last call. Left out: pictures that stand in the page (data:), Chromium's own pages, and what
     the page's policy stopped before it was sent (the console tells of that)."""
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
@@ -67,13 +61,13 @@ def requests(browser: Any) -> list[str]:
     return [url for url in urls if not url.startswith(("data:", "chrome:", "about:"))]
 
 
-def screen(browser: Any, width: int, height: int) -> None:
+def screen(browser, width, height):
     """The size of the window's inside."""
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
                             {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600})
 
 
-def accessible(browser: Any) -> list[tuple[str, str, dict[str, Any]]]:
+def accessible(browser):
     """(role, name, properties) of everything that assistive technology is told of."""
     nodes = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
     return [
@@ -91,26 +85,26 @@ SMALL = synthetic(12)  # the same rows in every tab
 
 
 @pytest.fixture(scope="module")
-def urls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def urls(tmp_path_factory):
     boards = {"odd": ODD, "small": SMALL}
     return {name: write_site(each, tmp_path_factory.mktemp(name)) for name, each in boards.items()}
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def browser(tmp_path_factory):
     need_browser()
     with started(tmp_path_factory.mktemp("profile")) as driver:
         yield driver
 
 
 @pytest.fixture
-def visit(browser: Any, urls: dict[str, str]) -> Iterator[Callable[..., Any]]:
+def visit(browser, urls):
     """Opens the odd board, or the small one, at a fragment; at the end nothing may have been complained of or asked for."""
     yield lambda at="", which="odd", **more: go(browser, urls[which], at, **more)
     clean(browser, *urls.values())
 
 
-def write_site(board: Board, folder: Path) -> str:
+def write_site(board, folder):
     """The address of the page of `board`, written below `folder`."""
     for name, text in site(board).items():
         path = folder / name
@@ -119,15 +113,15 @@ def write_site(board: Board, folder: Path) -> str:
     return (folder / "index.html").as_uri()
 
 
-def css(browser: Any, selector: str) -> list[Any]:
+def css(browser, selector):
     return list(browser.find_elements("css selector", selector))
 
 
-def by_script(element: Any) -> None:
+def by_script(element):
     element.parent.execute_script("arguments[0].click()", element)
 
 
-def comes_to(read: Callable[[], Any], expected: Any, seconds: float = 10) -> None:
+def comes_to(read, expected, seconds=10):
     """`read()` must become `expected`: what a page loads or draws comes a moment later."""
     until = time.monotonic() + seconds
     while (seen := read()) != expected and time.monotonic() < until:
@@ -135,7 +129,7 @@ def comes_to(read: Callable[[], Any], expected: Any, seconds: float = 10) -> Non
     assert seen == expected
 
 
-def ready(browser: Any) -> Any:
+def ready(browser):
     """The browser, once the tab's rows are drawn or the page has said why not."""
     comes_to(
         lambda: browser.execute_script("return Boolean(document.querySelector('#view > *, .banner, #board > p'))"), True
@@ -143,44 +137,44 @@ def ready(browser: Any) -> Any:
     return browser
 
 
-def go(browser: Any, url: str, fragment: str = "", width: int = 1280) -> Any:
+def go(browser, url, fragment="", width=1280):
     """Open the page at a fragment, afresh: another query makes it another page."""
     screen(browser, width, 844 if width < 600 else 1000)
     browser.get(f"{url}?{next(_visits)}" + (f"#{fragment}" if fragment else ""))
     return ready(browser)
 
 
-def clean(browser: Any, *urls: str) -> None:
+def clean(browser, *urls):
     """Nothing was complained of, and nothing asked for outside the pages' folders."""
     assert [entry for entry in browser.get_log("browser") if entry["level"] in {"SEVERE", "WARNING"}] == []
     folders = tuple(url.rpartition("/")[0] + "/" for url in urls)
     assert [asked for asked in requests(browser) if not asked.startswith(folders)] == []
 
 
-def said(browser: Any, selector: str) -> str:
+def said(browser, selector):
     """What the first element of a selector shows, on one line."""
     script = "return document.querySelector(arguments[0])?.innerText ?? ''"
     return " ".join(str(browser.execute_script(script, selector)).split())
 
 
-def fragment(browser: Any) -> str:
+def fragment(browser):
     return str(browser.execute_script("return location.hash.slice(1)"))
 
 
-def ranking(browser: Any, kind: str = "measured") -> list[str]:
+def ranking(browser, kind="measured"):
     return list(
         browser.execute_script(
             "return [...document.querySelectorAll('.lines.' + arguments[0] + ' .name .open')].map(each => each.textContent)",
             kind))
 
 
-def first_view(tab: Tab) -> list[str]:
+def first_view(tab):
     """The names in a tab's first view: its ranked rows by their training, the kind of the best on top; all where none is."""
     kinds = list(comparable(tab).values()) or [list(tab.measured)]
     return [row.method for rows in kinds for row in rows]
 
 
-def column(browser: Any, field: str, kind: str = "measured") -> list[str]:
+def column(browser, field, kind="measured"):
     """The first line of each cell of a column of the table of scores, as far as it is drawn."""
     script = """
         const [field, kind] = arguments;

@@ -26,13 +26,13 @@ class Facts(NamedTuple):
 
 
 @cache
-def tree() -> dict[str, str]:
+def tree():
     paths = [path for name in TOPS for path in sorted((ROOT / name).rglob("*.py"))]
     return {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in paths}
 
 
 @cache
-def facts(text: str) -> Facts:
+def facts(text):
     made, docstrings = Facts([], set(), set(), set(), [], []), set()
     for node in ast.walk(ast.parse(text)):  # an owner comes before its docstring
         if isinstance(node, OWNERS) and node.body and isinstance(node.body[0], ast.Expr):

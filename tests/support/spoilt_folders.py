@@ -1,7 +1,5 @@
 """Model folders that are spoilt: copies of a few tiny ones, and functions of a copy `m` that change it."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

@@ -1,7 +1,5 @@
 """Runs of made-up observations, for tests that compare, choose and average: nothing is encoded."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np
@@ -19,7 +17,7 @@ from stsbench.protocols.sts import AVERAGED, TASKS, StsProtocol
 N = 60
 
 
-def sha(text: str) -> str:
+def sha(text):
     return hashlib.sha256(text.encode()).hexdigest()
 
 

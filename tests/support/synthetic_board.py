@@ -15,7 +15,7 @@ SIZES = {"MiniLM-L6": 384, "BERT-base": 768, "RoBERTa-large": 1024, "words": 300
 METHODS = ("SimCSE", "DiffCSE", "PromptBERT", "ConSERT", "SBERT", "whitening")
 
 
-def synthetic(rows: int, published: int = 60, most: int | None = None) -> Board:
+def synthetic(rows, published=60, most=None):
     """Six STS tabs of `rows` measured rows each, with `published` rows in the first. The same size gives the same board.
     most: so many tabs."""
     rng = np.random.default_rng(rows)
@@ -32,7 +32,7 @@ def synthetic(rows: int, published: int = 60, most: int | None = None) -> Board:
     return Board(tuple(tabs), {f"entry-{i:04}": _provenance(i) for i in range(rows)})
 
 
-def _ranked(scores: np.ndarray, rng: np.random.Generator) -> tuple[Row, ...]:
+def _ranked(scores, rng):
     average, half = scores.mean(1), 1.2
     of_rows = tiers(average, np.abs(average[:, None] - average) > half)
     rows = []
@@ -51,7 +51,7 @@ def _ranked(scores: np.ndarray, rng: np.random.Generator) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def _pairs(ranked: tuple[Row, ...], rng: np.random.Generator) -> PairTests:
+def _pairs(ranked, rng):
     """Tests as the ranks of the rows have them: jointly, scores differ that are 1.2 apart."""
     values = np.array([row.cells["Avg"].value for row in ranked])
     sizes = np.abs(values[:, None] - values)
@@ -59,18 +59,18 @@ def _pairs(ranked: tuple[Row, ...], rng: np.random.Generator) -> PairTests:
     return PairTests(tuple(row.id for row in ranked), sizes > 1.2, np.minimum(drawn, drawn.T))
 
 
-def _cell(value: float, rng: np.random.Generator) -> Cell:
+def _cell(value, rng):
     low, high = rng.uniform(0.8, 1.6, 2)
     return Cell(float(value), float(value - low), float(value + high), float(rng.uniform(0.1, 0.9)), 1379)
 
 
-def _published(i: int, rng: np.random.Generator) -> Row:
+def _published(i, rng):
     cells = {task: Cell(round(float(rng.uniform(50, 85)), 2)) for task in (*TASKS, "Avg")}
     return Row(f"paper:{1 + i // 10}:{i % 10}", "published", f"Printed {i}", "BERT-base", "unsup", cells,
                source=f"Somebody 20{10 + i % 14}, table {1 + i // 10}", link="https://example.org/abs/1", year=2010 + i % 14)
 
 
-def _provenance(i: int) -> Provenance:
+def _provenance(i):
     run = {
         "fingerprint": f"{i:064x}", "encoder": {"name": f"runs/model-{i}", "pooler": "mean", "max_length": 512},
         "width": list(SIZES.values())[i % len(SIZES)], "seed": i % 5,

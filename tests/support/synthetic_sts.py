@@ -3,10 +3,7 @@
 Two knobs a year. Noise inside the subsets sets the weighted mean. An offset a subset, along its mean gold score or against
 it, moves the pooled correlation only, since no subset's own ranks change."""
 
-from __future__ import annotations
-
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from scipy.stats import spearmanr
@@ -113,7 +110,7 @@ def observations(pooled, weighted):
     return found
 
 
-def write_run(folder: Path, made: dict[str, Observations], settings=None) -> Path:
+def write_run(folder, made, settings=None):
     """A run folder of the observations `made`, written as `stsbench eval` writes one."""
 
     class Made(StsProtocol):
@@ -135,6 +132,6 @@ def write_run(folder: Path, made: dict[str, Observations], settings=None) -> Pat
 
 
 @cache
-def b2_runs(folder: Path) -> dict[str, Path]:
+def b2_runs(folder):
     """Return run folders whose observations score as table B.2's models did, by name."""
     return {name: write_run(folder / name, observations(row["all"], row["wmean"])) for name, row in B2.items()}

@@ -25,7 +25,7 @@ SPREAD = {  # of their layers, some on the disk
 }
 
 
-def tokenizer(ends: str = "bos", padding_side: str = "right") -> hf.PreTrainedTokenizerFast:
+def tokenizer(ends="bos", padding_side="right"):
     """BPE, trained on a few sentences: over bytes, or, for the ends "pieces", over characters with a blank before a text, as
     Llama 2 has it."""
     pieces = ends == "pieces"
@@ -49,7 +49,7 @@ def tokenizer(ends: str = "bos", padding_side: str = "right") -> hf.PreTrainedTo
 
 
 @written_once
-def decoder_folder(folder: Path, family: str = "llama", ends: str = "bos", padding_side: str = "right", **more: Any) -> Path:
+def decoder_folder(folder, family="llama", ends="bos", padding_side="right", **more):
     """A random model whose states tell tokens, positions and layers apart. more: of its config."""
     words = tokenizer(ends, padding_side)
     shape = {

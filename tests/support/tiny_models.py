@@ -6,7 +6,6 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -30,7 +29,7 @@ READ = 3  # layers of a model that is read, not trained: with two, first_last of
 MINILM = Path(__file__).resolve().parents[3] / "shared" / "models" / "minilm-l6-fp16"
 
 
-def tokenizer(family: str) -> hf.PreTrainedTokenizerFast:
+def tokenizer(family):
     """A WordPiece tokenizer whose file carries the truncation and fixed padding of all-MiniLM-L6-v2's."""
     if family == "bert":
         cls, sep, pad, mask = "[CLS]", "[SEP]", "[PAD]", "[MASK]"
@@ -53,7 +52,7 @@ def tokenizer(family: str) -> hf.PreTrainedTokenizerFast:
                                    unk_token="[UNK]", model_max_length=64)
 
 
-def spaced_tokenizer() -> hf.PreTrainedTokenizerFast:
+def spaced_tokenizer():
     """Words that know the space before them, as RoBERTa's do, and a mask token that swallows it."""
     words = [*WORDS, "'", *(chr(i) for i in range(97, 123))]
     special = ["<s>", "<pad>", "</s>", "<mask>", "[UNK]"]
@@ -66,10 +65,7 @@ def spaced_tokenizer() -> hf.PreTrainedTokenizerFast:
 
 
 @written_once
-def build(
-    folder: Path, family: str = "bert", pooler: bool = True, positions: int = 64, layers: int | None = None,
-    width: int = SHAPE["hidden_size"],
-) -> Path:
+def build(folder, family="bert", pooler=True, positions=64, layers=None, width=SHAPE["hidden_size"]):
     """Write a random model of `family` and its tokenizer to `folder`, with weights that tell texts apart.
     layers: by default READ with a pooler layer and as in SHAPE without one, as trainings want it."""
     layers = layers or (READ if pooler else SHAPE["num_hidden_layers"])
@@ -96,7 +92,7 @@ def build(
     return folder
 
 
-def build_for_sample(folder: Path, **shape: Any) -> Path:
+def build_for_sample(folder, **shape):
     """A model for training that knows the sample's usual words: of letters alone a sentence would be several times as
     long."""
     texts = "".join(path.read_text("utf-8") for path in TEXTS.parent.rglob("*") if path.is_file())
@@ -153,9 +149,7 @@ def headed(folder, family="bert", tied=True, seed=5, extra_rows=0):
     return folder
 
 
-def add_modules(
-    folder: Path, pooling: dict[str, object], extra: tuple[str, ...] = ("Normalize",), **settings: object
-) -> Path:
+def add_modules(folder, pooling, extra=("Normalize",), **settings):
     """Make `folder` a sentence-transformers folder: modules.json, 1_Pooling and the top settings."""
     kinds = ["Transformer", "Pooling", *extra]
     modules = [
@@ -170,7 +164,7 @@ def add_modules(
     return folder
 
 
-def sentences(count: int, longest: int = 30, seed: int = 0) -> list[str]:
+def sentences(count, longest=30, seed=0):
     generator = torch.Generator().manual_seed(seed)
     found: dict[str, None] = {}
     while len(found) < count:

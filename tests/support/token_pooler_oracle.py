@@ -1,7 +1,5 @@
 """The poolers that are learned, TextCNN and MeanCNN, in loops, one text at a time."""
 
-from __future__ import annotations
-
 import numpy as np
 
 TEXT_CNN = {"kernels": (3, 4, 5), "channels": 9, "fusion_channels": 2, "fusion_width": 2}

@@ -1,7 +1,5 @@
 """A tiny model is drawn and written once: a copy of its folder takes a tenth of the time."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import os

@@ -2,8 +2,6 @@
 A folder of files is one task whose subsets, or splits, are its files. Files that a table of refusals cannot hold, and
 labels that are the same class."""
 
-from __future__ import annotations
-
 import io
 import os
 from pathlib import Path

@@ -35,29 +35,29 @@ from stsbench.errors import DataError
 from stsbench.metrics.shared_sentences import SharedSentences
 
 
-def year(folder: Path, pairs: bytes, gold: bytes) -> readers.PairRows:
+def year(folder, pairs, gold):
     (folder / "STS.input.x.txt").write_bytes(pairs)
     (folder / "STS.gs.x.txt").write_bytes(gold)
     return readers.read_sts_year(folder, ["x"])
 
 
-def test_blank_gold_is_dropped_after_zipping(tmp_path: Path) -> None:
+def test_blank_gold_is_dropped_after_zipping(tmp_path):
     rows = year(tmp_path, b"a\tb\nc\td\ne\tf\n", b"1\n\n2.5\n")
     assert (rows.first, rows.second, rows.gold, rows.subsets) == (["a", "e"], ["b", "f"], [1.0, 2.5], ["x", "x"])
 
 
-def test_whitespace_runs_become_one_space_and_line_ends_do_not_matter(tmp_path: Path) -> None:
+def test_whitespace_runs_become_one_space_and_line_ends_do_not_matter(tmp_path):
     rows = year(tmp_path, b"  a   b\tc\xc2\xa0d \r\ne\tf", b"1\r\n2")
     assert (rows.first, rows.second, rows.gold) == (["a b", "e"], ["c d", "f"], [1.0, 2.0])
 
 
-def test_exotic_line_ends_stay_inside_a_sentence(tmp_path: Path) -> None:
+def test_exotic_line_ends_stay_inside_a_sentence(tmp_path):
     for odd in "\u2028\u0085\x0b\x0c\x1c\r":
         rows = year(tmp_path, f"a{odd}b\tc\nd\te\n".encode(), b"1\n2\n")
         assert rows.first == ["a b", "d"] and rows.gold == [1.0, 2.0]
 
 
-def test_stsb_keeps_quotes_and_ignores_trailing_columns(tmp_path: Path) -> None:
+def test_stsb_keeps_quotes_and_ignores_trailing_columns(tmp_path):
     path = tmp_path / "sts-x.csv"
     path.write_text('g\tf\ty\t1\t5.000\t"a man\the said "b"\nG\tF\tY\t2\t0\tc\td\textra\textra\n')
     rows = readers.read_stsb(path)
@@ -67,14 +67,14 @@ def test_stsb_keeps_quotes_and_ignores_trailing_columns(tmp_path: Path) -> None:
 SICK_HEADER = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\r\n"
 
 
-def test_sick_header_and_crlf(tmp_path: Path) -> None:
+def test_sick_header_and_crlf(tmp_path):
     path = tmp_path / "SICK.txt"
     path.write_bytes((SICK_HEADER + "1\tA b\tC\t4.5\tNEUTRAL\r\n").encode())
     rows = readers.read_sick(path)
     assert (rows.first, rows.second, rows.gold) == (["A b"], ["C"], [4.5])
 
 
-def test_raw_keeps_texts_letter_by_letter(tmp_path: Path) -> None:
+def test_raw_keeps_texts_letter_by_letter(tmp_path):
     line = json.dumps({"sentence1": "A  b\u2028c.", "sentence2": " D", "score": "2.5"}, ensure_ascii=False) + "\n"
     (tmp_path / "t.jsonl").write_text(line)
     (tmp_path / "t.jsonl.gz").write_bytes(gzip.compress(line.encode()))
@@ -82,14 +82,14 @@ def test_raw_keeps_texts_letter_by_letter(tmp_path: Path) -> None:
     assert plain == packed and plain.first == ["A  b\u2028c."] and plain.second == [" D"] and plain.gold == [2.5]
 
 
-def test_sick_mteb_is_train_trial_test_merged() -> None:
+def test_sick_mteb_is_train_trial_test_merged():
     data = real_data()
     parts = [load_data(f"sick-r/{split}", data_dir=data) for split in ("train", "trial", "test")]
     whole = load_data("sick-r/mteb", data_dir=data)
     assert whole.first == sum((part.first for part in parts), ()) and len(whole) == 9927
 
 
-def test_catalog_totals_are_the_published_ones() -> None:
+def test_catalog_totals_are_the_published_ones():
     assert [entry(f"sts{year}/test").total for year in range(12, 17)] == [3108, 1500, 3750, 3000, 1186]
     assert [entry(f"stsb/{split}").total for split in ("train", "dev", "test")] == [5749, 1500, 1379]
     assert entry("sick-r/test").total == 4927
@@ -109,13 +109,13 @@ SICK_COLUMNS = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_j
 MRPC_HEADER = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
 
 
-def written(folder: Path, text: str, encoding: str = "utf-8") -> Path:
+def written(folder, text, encoding="utf-8"):
     path = folder / "file.txt"
     path.write_bytes(text.encode(encoding))
     return path
 
 
-def test_class_file_keeps_lines_without_words_and_is_latin_1(tmp_path: Path) -> None:
+def test_class_file_keeps_lines_without_words_and_is_latin_1(tmp_path):
     items = readers.read_class(written(tmp_path, "caf\xe9  noir \n\n \t\nlast", "latin-1"), 1)
     assert items.first == ["caf\xe9 noir", "", "", "last"] and items.labels == [1] * 4
     assert items.splits == ["all"] * 4 and items.second == [] and fed(items.first)[1:3] == [".", "."]
@@ -125,31 +125,31 @@ def test_class_file_keeps_lines_without_words_and_is_latin_1(tmp_path: Path) -> 
         assert len(path.read_text("latin-1").splitlines()) == 3  # where SentEval's way would differ
 
 
-def test_sst(tmp_path: Path) -> None:
+def test_sst(tmp_path):
     items = readers.read_sst(written(tmp_path, "a  fine\xa0film \t1\r\nno : good\t0"), "dev")
     assert (items.first, items.labels, items.splits) == (["a fine film", "no : good"], [1, 0], ["dev", "dev"])
 
 
-def test_trec_drops_the_fine_class_only(tmp_path: Path) -> None:
+def test_trec_drops_the_fine_class_only(tmp_path):
     lines = [f"{name}:fine What : is  it ?" for name in ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")]
     items = readers.read_trec(written(tmp_path, "\n".join(lines) + "\n"), "test")
     assert items.labels == [0, 1, 2, 3, 4, 5] and set(items.first) == {"What : is it ?"} and items.splits[0] == "test"
 
 
-def test_mrpc_with_and_without_byte_order_mark(tmp_path: Path) -> None:
+def test_mrpc_with_and_without_byte_order_mark(tmp_path):
     for mark in ("", "\ufeff"):
         path = written(tmp_path, mark + MRPC_HEADER.lstrip("\ufeff") + '1\t5\t6\tHe said "no\tHe  said no\n0\t7\t8\tA\tB\n')
         items = readers.read_mrpc(path, "train")
         assert (items.first, items.second, items.labels) == (['He said "no', "A"], ["He said no", "B"], [1, 0])
 
 
-def test_entailment(tmp_path: Path) -> None:
+def test_entailment(tmp_path):
     rows = "".join(f"{i}\tA {i}\tB\t3.0\t{name}\r\n" for i, name in enumerate(readers.ENTAILMENT))
     items = readers.read_sick_entailment(written(tmp_path, SICK_COLUMNS + rows), "dev")
     assert items.labels == [0, 1, 2] and items.first == ["A 0", "A 1", "A 2"] and items.second == ["B"] * 3
 
 
-def test_every_sample_reads() -> None:
+def test_every_sample_reads():
     for item in entries("senteval"):
         found = load_data(item.id, sample=True, strict=True)
         assert (found.text_version, found.origin, found.known) == ("sample", "sample", True) and found.digest != item.digest
@@ -160,7 +160,7 @@ def test_every_sample_reads() -> None:
 
 
 @pytest.mark.parametrize("item", entries("senteval"), ids=lambda item: item.id)
-def test_real_data_have_the_catalog_s_counts_and_digest(item) -> None:
+def test_real_data_have_the_catalog_s_counts_and_digest(item):
     found = load_data(item.id, data_dir=real_data(), strict=True)
     assert found.known and found.warnings == () and found.digest == item.digest and len(found) == item.total
     if item.id in TRANSFER[:4]:
@@ -171,7 +171,7 @@ def test_real_data_have_the_catalog_s_counts_and_digest(item) -> None:
         assert found.order == tuple(item.counts)
 
 
-def test_splits_are_the_single_sets_joined() -> None:
+def test_splits_are_the_single_sets_joined():
     whole = load_data("sick-r/splits", sample=True)
     assert isinstance(whole, PairSet) and whole.order == ("train", "dev", "test")
     for split, single in (("train", "train"), ("dev", "trial"), ("test", "test")):
@@ -181,7 +181,7 @@ def test_splits_are_the_single_sets_joined() -> None:
     assert entailment.first == whole.first and entailment.splits == whole.subsets
 
 
-def test_digest_moves_with_every_field() -> None:
+def test_digest_moves_with_every_field():
     base = LabelledSet("x", "X", "own", first=("a", "b"), labels=np.array([0, 1]), splits=("all", "all"))
     others = [
         LabelledSet("x", "X", "own", first=("a", "c"), labels=np.array([0, 1]), splits=("all", "all")),
@@ -192,7 +192,7 @@ def test_digest_moves_with_every_field() -> None:
     assert len({base.digest, *(other.digest for other in others)}) == 5
 
 
-def test_changed_files_are_counted_by_class_and_split(tmp_path: Path) -> None:
+def test_changed_files_are_counted_by_class_and_split(tmp_path):
     for name in entry("mr").files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("one\ntwo\n" if name.endswith("pos") else "three\n")
@@ -205,7 +205,7 @@ def test_changed_files_are_counted_by_class_and_split(tmp_path: Path) -> None:
         load_data("mr", data_dir=tmp_path, strict=True)
 
 
-def test_verify_reads_the_transfer_tasks(tmp_path: Path) -> None:
+def test_verify_reads_the_transfer_tasks(tmp_path):
     states = {state.id: state for state in verify(SAMPLE) if state.text_version == "senteval"}
     for name in LABELLED:
         assert states[name].state == "changed" and states[name].pairs == len(load_data(name, sample=True))
@@ -217,7 +217,7 @@ def test_verify_reads_the_transfer_tasks(tmp_path: Path) -> None:
     assert state.state == "unreadable" and "train_5500.label:1: expected" in state.notes[0]
 
 
-def test_entries_that_share_files_agree_on_their_digests() -> None:
+def test_entries_that_share_files_agree_on_their_digests():
     seen: dict[str, str] = {}
     for item in entries("senteval"):
         assert len(item.digest) == 64 and sum(item.counts.values()) == item.total
@@ -226,7 +226,7 @@ def test_entries_that_share_files_agree_on_their_digests() -> None:
     assert catalog().files == seen | dict(catalog().documents)
 
 
-def test_real_counts_are_the_published_ones() -> None:
+def test_real_counts_are_the_published_ones():
     folder = real_data()
     assert [entry(name).total for name in TRANSFER] == [10662, 3775, 10000, 10606, 70042, 5952, 5801]
     assert [load_data(name, data_dir=folder).first.count("") for name in ("cr", "mpqa")] == [4, 3]  # blank

@@ -1,7 +1,5 @@
 """The sentences of the STS data as training text: the paper's counts on the real data, and what the sample holds."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 part of the file at a time, and rows of several lines. Rows with a real-valued score: from every format to the batch.
 Texts that look like tables are told, and the classes of labels are counted."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io

@@ -3,8 +3,6 @@ lazy transformer: what is in the cache needs no torch, and a spec that does not 
 training writes beside a model: every field of it is checked. --layer, counted as transformers counts hidden states; and
 models that accelerate spreads, as far as one machine without a GPU has devices: the CPU's memory and the disk."""
 
-from __future__ import annotations
-
 import copy
 import json
 import sys

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,7 +29,7 @@ class _States(torch.nn.Module):
         return self.model(input_ids=input_ids, **given).last_hidden_state
 
 
-def exported(source: Path, folder: Path) -> Path:
+def exported(source, folder):
     """`folder` with the settings of `source` and onnx/model.onnx: as torch's older exporter makes it, in a tenth of the time
     that the newer one takes; batch and length free."""
     pytest.importorskip("onnx", reason="torch exports by onnx: pip install 'stsbench[dev]'")
@@ -51,7 +50,7 @@ def exported(source: Path, folder: Path) -> Path:
     return folder
 
 
-def quantised(folder: Path) -> Path:
+def quantised(folder):
     """onnx/model_qint8.onnx beside the exported file: weights of int8, and one scale for a batch's numbers while it runs."""
     pytest.importorskip("onnxruntime")
     from onnxruntime.quantization import QuantType, quantize_dynamic

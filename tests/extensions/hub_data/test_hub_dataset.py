@@ -1,7 +1,5 @@
 """`sts:hf:OWNER/NAME`: a dataset of the Hub is read as its files are, at a commit that the record names."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,8 +1,6 @@
 """`stsbench export`: a run's records as they are, a training's model, and mteb's result files, which mteb reads. The card
 beside a trained model: what was trained, and code that loads it in three libraries with the same vectors."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

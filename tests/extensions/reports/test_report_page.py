@@ -17,19 +17,19 @@ ENOUGH = 200  # resamples, for the same tasks to differ significantly
 REPORT = re.compile(r"(?<=<!-- report: )(?P<a>\S+) (?P<b>\S+) -->\n(?P<text>.*?)(?=<!-- end of report -->)", re.DOTALL)
 
 
-def quoted(a: str, b: str, resamples: int = RESAMPLES) -> str:
+def quoted(a, b, resamples=RESAMPLES):
     """The report of two entries of the board, as the page has it."""
     measured = ROOT / "leaderboard/measured"
     lines = compare(measured / a, measured / b, protocols="sts", resamples=resamples).report().splitlines()
     return "\n".join(["", *(f"> {line}".rstrip() for line in lines), "", ""])
 
 
-def outline(text: str) -> str:
+def outline(text):
     """Without the figures, many of which depend on the number of resamples."""
     return re.sub(r"\d+\.\d+|[\d,]+ resamples", "#", text)
 
 
-def scores(text: str) -> list[str]:
+def scores(text):
     """Task, number of items, both scores and their difference, of each row of the table."""
     return re.findall(r"^> \| (\S+ \| \d+ \| \S+ \| \S+ \| \S+) ", text, re.MULTILINE)
 

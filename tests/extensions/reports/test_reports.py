@@ -1,7 +1,5 @@
 """Reports for papers: their numbers are those of the rows, and they say nothing that the records do not hold."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,8 +1,6 @@
 """Results of other tools: every form gives the numbers that scipy, pytrec_eval and a run of ours give.
 `stsbench.Evaluator` in the trainers of sentence-transformers: what it reports, and that it moves no weight."""
 
-from __future__ import annotations
-
 import csv
 import json
 import zipfile

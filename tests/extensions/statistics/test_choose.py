@@ -1,8 +1,6 @@
 """Choosing among runs: the joint test against the board's own, the front, the sentence, and costs of one machine alone.
 `stsbench gate`: what is worse fails, what is as good passes, and a loss within the margin does."""
 
-from __future__ import annotations
-
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`stsbench board`: several models on one's own data, in a table and on a page."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

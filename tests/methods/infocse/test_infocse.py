@@ -1,7 +1,5 @@
 """InfoCSE's reconstruction by transformers, one sentence at a time; its parts; and the file of a Condenser head."""
 
-from __future__ import annotations
-
 import copy
 import shutil
 

@@ -1,7 +1,5 @@
 """IS-BERT's two terms of vectors computed token by token, and what it pads with. Its loss in loops: tests/losses."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

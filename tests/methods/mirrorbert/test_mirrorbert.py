@@ -1,7 +1,5 @@
 """Mirror-BERT written out: spans by loops over characters, texts read one at a time, the mean position by position."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 import numpy as np

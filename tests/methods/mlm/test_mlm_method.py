@@ -1,7 +1,5 @@
 """BERT's masking against its stated shares, and continued masked-LM training against AutoModelForMaskedLM."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """PCL's peer, weights and views. Its terms: tests/methods/test_terms.py; their loops: tests/losses/test_group.py."""
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np

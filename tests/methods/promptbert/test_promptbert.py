@@ -1,8 +1,6 @@
 """PromptBERT's loss, gradients and tested encoders against its description, a text and a position at a time, for BERT and a
 tokenizer that knows blanks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

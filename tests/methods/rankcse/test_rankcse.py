@@ -1,7 +1,5 @@
 """RankCSE's terms on texts encoded one at a time, as a section of other methods, too; teachers that cannot be read."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

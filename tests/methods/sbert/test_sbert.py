@@ -1,7 +1,5 @@
 """Sentence-BERT's classifier, pooler and a run. Its terms: tests/methods/test_terms.py."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

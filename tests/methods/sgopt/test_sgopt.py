@@ -1,7 +1,5 @@
 """SG-OPT written out: every state by transformers, one text at a time; its weights, layers and copy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,8 +1,6 @@
 """SimCSE's passes and masks, on texts encoded one at a time by transformers. Its plain loss: test_terms.py. The positives
 that SimCSE's ablations make of a sentence, and the loss on them, against loops."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,8 +1,6 @@
 """SNCSE's loss and gradients against loops in float64, its views token by token, and what its parts come down to. SNCSE's
 negations: the released rule on parses made by hand, the rule of verb lists, a file, and what is counted."""
 
-from __future__ import annotations
-
 import doctest
 import json
 import string

@@ -1,8 +1,6 @@
 """TSDAE against sentence-transformers' own loss, and what its decoder does and does not see. TSDAE's noise: what is a
 word, what is deleted and how often, and what the text looks like afterwards."""
 
-from __future__ import annotations
-
 import copy
 import shutil
 

@@ -1,7 +1,5 @@
 """WhitenedCSE's views and draws. Its whitening: tests/training/modules/test_generator.py; its loss: test_terms.py."""
 
-from __future__ import annotations
-
 import torch
 from method_oracle import MemoryRows, batch_of, make
 from tiny_models import sentences

@@ -1,7 +1,5 @@
 """Stage first trains a head over the frozen encoder, stage second both: dropout, a buffer, numbers of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -1,7 +1,5 @@
 """docs/how-to/adding-a-method.md, run as it stands on a tiny model: its method as a file and as a package."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

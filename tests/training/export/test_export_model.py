@@ -3,8 +3,6 @@ backbone.lora of three families: its gradients follow from those of the changed 
 RUN/adapter, gives every reader the vectors of the whole export. The tokenizer of an export is read by transformers as it
 was in training, and pads; else nothing is exported."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

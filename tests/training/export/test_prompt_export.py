@@ -1,7 +1,5 @@
 """A prompted encoder as a folder: one vector for a text, whoever reads it; nothing of the prompt lost, moved or made up."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

@@ -1,8 +1,6 @@
 """A model with a learned pooler, text_cnn or mean_cnn, as a folder: one vector for a text, whoever reads it, and nothing
 made up."""
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np

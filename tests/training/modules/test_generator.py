@@ -1,8 +1,6 @@
 """The frozen masked LM against transformers' own logits, text by text, and what it refuses. What stands behind the
 encoder in a loss: the projector with batch normalisation, and shuffled group whitening."""
 
-from __future__ import annotations
-
 import math
 import shutil
 

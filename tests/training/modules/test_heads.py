@@ -1,8 +1,6 @@
 """Heads against transformers' own masked-LM classes: the same logits at chosen positions, before and after a round trip.
 The transformer that reads a vector in slot 0, of any family. Its states and gradients: the equations of DiffCSE."""
 
-from __future__ import annotations
-
 import copy
 import json
 

@@ -1,8 +1,6 @@
 """The packed training pass of every family that has one against the padded one, transformers' own: states, gradients,
 and where dropout acts."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -30,11 +30,11 @@ PARTS = ("positions", "words", "prefix")
 FAMILIES = st.sampled_from(["bert", "roberta"])
 
 
-def gap(first, second) -> float:
+def gap(first, second):
     return float((torch.as_tensor(first) - torch.as_tensor(second)).detach().abs().max())
 
 
-def small_model(family: str, attention: str = "sdpa", dropout: float = 0.0):
+def small_model(family, attention="sdpa", dropout=0.0):
     """A random model in float64, whose padding token is 0 (BERT) or 1 (RoBERTa), with room for POSITIONS tokens."""
     torch.manual_seed(5)
     shape = {
@@ -53,7 +53,7 @@ def small_model(family: str, attention: str = "sdpa", dropout: float = 0.0):
     return model.double()
 
 
-def own_positions(family: str, tokens: list[int], shift: int = 0) -> list[int]:
+def own_positions(family, tokens, shift=0):
     """As the two papers' code counts: BERT from 0, RoBERTa from behind its padding token 1, which itself counts nothing."""
     if family == "bert":
         return [shift + place for place in range(len(tokens))]
@@ -64,7 +64,7 @@ def own_positions(family: str, tokens: list[int], shift: int = 0) -> list[int]:
     return found
 
 
-def small_backbone(family, engine, dropout=0.0) -> Backbone:
+def small_backbone(family, engine, dropout=0.0):
     model = small_model(family, "eager" if engine == "eager" else "sdpa", dropout).train()
     return Backbone(model, None, engine="packed" if engine == "packed" else "padded")
 
@@ -92,7 +92,7 @@ def random_prefix(rows, slots, visible, seed=2):
     return Prefix(keys.requires_grad_(), values.requires_grad_(), visible)
 
 
-def random_soft(ids, parts, seen=3, slots=6, seed=3) -> SoftPrompt:
+def random_soft(ids, parts, seen=3, slots=6, seed=3):
     generator = torch.Generator().manual_seed(seed)
     positions = torch.randint(2, POSITIONS, ids.shape, generator=generator) if "positions" in parts else None
     rows = torch.randint(-1, 4, ids.shape, generator=generator) if "words" in parts else None

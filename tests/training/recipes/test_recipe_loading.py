@@ -2,8 +2,6 @@
 shorter than their recipe. `train --sample`: every shipped recipe finds texts of its form in the package, and every method
 trains on them. A warm-up in steps shrinks with the run, and what else is in steps and not reached is said."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

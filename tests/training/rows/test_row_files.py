@@ -2,8 +2,6 @@
 tokenised before the first step, and rows held out of ordered text. Batches are a function of seed and step; shares of
 several processes put together are the whole batch."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

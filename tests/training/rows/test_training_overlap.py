@@ -1,7 +1,5 @@
 """What a training text shares with test sets: in train.json, the exported encoder, its records; never "none" unseen."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

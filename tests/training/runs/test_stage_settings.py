@@ -1,8 +1,6 @@
 """What the stages of a run share: the best of all, schedules, the classes of labelled rows; and the runs of several seeds or
 subsets, a stage each."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

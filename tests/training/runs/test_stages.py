@@ -1,7 +1,5 @@
 """Two commands, a stage each, give what one command does, bit for bit; what cannot go on from a run is refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from types import SimpleNamespace

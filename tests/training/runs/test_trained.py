@@ -2,8 +2,6 @@
 backbone that trains is one that can be exported: adapters are merged, others refused before the first step; token ids are
 held against the model's table of embeddings, of whatever kind it is."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from unittest.mock import Mock

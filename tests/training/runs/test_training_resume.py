@@ -1,7 +1,5 @@
 """A run killed at any moment goes on to the very same weights and the very same log."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import shutil
