@@ -46,12 +46,6 @@ def in_single_batches(recipe, stages, batch, length=sample._length):
     return {**length(recipe, stages, batch), "training.accumulate": 1}
 
 
-def shorten_timing(monkeypatch):
-    """A round of timed texts takes a fiftieth of its time where costs can be measured: no page prints a speed."""
-    with suppress(ImportError):  # without the extension
-        monkeypatch.setattr(import_module("stsbench.extensions.cost.measure"), "_ROUND", 0.005)
-
-
 @pytest.mark.parametrize("name", RUN)
 def test_the_page_runs_from_top_to_bottom(name, vectors, tiny, wide, cli, place, monkeypatch, capsys):
     tiny = wide if any("matryoshka" in block.text for block in PAGES[name]) else tiny
@@ -62,7 +56,9 @@ def test_the_page_runs_from_top_to_bottom(name, vectors, tiny, wide, cli, place,
     monkeypatch.setattr(sample, "STEPS", 2)
     monkeypatch.setattr(sample, "BATCH", 8)
     monkeypatch.setattr(sample, "_length", in_single_batches)
-    shorten_timing(monkeypatch)
+    # A round of timed texts takes a fiftieth of its time where costs can be measured: no page prints a speed.
+    with suppress(ImportError):  # without the extension
+        monkeypatch.setattr(import_module("stsbench.extensions.cost.measure"), "_ROUND", 0.005)
     monkeypatch.setenv("STSBENCH_CACHE", str(vectors))
     # As if the working copy were committed: `leaderboard add` refuses what uncommitted code has measured.
     monkeypatch.setattr(provenance, "git_revision", lambda: "0" * 40)

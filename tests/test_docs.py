@@ -16,10 +16,6 @@ def pages(root):
     return sorted([*root.glob("*.md"), *(page for page in below if "node_modules" not in page.parts)])
 
 
-def prose(page):
-    return CODE.sub("", FENCE.sub("", page.read_text("utf-8")))
-
-
 def anchors(page):
     headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -29,7 +25,7 @@ def broken_links(root):
     """`page: link` for each relative link without a file or heading at its end."""
     broken = []
     for page in pages(root):
-        for match in LINK.finditer(prose(page)):
+        for match in LINK.finditer(CODE.sub("", FENCE.sub("", page.read_text("utf-8")))):
             link = match[1] or match[2]
             if re.match(r"[a-z]+:", link):
                 continue

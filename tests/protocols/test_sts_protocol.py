@@ -113,15 +113,11 @@ GOLDEN = {  # lexical:token-set, Spearman: all, mean, wmean
 }
 
 
-def headline(result, metric="spearman"):
-    return {(r.task, r.aggregation): r.value for r in result.rows if r.subset is None and r.metric == metric}
-
-
 def test_token_set_s_fifteen_golden_values(tmp_path):
     options = {"data_dir": real_data(), "tasks": list(GOLDEN), "resamples": 0}
     result = evaluate("lexical:token-set", output=tmp_path / "run", **options)
     assert all(record.data.known for record in result.records)
-    got = headline(result)
+    got = {(r.task, r.aggregation): r.value for r in result.rows if r.subset is None and r.metric == "spearman"}
     for task, values in GOLDEN.items():
         for how, value in zip(("all", "mean", "wmean"), values, strict=True):
             assert got[task, how] == pytest.approx(value, abs=0.01), (task, how)

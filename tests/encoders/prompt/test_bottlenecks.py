@@ -57,13 +57,6 @@ def batch(pad):
     return ids.masked_fill(mask == 0, pad), mask
 
 
-def rows_by_equations(family, weights, changes, ids):
-    """[row] (L, d): row i under changes[i]."""
-    start = START[family]
-    return [encode(weights, ids[i, :length].tolist(), list(range(start, start + length)), changes[i])
-            for i, length in enumerate(LENGTHS)]
-
-
 def padded(model, ids, mask):
     states = model(input_ids=ids, attention_mask=mask).last_hidden_state
     return [row[:length] for row, length in zip(states, LENGTHS, strict=True)]
@@ -84,7 +77,10 @@ def test_states_and_gradients_are_those_of_the_equations(folders, family, activa
     weights, (down, up) = leaves(model), (weight.detach().clone().requires_grad_() for weight in (parts.down, parts.up))
     sets = adapters_of(down, up, activation)
     changes = [{"rows": sets[row], "sum": joined(sets), 1: sets[1]}[which] for row in rows.tolist()]
-    expected = rows_by_equations(family, weights, changes, ids)
+    # [row] (L, d): row i under changes[i].
+    start = START[family]
+    expected = [encode(weights, ids[i, :length].tolist(), list(range(start, start + length)), changes[i])
+                for i, length in enumerate(LENGTHS)]
     with attached(model, parts, rows if which == "rows" else which):
         found = padded(model, ids, mask)
     all_close(found, expected)

@@ -75,21 +75,6 @@ def moved_weights(folder, target, by=0.05):
     return target
 
 
-def overflowing(folder):
-    """A model whose inner numbers go beyond 65,504 where a text holds certain tokens; its vectors do not."""
-    bert(folder)
-
-    def edit(tensors):
-        for name, tensor in tensors.items():
-            if name.endswith("layer.1.intermediate.dense.weight"):
-                tensor[0] *= 20000
-            if name.endswith("layer.1.output.dense.weight"):
-                tensor[:, 0] *= 1e-3
-
-    weights(folder / "model.safetensors", edit)
-    return folder
-
-
 def quantised(folder):
     model = AutoModel.from_pretrained(folder).eval()
     return torch.ao.quantization.quantize_dynamic(copy.deepcopy(model), {torch.nn.Linear}, dtype=torch.qint8)
@@ -104,7 +89,19 @@ def homes(tmp_path_factory):
     made = {"plain": bert(root / "plain")}
     made["dense"] = bert(root / "dense", dense(10), normalize())
     made["prompt"] = bert(root / "prompt", prompts={"query": PROMPT}, default_prompt_name="query")
-    made["half"] = overflowing(root / "half")
+    # A model whose inner numbers go beyond 65,504 where a text holds certain tokens; its vectors do not.
+    folder = root / "half"
+    bert(folder)
+
+    def edit(tensors):
+        for name, tensor in tensors.items():
+            if name.endswith("layer.1.intermediate.dense.weight"):
+                tensor[0] *= 20000
+            if name.endswith("layer.1.output.dense.weight"):
+                tensor[:, 0] *= 1e-3
+
+    weights(folder / "model.safetensors", edit)
+    made["half"] = folder
     made["revision"] = moved_weights(made["plain"], root / "revision")
     made["llama"] = decoder_folder(root / "llama", ends="bos")
     made["adapted"] = adapter(root / "adapted", made["plain"])

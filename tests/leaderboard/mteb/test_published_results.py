@@ -164,17 +164,13 @@ def test_a_tier_has_those_that_none_is_better_than():
     assert tiers(np.zeros(0), np.zeros((0, 0), dtype=bool)).tolist() == []
 
 
-def drawn_rows(count=12, resamples=400):
-    """Scores near each other and resamples of them whose errors are the computed ones and correlate by .8."""
-    rng = np.random.default_rng(9)
-    truth = np.linspace(0.75, 0.765, count)[:, None] + rng.normal(0, 0.03, (1, 7))
-    errors = spearman_error(truth, np.array(list(ITEMS.values())))[:, :, None]
-    noise = np.sqrt(0.8) * rng.normal(size=(1, 7, resamples)) + np.sqrt(0.2) * rng.normal(size=(count, 7, resamples))
-    return truth, truth[:, :, None] + errors * noise
-
-
 def test_what_errors_share_is_measured_and_the_verdicts_are_checked_against_the_items(published, ranking):
-    scores, draws = drawn_rows()
+    # Scores near each other and resamples of them whose errors are the computed ones and correlate by .8.
+    rng = np.random.default_rng(9)
+    truth = np.linspace(0.75, 0.765, 12)[:, None] + rng.normal(0, 0.03, (1, 7))
+    errors = spearman_error(truth, np.array(list(ITEMS.values())))[:, :, None]
+    noise = np.sqrt(0.8) * rng.normal(size=(1, 7, 400)) + np.sqrt(0.2) * rng.normal(size=(12, 7, 400))
+    scores, draws = truth, truth[:, :, None] + errors * noise
     shared = shared_errors(scores, draws)
     assert shared.middle == pytest.approx(0.8, abs=0.03) and shared.low < shared.middle < shared.high
     assert shared.ratio == pytest.approx(1, abs=0.05) and (shared.rows, shared.pairs) == (12, 66)

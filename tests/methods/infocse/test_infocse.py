@@ -25,10 +25,6 @@ def infocse(folder, *, dropout=0.0, pooler="cls", seed=1, **options):
     return make(InfoCSE, folder, {**SMALL, **options}, dropout=dropout, pooler=pooler, seed=seed)
 
 
-def rows(folder):
-    return MemoryRows(folder, {"sentence": TEXTS[:N]})
-
-
 def naive_reconstruction(whole, head, frozen_layers, plain, masked, labels):
     """The mean loss of masked tokens, guessed by the head from the first state of the plain sentence and the states behind
     the first of the masked one in the checkpoint's first layers. whole: the checkpoint with its masked-LM head."""
@@ -54,7 +50,7 @@ def test_the_reconstruction_is_that_of_transformers_with_its_gradients(masked_lm
     for part in method.auxiliary.modules():
         if hasattr(part, "config"):
             part.config._attn_implementation = attention
-    batch = batch_of(method, rows(folder), more_padding=3)
+    batch = batch_of(method, MemoryRows(folder, {"sentence": TEXTS[:N]}), more_padding=3)
     lengths = batch.mask.sum(1).tolist()
     plain, masked, labels = ([row[:length] for row, length in zip(part, lengths, strict=True)]
                              for part in (batch.ids, batch.extra["mlm_ids"], batch.extra["mlm_labels"]))
