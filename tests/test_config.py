@@ -13,6 +13,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
+from shipped_recipes import one_line
 
 from stsbench import parsing
 from stsbench.config import apply_sets, dump_yaml, load_config, merge, parse_yaml, read_yaml, validate
@@ -29,16 +30,6 @@ def write(folder, **files):
     for name, text in files.items():
         (folder / f"{name}.yaml").write_text(text, "utf-8")
     return folder
-
-
-def fails(call, *parts):
-    with pytest.raises(StsbenchError) as caught:
-        call()
-    text = str(caught.value)
-    assert len(text.splitlines()) == 1, text
-    for part in parts:
-        assert str(part) in text, (part, text)
-    return text
 
 
 @pytest.mark.parametrize("text", ["1e-5", "3e-05", "1E5", "-2e+3", "1.5e5", ".5e1", "1.e-3", "+4e0"])
@@ -97,13 +88,13 @@ def test_a_shared_value_is_written_twice():
 )
 def test_a_broken_file_is_named_with_its_line(tmp_path, text, line, part):
     path = write(tmp_path, one=text) / "one.yaml"
-    fails(lambda: read_yaml(path), f"{path}:{line}: ", part)
+    one_line(lambda: read_yaml(path), f"{path}:{line}: ", part)
 
 
 @pytest.mark.parametrize("text", ["", "- a\n- b\n", "just words", "1: a\n"])
 def test_a_file_without_a_mapping(tmp_path, text):
     path = write(tmp_path, one=text) / "one.yaml"
-    fails(lambda: read_yaml(path), path, "needs a mapping")
+    one_line(lambda: read_yaml(path), path, "needs a mapping")
 
 
 def test_extends_merges_mappings_and_replaces_lists(tmp_path):
@@ -131,18 +122,18 @@ def test_extends_a_path_or_a_recipe_of_another_folder(tmp_path):
 
 def test_circles(tmp_path):
     write(tmp_path, a="extends: b\n", b="extends: c\n", c="extends: a\n", me="extends: me\n", tail="extends: a\n")
-    fails(lambda: load_config(tmp_path / "a.yaml"), "in a circle", "a.yaml -> b.yaml -> c.yaml -> a.yaml")
-    fails(lambda: load_config(tmp_path / "me.yaml"), "in a circle", "me.yaml -> me.yaml")
-    assert "tail" not in fails(lambda: load_config(tmp_path / "tail.yaml"), "in a circle")
+    one_line(lambda: load_config(tmp_path / "a.yaml"), "in a circle", "a.yaml -> b.yaml -> c.yaml -> a.yaml")
+    one_line(lambda: load_config(tmp_path / "me.yaml"), "in a circle", "me.yaml -> me.yaml")
+    assert "tail" not in one_line(lambda: load_config(tmp_path / "tail.yaml"), "in a circle")
     (tmp_path / "p.yaml").write_text("extends: ./p.yaml\n")
-    fails(lambda: load_config(tmp_path / "p.yaml"), "in a circle")
+    one_line(lambda: load_config(tmp_path / "p.yaml"), "in a circle")
 
 
 def test_extends_what_is_not_there(tmp_path):
     write(tmp_path, base="a: 1\n", one="extends: bsae\n", two="extends: sub/base.yaml\n", three="extends: [base]\n")
-    fails(lambda: load_config(tmp_path / "one.yaml"), "one.yaml", "bsae", "did you mean base?")
-    fails(lambda: load_config(tmp_path / "two.yaml"), "two.yaml", tmp_path / "sub" / "base.yaml")
-    fails(lambda: load_config(tmp_path / "three.yaml"), "three.yaml", "['base']")
+    one_line(lambda: load_config(tmp_path / "one.yaml"), "one.yaml", "bsae", "did you mean base?")
+    one_line(lambda: load_config(tmp_path / "two.yaml"), "two.yaml", tmp_path / "sub" / "base.yaml")
+    one_line(lambda: load_config(tmp_path / "three.yaml"), "three.yaml", "['base']")
 
 
 def test_merge_leaves_both_as_they_are():
@@ -163,7 +154,7 @@ def test_sets():
     "text", ["a", "=1", "a..b=1", ".a=1", "a.=1", "a b=1", "a.b=", "a.b= ", "a={", "a.b.c=1", "a=2021-13-45"]
 )
 def test_sets_that_cannot_be(text):
-    fails(lambda: apply_sets({"a": {"b": 1}}, [text]), f"--set {text}".strip())
+    one_line(lambda: apply_sets({"a": {"b": 1}}, [text]), f"--set {text}".strip())
 
 
 class Inner(BaseModel):
@@ -204,11 +195,11 @@ class Outer(BaseModel):
         ({"inner": {"texts": []}}, ["at.inner.texts must be a mapping, not []"]),
         ({"inner": {"flag": "yes\nno"}}, ["at.inner.flag must be true or false"])])
 def test_errors_are_one_line_with_the_dotted_key(data, parts):
-    assert fails(lambda: validate(Outer, data, "FILE", "at."), *parts).startswith("FILE: ")
+    assert one_line(lambda: validate(Outer, data, "FILE", "at."), *parts).startswith("FILE: ")
 
 
 def test_a_long_value_is_cut():
-    assert len(fails(lambda: validate(Inner, {"count": "x" * 5000}, "FILE"), "x...")) < 200
+    assert len(one_line(lambda: validate(Inner, {"count": "x" * 5000}, "FILE"), "x...")) < 200
 
 
 def test_right_values_pass():

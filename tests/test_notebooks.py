@@ -1,24 +1,21 @@
-"""docs/notebooks: every cell runs, in this process; `make notebooks` runs them in kernels of their own, in full. What a
-notebook prints and shows is what it holds. Where a model is trained, it is a tiny one here, for two steps: its numbers
-are others, and what is compared is their form. In a notebook the Python functions show bars; elsewhere they print
-nothing."""
+"""docs/notebooks: every cell runs, in this process; `make notebooks` runs them in kernels of their own, in full.
+
+What a notebook prints and shows is what it holds. Where a model is trained, it is a tiny one here, for two steps: its
+numbers are others, and what is compared is their form."""
+
+from __future__ import annotations
 
 import json
 import re
-import sys
 import warnings
 from html import unescape
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import tiny_models
-from clirun import place  # noqa: F401 - a fixture
 from training_runs import no_pinned_memory, one_thread  # noqa: F401
 
-import stsbench
 from stsbench.evaluation import api, provenance
-from stsbench.notebook import TrainingBar, in_notebook, working_line
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "notebooks"
 BOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
@@ -115,87 +112,3 @@ def test_every_notebook_is_run_and_holds_no_path_or_time_of_who_ran_it():
             assert kinds <= {"stdout", *SHOWN, "image/png"}
             assert ("image/png" in kinds) == source(cell).endswith(".plot();")
             assert kinds or not re.search(r"^(print\(|\w+$)", source(cell).splitlines()[-1])
-
-
-class ZMQInteractiveShell:
-    """Stands for IPython's class of this name, the shell of a kernel."""
-
-
-class ColabShell(ZMQInteractiveShell):
-    """Colab's is derived from it."""
-
-
-class TerminalInteractiveShell:
-    """IPython's in a terminal."""
-
-
-@pytest.fixture
-def notebook_shell(monkeypatch):
-    def run_in(kind):
-        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: kind and kind()))
-
-    return run_in
-
-
-@pytest.mark.parametrize(
-    ("kind", "notebook"),
-    [(ZMQInteractiveShell, True), (ColabShell, True), (TerminalInteractiveShell, False), (None, False)],
-)
-def test_which_shell_is_a_notebook(notebook_shell, kind, notebook):
-    notebook_shell(kind)
-    assert in_notebook() == notebook
-
-
-@pytest.mark.parametrize("notebook", [False, True])
-def test_evaluate_counts_the_texts_it_encodes(notebook_shell, monkeypatch, capsys, notebook):
-    monkeypatch.setattr("tqdm.auto.tqdm", __import__("tqdm").std.tqdm)  # as tqdm.auto has it without ipywidgets
-    notebook_shell(ZMQInteractiveShell if notebook else None)
-    stsbench.evaluate("lexical:token-set", output="run", tasks=["STS-B"], sample=True, resamples=0)
-    out, err = capsys.readouterr()
-    assert out == "" and ("encoding: 100%" in err and "84/84" in err if notebook else err == "")
-
-
-def test_a_line_says_what_is_worked_on_and_is_gone_at_the_end(notebook_shell, monkeypatch, capsys):
-    monkeypatch.setattr("tqdm.auto.tqdm", __import__("tqdm").std.tqdm)
-    notebook_shell(None)
-    with working_line("sweep") as working:
-        assert working is None
-    notebook_shell(ZMQInteractiveShell)
-    with working_line("sweep") as working:
-        working("trial 0, seed 42, step 20")
-        working("trial 1")
-    out, err = capsys.readouterr()
-    shown = [line.strip() for line in err.split("\r") if line.strip()]
-    assert out == "" and shown[1:] == ["sweep, 00:00, trial 0, seed 42, step 20", "sweep, 00:00, trial 1"]
-    assert err.endswith("\r")
-
-
-def test_a_model_is_loaded_without_tqdm_s_remark_on_ipywidgets(notebook_shell, monkeypatch):
-    import tqdm.auto  # noqa: F401 - so that it comes back when the test ends
-
-    monkeypatch.delitem(sys.modules, "tqdm.auto")
-    monkeypatch.setitem(sys.modules, "tqdm.autonotebook", None)  # in a kernel its import warns: here it fails
-    notebook_shell(ZMQInteractiveShell)
-    with pytest.raises(ImportError, match=r"tqdm\.autonotebook"):
-        stsbench.load_encoder("lexical:token-set")
-
-
-def test_a_training_s_bar_has_its_loss_and_score(monkeypatch, capsys):
-    monkeypatch.setattr("tqdm.auto.tqdm", __import__("tqdm").std.tqdm)
-    bar = TrainingBar()
-    bar.stage("main", 20, 10)
-    bar.dev(10, "sts-b dev", 71.234, False)
-    bar.doing(10, "saving a checkpoint")
-    assert bar._bar.postfix == "sts-b dev=71.23, now=saving a checkpoint"
-    bar.doing(11)
-    assert bar._bar.postfix == "sts-b dev=71.23" and bar._bar.n == 11  # it trains again
-    bar.step(20, 0.51239, 100.0)
-    bar.doing(20, "saving a checkpoint")
-    bar.stage("second", 5, 0)
-    bar.close()
-    bar.close()
-    err = capsys.readouterr().err
-    assert "main: 100%" in err and "20/20" in err and "sts-b dev=71.23" in err and "loss=0.5124" in err
-    assert "second:   0%" in err
-    first = err.partition("\n")[0].split("\r")[-1]
-    assert "loss=0.5124" in first and "saving" not in first  # what stays when it is done

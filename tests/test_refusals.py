@@ -20,12 +20,13 @@ from clirun import cli, place  # noqa: F401 - fixtures
 from refusal_places import PLACES
 
 from stsbench import errors
+from stsbench.parsing import SafeLoader
 
 TESTS = Path(__file__).parent
 TABLES = sorted([*TESTS.glob("refusals/*.yaml"), *TESTS.glob("extensions/*/refusals.yaml")])
 GROUPS = [
     pytest.param(group, id=f"{table.parent.name}/{table.stem}: {group.get('run', group.get('call'))}")
-    for table in TABLES for group in yaml.safe_load(table.read_text("utf-8"))
+    for table in TABLES for group in yaml.load(table.read_text("utf-8"), SafeLoader)
 ]
 
 

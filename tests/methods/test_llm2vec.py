@@ -36,28 +36,31 @@ LORA = {"rank": 2, "alpha": 2 * SCALE, "dropout": 0.0}
 NEXT = {"predict": "previous", "mask_token": "_", "probability": 0.5}
 
 
+def causal_model(family, folder, form, noise=0.0):
+    """A folder of two layers; form: transformers' name of the class, behind the family's."""
+    (kind, settings), words = FAMILIES[family], tokenizer("bos")
+    config = getattr(hf, f"{kind}Config")(
+        **{**settings, "vocab_size": len(words), "pad_token_id": 0, "sliding_window": 64, "num_hidden_layers": 2})
+    torch.manual_seed(3)
+    model = getattr(hf, (kind if form == "Model" else kind.removesuffix("Text")) + form)(config)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += noise * torch.randn_like(weight)
+    model.save_pretrained(folder)
+    words.save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture(scope="module", params=["llama", "gemma3"])
 def folder(request, tmp_path_factory):
     """A causal LM whose output layer is of its own, but for Gemma's."""
-    (kind, settings), words = FAMILIES[request.param], tokenizer("bos")
-    kind = kind.removesuffix("Text")
-    config = getattr(hf, f"{FAMILIES[request.param][0]}Config")(
-        **{**settings, "vocab_size": len(words), "pad_token_id": 0, "sliding_window": 64, "num_hidden_layers": 2})
-    torch.manual_seed(3)
-    model = getattr(hf, f"{kind}ForCausalLM")(config)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight += 0.1 * torch.randn_like(weight)
-    place = tmp_path_factory.mktemp(request.param) / "model"
-    model.save_pretrained(place)
-    words.save_pretrained(place)
-    return place
+    return causal_model(request.param, tmp_path_factory.mktemp(request.param) / "model", "ForCausalLM", noise=0.1)
 
 
-def backbone_of(folder):
+def backbone_of(folder, pooler="mean", cut=16, bidirectional=True):
     """With changes that are not 0."""
     torch.manual_seed(0)
-    backbone = load_backbone(folder, folder.name, "mean", 16, bidirectional=True, lora=LORA)
+    backbone = load_backbone(folder, folder.name, pooler, cut, bidirectional=bidirectional, lora=LORA)
     backbone.folder, backbone.name = folder, folder.name
     for name, weight in backbone.model.named_parameters():
         if "lora_B" in name:
@@ -65,15 +68,19 @@ def backbone_of(folder):
     return backbone
 
 
-def causal_lm(folder, backbone):
-    """transformers' own, in float64, with the changes added by hand; and its states and logits of one text."""
-    whole = hf.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager")
+def add_changes(model, backbone):
     changes = dict(backbone.model.named_parameters())
-    for name, weight in whole.model.named_parameters():
+    for name, weight in model.named_parameters():
         path = f"{name.removesuffix('.weight')}.lora_"
         if f"{path}A.backbone.weight" in changes:
             first, second = (changes[f"{path}{part}.backbone.weight"].detach().double() for part in "AB")
             weight.data += SCALE * second @ first
+
+
+def causal_lm(folder, backbone):
+    """transformers' own, in float64, with the changes added by hand; and its states and logits of one text."""
+    whole = hf.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager")
+    add_changes(whole.model, backbone)
 
     def read(ids):
         seen = torch.zeros(1, 1, len(ids), len(ids), dtype=torch.float64)
@@ -164,7 +171,7 @@ def test_a_recipe_has_the_scores_of_its_model_in_mteb_s_results():
 
 
 TEMPLATE = 'This sentence : "{}" means in one word:"'
-CUT, LORA_SCALE = 6, 3.0
+CUT = 6
 ROWS = {
     "anchor": ["the cat runs home today , and sleeps", 'is it "so" ?', "a dog"],
     "positive": ["a cat runs", "so it is", "one dog ."], "negative": ["no cat runs", "it is not so", "a cow"],
@@ -173,15 +180,7 @@ ROWS = {
 
 @pytest.fixture(scope="module", params=["llama", "mistral", "qwen3", "gemma3"])
 def prompteol_folder(request, tmp_path_factory):
-    kind, settings = FAMILIES[request.param]
-    words = tokenizer("bos")
-    config = getattr(hf, f"{kind}Config")(
-        **{**settings, "vocab_size": len(words), "pad_token_id": 0, "sliding_window": 64, "num_hidden_layers": 2})
-    torch.manual_seed(3)
-    place = tmp_path_factory.mktemp(request.param) / "model"
-    getattr(hf, f"{kind}Model")(config).save_pretrained(place)
-    words.save_pretrained(place)
-    return place
+    return causal_model(request.param, tmp_path_factory.mktemp(request.param) / "model", "Model")
 
 
 class Rows:
@@ -192,12 +191,7 @@ class Rows:
 
 
 def method_of(folder, pooler="last"):
-    torch.manual_seed(0)
-    backbone = load_backbone(folder, folder.name, pooler, CUT, lora={"rank": 2, "alpha": 2 * LORA_SCALE, "dropout": 0.0})
-    backbone.folder, backbone.name = folder, folder.name
-    for name, weight in backbone.model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(weight, std=0.2)
+    backbone = backbone_of(folder, pooler, CUT, bidirectional=False)
     return SimCSE(backbone, SimCSE.Options(view="given", head="none", template=TEMPLATE)).double()
 
 
@@ -205,12 +199,7 @@ def test_loss_and_gradients_are_those_of_a_loop(prompteol_folder):
     """Each text is cut, decoded, put into the template and read alone, its last state compared with all others'."""
     method = method_of(prompteol_folder)
     plain = hf.AutoModel.from_pretrained(prompteol_folder, dtype=torch.float64, attn_implementation="eager")
-    changes = dict(method.backbone.model.named_parameters())
-    for name, weight in plain.named_parameters():
-        path = f"{name.removesuffix('.weight')}.lora_"
-        if f"{path}A.backbone.weight" in changes:
-            first, second = (changes[f"{path}{part}.backbone.weight"].detach().double() for part in "AB")
-            weight.data += LORA_SCALE * second @ first
+    add_changes(plain, method.backbone)
     words = hf.AutoTokenizer.from_pretrained(prompteol_folder)
 
     def vector(text):
@@ -236,7 +225,7 @@ def test_loss_and_gradients_are_those_of_a_loop(prompteol_folder):
         path, _, part = name.removeprefix("backbone.model.").partition(".lora_")
         other = method.get_parameter(f"backbone.model.{path}.lora_{'B' if part[0] == 'A' else 'A'}.backbone.weight").detach()
         gradient = before[f"{path}.weight"].grad
-        wanted = LORA_SCALE * (other.T @ gradient if part[0] == "A" else gradient @ other.T)
+        wanted = SCALE * (other.T @ gradient if part[0] == "A" else gradient @ other.T)
         difference = method.get_parameter(name).grad - wanted
         assert difference.norm() < 2e-5 * wanted.norm()  # transformers computes norms and softmax in float32
 

@@ -87,7 +87,7 @@ def one_line(call, *parts):
     text = str(caught.value)
     assert len(text.splitlines()) == 1, text
     for part in parts:
-        assert part in text, (part, text)
+        assert str(part) in text, (part, text)
     return text
 
 

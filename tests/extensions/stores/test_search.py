@@ -1,13 +1,24 @@
 """Nearest rows: equal to sorting the whole product matrix, whatever the block, the ties, the kind of matrix. Hard
-negatives against sentence-transformers' mine_hard_negatives, a loop, and by a guide; and as rows of a training."""
+negatives against sentence-transformers' mine_hard_negatives, a loop, and by a guide; and as rows of a training. `encode`
+and `neighbours`, commands and functions: the same rows, the same files, byte for byte."""
 
+import io
 import json
 import math
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from clirun import cli  # noqa: F401 - fixture
+from clirun import (  # noqa: F401
+    cli,
+    contents,
+    fails,
+    lines,
+    place,
+    tiny,
+)
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,11 +28,16 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import mine_hard_negatives
 from tiny_models import build, sentences
 
+import stsbench
+from stsbench.data.fetch.sources import load_data
 from stsbench.data.own.sets import read_triplets
-from stsbench.errors import DataError, ScoreError, StsbenchError, UsageError
+from stsbench.errors import DataError, ScoreError, StsbenchError, StsbenchWarning, UsageError
 from stsbench.extensions.stores import search as module
+from stsbench.extensions.stores.build import Pace
+from stsbench.extensions.stores.command import Clock, duration
 from stsbench.extensions.stores.mine import mine_negatives as mine
 from stsbench.extensions.stores.search import nearest
+from stsbench.extensions.stores.vectors import VectorStore
 
 SMALL = st.integers(-2, 2).map(float)  # few values: ties everywhere
 
@@ -54,8 +70,8 @@ def test_ties_go_by_position_whatever_the_block(queries, corpus, k, block, exclu
     scores, positions = nearest(queries, corpus, k, block=block, exclude=np.array(exclude))
     want, order = sorted_whole(queries, corpus, k, exclude)
     assert scores.dtype == np.float32 and positions.dtype == np.int64
-    for i, place in enumerate(exclude):
-        there = 17 - (place >= 0)
+    for i, position in enumerate(exclude):
+        there = 17 - (position >= 0)
         assert positions[i, :there].tolist() == order[i, :there].tolist()
         assert scores[i, :there].tolist() == want[i, :there].tolist()
         assert (positions[i, there:] == -1).all() and np.isneginf(scores[i, there:]).all()
@@ -158,7 +174,7 @@ FURTHER = TEXTS[48:]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def models(tmp_path_factory):
     place = tmp_path_factory.mktemp("mine")
     build(place / "tiny")
     (place / "further.txt").write_text("\n".join(FURTHER) + "\n", "utf-8")
@@ -173,22 +189,22 @@ def found(rows):
     {"num_negatives": 2, "range_min": 3, "absolute_margin": 0.02}, {"range_max": 9, "num_negatives": 4},
     {"relative_margin": 0.03, "num_negatives": 5}, {"max_score": 0.97, "min_score": 0.9, "range_min": 1},
 ])
-def test_negatives_are_those_of_sentence_transformers(place, options):
+def test_negatives_are_those_of_sentence_transformers(models, options):
     names = {"num_negatives": "negatives", "range_min": "skip", "range_max": "depth"}
-    ours = mine(str(place / "tiny"), PAIRS, corpus=place / "further.txt", pooler="mean", device="cpu", no_cache=True,
+    ours = mine(str(models / "tiny"), PAIRS, corpus=models / "further.txt", pooler="mean", device="cpu", no_cache=True,
                 **{names.get(name, name): value for name, value in options.items()})
     data = Dataset.from_dict({"anchor": [a for a, _ in PAIRS], "positive": [p for _, p in PAIRS]})
-    model = SentenceTransformer(str(place / "tiny"), device="cpu")
+    model = SentenceTransformer(str(models / "tiny"), device="cpu")
     theirs = mine_hard_negatives(data, model, corpus=FURTHER, verbose=False, output_scores=True, **options)
     assert found(ours) == found(theirs) and len(ours) > 15
     scores = np.array([[row["positive_cosine"], row["cosine"]] for row in ours])
     assert np.abs(scores - np.array(theirs["scores"])).max() < 1e-5
 
 
-def test_a_guide_leaves_out_what_it_finds_too_near(place):
+def test_a_guide_leaves_out_what_it_finds_too_near(models):
     options = {"pooler": "mean", "device": "cpu", "no_cache": True, "negatives": 48, "depth": 48}
-    every = mine(str(place / "tiny"), PAIRS, **options)
-    kept = mine(str(place / "tiny"), PAIRS, guide="lexical:token-set", absolute_margin=0.01, **options)
+    every = mine(str(models / "tiny"), PAIRS, **options)
+    kept = mine(str(models / "tiny"), PAIRS, guide="lexical:token-set", absolute_margin=0.01, **options)
     words = {text: set(text.split()) for text in TEXTS}
 
     def cosine(a, b):
@@ -200,25 +216,25 @@ def test_a_guide_leaves_out_what_it_finds_too_near(place):
     assert kept.counts["candidates above absolute_margin"] == 24 * 24 - 29 - len({(a, n) for a, _, n in found(kept)})
 
 
-def test_random_negatives_are_of_the_same_window_and_go_by_the_seed(place):
+def test_random_negatives_are_of_the_same_window_and_go_by_the_seed(models):
     options = {"pooler": "mean", "device": "cpu", "no_cache": True, "negatives": 2, "depth": 8}
-    every = found(mine(str(place / "tiny"), PAIRS, **{**options, "negatives": 8}))
-    drawn = [found(mine(str(place / "tiny"), PAIRS, draw="random", seed=seed, **options)) for seed in (1, 1, 2)]
+    every = found(mine(str(models / "tiny"), PAIRS, **{**options, "negatives": 8}))
+    drawn = [found(mine(str(models / "tiny"), PAIRS, draw="random", seed=seed, **options)) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
     assert {*drawn[0]} <= {*every} and len(drawn[0]) == 2 * len(PAIRS)
 
 
-def test_the_command_writes_rows_that_are_read_as_triplets(place, tmp_path, cli):
+def test_the_command_writes_rows_that_are_read_as_triplets(models, tmp_path, cli):
     (tmp_path / "pairs.csv").write_text("anchor,positive\n" + "".join(f"{a},{p}\n" for a, p in PAIRS), "utf-8")
-    words = ("mine", "--model", place / "tiny", "--pooler", "mean", "--device", "cpu", "--data", tmp_path / "pairs.csv")
+    words = ("mine", "--model", models / "tiny", "--pooler", "mean", "--device", "cpu", "--data", tmp_path / "pairs.csv")
     code, out, err = cli(*words, "--negatives", 1, "--output", tmp_path / "triplets.jsonl")
     assert code == 0 and "triplets" in out and f"{len(PAIRS)} triplets" in err
     rows = [json.loads(line) for line in (tmp_path / "triplets.jsonl").read_text("utf-8").splitlines()]
-    assert found(rows) == found(mine(str(place / "tiny"), tmp_path / "pairs.csv", negatives=1, pooler="mean", device="cpu"))
+    assert found(rows) == found(mine(str(models / "tiny"), tmp_path / "pairs.csv", negatives=1, pooler="mean", device="cpu"))
     assert read_triplets(tmp_path / "triplets.jsonl").negative == tuple(row["negative"] for row in rows)
 
 
-def test_a_guide_without_a_bound_has_no_effect(place):
+def test_a_guide_without_a_bound_has_no_effect(models):
     with pytest.raises(UsageError, match="give one of --absolute-margin, --relative-margin, --max-score, --min-score"):
         mine("lexical:token-set", PAIRS, guide="lexical:token-set")
     with pytest.raises(UsageError, match="--depth 3 leaves no 3 negatives behind --skip 1"):
@@ -242,3 +258,146 @@ def test_texts_that_differ_by_white_space_are_one_and_blank_ones_none(tmp_path):
         mine("lexical:token-set", [("a", "b")])
     with pytest.raises(StsbenchError, match=r"^--guide: \./nope: "):
         mine("lexical:token-set", PAIRS, guide="./nope", max_score=0.5)
+
+
+pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
+HASHED = "python:mine_cli:hashed"
+
+
+def test_encode_by_a_transformer_warns_of_cut_texts(cli, tiny, lines):
+    said = cli("encode", "--model", tiny, "--pooler", "mean", "--max-length", 4, "--input", lines, "--output", "a")[2]
+    with pytest.warns(StsbenchWarning) as caught:
+        stsbench.encode(tiny, lines, "b", pooler="mean", max_length=4)
+    assert contents("a") == contents("b") and {Path(one.filename) for one in caught} == {Path(__file__)}
+    warned = [str(one.message).removeprefix("b: ") for one in caught]
+    assert warned == [line for line in said.splitlines() if "empty texts" in line or "truncated" in line]
+    assert len(warned) == 2
+
+
+def test_in_a_notebook_encode_counts_texts(monkeypatch, capsys, place):
+    monkeypatch.setattr("tqdm.auto.tqdm", __import__("tqdm").std.tqdm)
+    shell = type("ZMQInteractiveShell", (), {})()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    texts = ["A cat sleeps.", "Rain falls.", "Birds sing."]
+    stsbench.encode(lambda texts: [[len(text), 1] for text in texts], texts, "listed")
+    listed = capsys.readouterr().err
+    stsbench.encode(lambda texts: [[len(text), 1] for text in texts], iter(texts), "streamed", shard_size=2)
+    streamed = capsys.readouterr().err
+    assert "encoding: 100%" in listed and "3/3" in listed
+    assert "encoding: 3text" in streamed and streamed.count("\n") == 1
+
+
+CORPUS = ["a cat sleeps", "the dog runs", "a cat sleeps", "rain falls", "the old man reads", "birds sing"]
+QUERIES = ["cats sleep", "a dog runs"]
+
+
+@pytest.fixture
+def corpus_folder(place):
+    """A relevance folder of the user's own, and its texts as plain lines."""
+    folder = place / "mine"
+    folder.mkdir()
+    (folder / "queries.tsv").write_text("".join(f"q{i}\t{text}\n" for i, text in enumerate(QUERIES)))
+    (folder / "corpus.tsv").write_text("".join(f"d{i}\t{text}\n" for i, text in enumerate(CORPUS)))
+    (folder / "relevance.tsv").write_text("q0\td0\nq1\td1\n")
+    (place / "all.txt").write_text("\n".join([*QUERIES, *CORPUS]))
+    return place
+
+
+def test_encode_then_retrieval_then_neighbours(cli, corpus_folder):
+    code, out, err = cli("encode", "--model", HASHED, "--input", "all.txt", "--output", "v")
+    assert (code, out) == (0, "") and err.endswith("v: 8 texts x 3, float32, 781 bytes with texts\n")
+    scores = []
+    for model in (HASHED, "vectors:v"):
+        how = ("--protocol", "retrieval:mine", "--resamples", "0", "--output", "measured")
+        code, out, _ = cli("eval", "--model", model, *how, "--json", "-")
+        assert code == 0
+        scores.append([(row["metric"], row["value"]) for row in json.loads(out)])
+    assert scores[0] == scores[1] and len(scores[0]) > 2
+    rows = []
+    for where in ("all.txt", "v"):
+        how = ("--query", "a cat sleeps", "--query", "new text", "--top", "4")
+        code, out, _ = cli("neighbours", "--model", HASHED, "--corpus", where, *how, "--json", "-")
+        assert code == 0
+        rows.append(json.loads(out))
+    assert [{**row, "cosine": 0} for row in rows[0]] == [{**row, "cosine": 0} for row in rows[1]]
+    assert [row["cosine"] for row in rows[0]] == pytest.approx([row["cosine"] for row in rows[1]], abs=1e-6)
+    assert rows[1][0] == {"query": "a cat sleeps", "rank": 1, "cosine": pytest.approx(1), "line": 3, "copies": 2,
+                          "text": "a cat sleeps"}
+    fails(cli("neighbours", "--model", "python:mine_cli:constant", "--corpus", "v", "--query", "x"), "another encoder")
+    for store in (VectorStore(Path("v")), "v"):
+        assert stsbench.neighbours(HASHED, store, ["a cat sleeps", "new text"], top=4).rows == rows[1]
+    with pytest.raises(StsbenchError, match="do not apply to v, a folder of vectors"):
+        stsbench.neighbours(HASHED, "v", "a cat", sample=True)
+    with pytest.warns(StsbenchWarning, match="the vector of the query 'x' is zero"):
+        stsbench.neighbours(lambda texts: np.array([[text != "x", 0.0] for text in texts]), ["a", "b"], "x")
+
+
+def test_standard_input_and_columns_and_what_int8_cuts(cli, corpus_folder, monkeypatch):
+    table = "".join(f"{i}\t{text}\n" for i, text in enumerate(CORPUS)).encode()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(table)))
+    assert cli("encode", "--model", HASHED, "--input", "-", "--column", "2", "--output", "v")[0] == 0
+    store = VectorStore(Path("v"))
+    assert store.texts(range(6)) == CORPUS and store.manifest.input.name == "-"
+    encode = ("encode", "--model", HASHED, "--input", "all.txt", "--store-dtype", "int8", "--output")
+    assert "cut to int8's scale" not in cli(*encode, "w")[2]
+    err = cli(*encode, "x", "--shard-size", "2")[2]
+    assert "were cut to int8's scale, which is of the largest absolute numbers of the first 2 texts" in err
+
+
+def test_the_time_left_is_that_of_what_this_call_encodes():
+    times = iter([0.0, 10.0, 10.0, 10.0])
+    clock = Clock(lambda: next(times))
+    assert clock(Pace(6000, 5000, 17_000)) == "100 texts/s, 2 min left" and clock(Pace(5000, 5000, None)) == ""
+    assert clock(Pace(6000, 5000, None)) == "100 texts/s"
+    assert [duration(seconds) for seconds in (0.4, 99, 101, 5940, 7500, -3)] == [
+        "0 s", "99 s", "2 min", "99 min", "2 h 5 min", "0 s"
+    ]
+
+
+CAPTIONS = "x.jpg#0\tA cat sleeps .\nx.jpg#1\tTwo dogs run .\n\ny.jpg#0\tA  cat sleeps .\ny.jpg#1\tA [big] dog runs .\n"
+
+
+@pytest.fixture
+def command(cli):
+    """What `stsbench neighbours` prints."""
+    def run(*words, corpus="lines.tsv", column=("--column", "2")):
+        Path("lines.tsv").write_text(CAPTIONS)
+        code, out, err = cli("neighbours", "--model", "lexical:token-set", "--corpus", corpus, *column, *words)
+        assert code == 0, err
+        return out
+
+    return run
+
+
+def test_neighbours_rank_distinct_texts_with_their_first_line(command):
+    rows = json.loads(command("--query", "a cat sleeps .", "--query", "dogs", "--top", "9", "--json", "-"))
+    assert [row["rank"] for row in rows] == [1, 2, 3] * 2
+    best = {key: value for key, value in rows[0].items() if key != "cosine"}
+    assert best == {"query": "a cat sleeps .", "rank": 1, "line": 1, "copies": 2, "text": "A cat sleeps ."}
+    assert rows[0]["cosine"] == pytest.approx(1) and rows[0]["cosine"] > rows[1]["cosine"]
+    assert rows[3]["text"] == "Two dogs run ." and rows[3]["line"] == 2
+    Path("asked.txt").write_text("big [dog]\n")
+    out = command("--query-file", "asked.txt", "--top", "1", "--json", "rows.json")
+    assert "query: big [dog]" in out and "A [big] dog runs ." in out and "line" in out
+    [row] = json.loads(Path("rows.json").read_text())
+    assert row["line"] == 5 and f"{row['cosine']:.4f}" in out
+    # A file comes before a data set of its name.
+    Path("stsb").mkdir()
+    Path("stsb/test").write_text("a cat\na dog\n")
+    [row] = json.loads(command("--query", "a dog", "--top", "1", "--json", "-", corpus="stsb/test", column=()))
+    assert (row["text"], row["line"]) == ("a dog", 2)
+
+
+def test_neighbours_in_a_data_set(command):
+    """As in a file that holds its sentences, but that the numbers are the pairs'."""
+    data = load_data("stsb/test", sample=True)
+    Path("sentences.txt").write_text("\n".join([*data.first, *data.second]) + "\n")
+    words = ("--query", data.second[2], "--query", "a dog runs", "--top", "4", "--json", "-")
+    rows = json.loads(command(*words, "--sample", corpus="stsb/test", column=()))
+    plain = json.loads(command(*words, corpus="sentences.txt", column=()))
+    assert len(rows) == 8 and rows[0]["text"] == data.second[2] and rows[0]["item"] == 3
+    for row, other in zip(rows, plain, strict=True):
+        assert row.pop("item") == (other.pop("line") - 1) % len(data) + 1
+        assert row.pop("cosine") == pytest.approx(other.pop("cosine")) and row == other
+    table = command("--query", "a dog runs", "--sample", corpus="sst2", column=())
+    assert "item" in table and "line" not in table
