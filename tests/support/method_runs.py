@@ -24,8 +24,8 @@ RUNS = {
                                 "options.head": "mlp"}),
     "simcse-semi": ("simcse", {"semi.procedure": "sup-joint", "labelled.file": "pairs", "labelled.batch_size": 6}),
     "simcse-lora": ("simcse", {"backbone.lora": {"rank": 2, "dropout": 0.1}, "options.mlm_weight": 0.1,
-                               "adaptive_layers.per_step": 2, "training.average.decay": 0.5}),
-    "simcse-chunked": ("simcse", {"training.chunk": 5, "training.average.decay": None, "contrast.directions": [
+                               "adaptive_layers.per_step": 2, "training.average": {"decay": 0.5}}),
+    "simcse-chunked": ("simcse", {"training.chunk": 5, "training.average": {"decay": None}, "contrast.directions": [
         "query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc"]}),
     "mlm": ("mlm", {"data.held_out": 5, "selection.by": "held-out"}),
     "esimcse": ("esimcse", {"options.queue": {"size": 9, "momentum": 0.9, "start": "random"}, "options.repeat.rate": 0.5}),

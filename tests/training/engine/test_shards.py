@@ -21,7 +21,7 @@ RECIPES = {
     "bert": ("simcse", {**CHANGES, "training.accumulate": 2, "selection.at_end": True}),
     "llama": ("simcse-lora", {
         **CHANGES, "backbone.model": "llama", "backbone.lora": {"rank": 2, "dropout": 0.0}, "backbone.pooler": "mean",
-        "options.head": "none", "options.mlm_weight": 0.0, "adaptive_layers": None,
+        "options.head": "none", "options.mlm_weight": 0.0, "adaptive_layers": None, "training.average": None,
         "backbone.gradient_checkpointing": "offload", "selection.by": "none",
     }),
 }
