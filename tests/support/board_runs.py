@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import inspect
 import shutil
 import subprocess
 import warnings
@@ -141,6 +142,17 @@ def two_entries(runs, home):
                     ("-c", "user.name=tester", "-c", "user.email=t@example.org", "commit", "-qm", "board")):
         subprocess.run(["git", *command], cwd=home, check=True)
     return home
+
+
+def check_signature(command, function, renamed=()):
+    """A function takes the options of its command, with their defaults. renamed: an option's name -> the argument's."""
+    names = dict(renamed)
+    options = {names.get(option.name, option.name): option for option in command.params}
+    parameters = inspect.signature(function).parameters
+    assert options.keys() == parameters.keys()
+    for key, parameter in parameters.items():
+        default = () if options[key].multiple else options[key].to_info_dict()["default"]
+        assert parameter.default == (inspect.Parameter.empty if options[key].required else default), key
 
 
 @pytest.fixture

@@ -10,11 +10,13 @@ from pathlib import Path
 import board_example
 import pytest
 from answers import answering
+from board_runs import check_signature
 from clirun import cli, place  # noqa: F401  fixtures
 
 from stsbench import leaderboard
 from stsbench.data.fetch import download as download_module
 from stsbench.errors import StsbenchError, StsbenchWarning
+from stsbench.leaderboard.command import leaderboard as commands
 from stsbench.leaderboard.imports import mteb
 from stsbench.leaderboard.imports.mteb import SCHEMA, import_results, import_table
 from stsbench.leaderboard.imports.section import load_imported, with_imported
@@ -53,6 +55,10 @@ def cache(tmp_path):
     folder = tmp_path / "cache/results/example__encoder" / REVISION
     write(folder, "STS12", "STSBenchmark", "SICK-R", "Banking77Classification")
     return tmp_path / "cache"
+
+
+def test_options_and_defaults_are_the_command_s():
+    check_signature(commands.commands["import"].commands["mteb"], leaderboard.import_mteb)
 
 
 def test_a_folder_of_mtebs_cache_is_read_from_any_of_its_levels(cache, tmp_path):

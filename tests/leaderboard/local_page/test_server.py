@@ -8,10 +8,11 @@ import urllib.request
 
 import pytest
 from barred import barred
-from board_runs import own_runs, read_once  # noqa: F401  fixtures
+from board_runs import check_signature, own_runs, read_once  # noqa: F401  fixtures
 
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard import serve
+from stsbench.leaderboard.local_page.command import serve as serve_command
 from stsbench.leaderboard.local_page.server import Server, built_page
 
 OWN = "Host: 127.0.0.1:PORT"
@@ -97,6 +98,10 @@ def test_a_built_folder_is_served_as_well_as_the_board_that_holds_one(tmp_path):
     assert built_page(board) == board / "site"
     with pytest.raises(StsbenchError, match="is not a board"):
         built_page(tmp_path)
+
+
+def test_options_and_defaults_are_the_command_s():
+    check_signature(serve_command, serve, {"folder": "board"})
 
 
 def test_what_reads_runs_and_results_and_the_server_need_no_heavy_package(own_runs, tmp_path):

@@ -1,11 +1,10 @@
 """`stsbench leaderboard submit` and `placement`, and the functions, which do the same."""
 
-import inspect
 import subprocess
 from pathlib import Path
 
 import pytest
-from board_runs import checkout, read_once, runs, two_entries  # noqa: F401  fixtures
+from board_runs import check_signature, checkout, read_once, runs, two_entries  # noqa: F401  fixtures
 from clirun import cli, place  # noqa: F401  fixtures
 
 from stsbench import leaderboard
@@ -36,13 +35,8 @@ def git(*arguments):
 
 
 def test_options_and_defaults_are_the_commands():
-    for name, renamed in {"submit": {"slug": "entry", "commit": "open"}, "placement": {}}.items():
-        options = {renamed.get(option.name, option.name): option for option in commands.commands[name].params}
-        parameters = inspect.signature(getattr(leaderboard, name)).parameters
-        assert options.keys() == parameters.keys()
-        for key, parameter in parameters.items():
-            default = () if options[key].multiple else options[key].to_info_dict()["default"]
-            assert parameter.default == (inspect.Parameter.empty if options[key].required else default), (name, key)
+    check_signature(commands.commands["submit"], leaderboard.submit, {"slug": "entry", "commit": "open"})
+    check_signature(commands.commands["placement"], leaderboard.placement)
 
 
 def test_a_run_is_shown_and_nothing_is_written(runs, checkout, cli):
