@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from live_models import library
 from model_folder_kinds import static
 from model_folders import declare, normalize, pooling, transformer
 
@@ -80,12 +81,6 @@ def own(tmp_path_factory):
     (folder / "corpus.tsv").write_text("".join(f"d{i}\t{text}\n" for i, text in enumerate(CORPUS)))
     (folder / "relevance.tsv").write_text("".join(f"q{i}\td{j}\n" for i, these in enumerate(RELEVANT) for j in these))
     return folder
-
-
-def library(folder, **named):
-    from sentence_transformers import SentenceTransformer
-
-    return SentenceTransformer(str(folder), device="cpu", local_files_only=True, **named)
 
 
 def in_mteb(model):

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from clirun import cli, contents, place  # noqa: F401
-from live_models import inference
+from live_models import inference, library
 from pretend_device import pretend_device
 from prompted import MORE, models, with_prompt  # noqa: F401
 from tiny_models import add_modules, build, sentences
@@ -60,11 +60,6 @@ def data(tmp_path, monkeypatch):
 def fit(tmp_path, data, post, name="out", **options):
     fit_model(str(tmp_path / "model"), EncoderOptions(**options), post, data, tmp_path / name, log=lambda line: None)
     return tmp_path / name
-
-
-def library(folder, **more):
-    kind = pytest.importorskip("sentence_transformers").SentenceTransformer
-    return kind(str(folder), device="cpu", local_files_only=True, **more)
 
 
 def close(vectors, want, tolerance=1e-5):
