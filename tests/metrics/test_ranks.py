@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, special, stats
-from two_sides import error, satterthwaite
 
 from stsbench.metrics import paired, ranks
 from stsbench.metrics.bootstrap import resample_counts
@@ -34,6 +33,9 @@ from stsbench.metrics.moderation import (
 from stsbench.metrics.noise import Scores
 from stsbench.metrics.paired import paired_difference
 from stsbench.metrics.ranks import letters, rank_intervals, significant_in_all, significantly_different, tiers
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+from two_sides import error, satterthwaite
 
 ITEMS, MODELS = 250, 5
 
@@ -229,9 +231,6 @@ def test_tiers_are_those_of_a_loop_over_rows(data):
     order = np.random.default_rng(count).permutation(count)  # the rows' order decides nothing
     again = tiers(np.array(values)[order], different[np.ix_(order, order)])
     assert again.tolist() == [naive_tiers(values, different)[i] for i in order]
-
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 
 @pytest.mark.parametrize("x", [1e-4, 0.1, 0.5, 1.0, 3.7, 50.0, 1e5])
