@@ -140,6 +140,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def worker_threads(workers: int) -> int:
+    """Return threads of each of so many processes: $OMP_NUM_THREADS, else an equal share of the processors."""
+    configured = os.environ.get("OMP_NUM_THREADS", "")
+    return int(configured) if configured.isdecimal() and int(configured) else max(1, cores() // workers)
+
+
 @contextmanager
 def limit_threads(count: int, *, whatever_is_set: bool = False) -> Iterator[None]:
     """Let processes that start in the block have `count` threads each, and look for no module in the working folder

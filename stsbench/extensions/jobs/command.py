@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 @click.option("--workers", type=click.IntRange(1), help="Jobs at once, each a process. Default: 1; with --ray as many as "
               "Ray has places for.")
 @click.option("--ray", metavar="ADDRESS|local", help="Run the jobs as tasks of a Ray cluster, or of a Ray on this machine.")
+@click.option("--gpus", type=float, metavar="N", help="Of a job on Ray: 1, or a part of one, such as .25. Default: 1 where "
+              "its device is cuda.")
 @click.option("--only", multiple=True, metavar="NAME", help="This group or job, and what it needs; repeatable.")
 @click.option("--status", is_flag=True, help="Print the table of what is where, and run nothing.")
 @click.option("--dry-run", is_flag=True, help="Print the commands of the jobs that are not done, and run nothing.")
@@ -40,16 +42,17 @@ if TYPE_CHECKING:
 @click.option("--add-to-board", "board", metavar="DIR", type=click.Path(path_type=Path),
               help="Afterwards add what the plan's entries describe to this leaderboard folder.")
 def run(
-    plan_file: Path, workers: int | None, ray: str | None, only: tuple[str, ...], status: bool, dry_run: bool,
-    output: Path | None, board: Path | None, allow: tuple[str, ...], **options: Any,
+    plan_file: Path, workers: int | None, ray: str | None, gpus: float | None, only: tuple[str, ...], status: bool,
+    dry_run: bool, output: Path | None, board: Path | None, allow: tuple[str, ...], **options: Any,
 ) -> int:
     """Run the trainings and evaluations of PLAN.yaml that are not done yet, each once.
 
     What is done is read from the run folders: the same command again does only what is missing. Several may run at once,
     also on machines that share the folder. Paths in a plan are relative to the folder that the command is called in.
     """
-    from stsbench.extensions.jobs.plan import plan_jobs
+    from stsbench.extensions.jobs.plan import check_gpus, plan_jobs
 
+    check_gpus(gpus, ray)
     if status and dry_run:
         raise click.UsageError("--status and --dry-run exclude each other")
     overrides = {**options, "offline": options["offline"] or None}
@@ -65,16 +68,16 @@ def run(
     asked.check(undone)
     if not undone:
         tell(f"{counted(len(asked.jobs), 'job')}, all done: nothing to run")
-    code = _run_and_print(asked, workers, ray) if undone else 0
+    code = _run_and_print(asked, workers, ray, gpus) if undone else 0
     if board is not None:
         code = 3 if asked.add_to_board(board, tell) else code
     return code
 
 
-def _run_and_print(jobs: PlanJobs, workers: int | None, ray: str | None) -> int:
+def _run_and_print(jobs: PlanJobs, workers: int | None, ray: str | None, gpus: float | None) -> int:
     """Run the jobs; the table on stdout; 0, or 3 where one failed."""
     try:
-        ended = jobs.run(workers, ray, tell)
+        ended = jobs.run(workers, ray, gpus, tell)
     except KeyboardInterrupt as error:
         tell_stopped("stopped; the same command goes on")
         return exit_code(error)
@@ -107,6 +110,7 @@ def _print(jobs: PlanJobs, standings: Mapping[str, Standing]) -> None:
               "workers share.")
 @click.option("--workers", type=click.IntRange(1), help="Trainings at once, each a process. Default: 1.")
 @click.option("--ray", metavar="ADDRESS|local", help="Train on a Ray cluster, or on a Ray on this machine.")
+@click.option("--gpus", type=float, metavar="N", help="Of a training on Ray: 1, or a part of one, such as .25.")
 @click.option("--output", type=click.Path(path_type=Path), help="Default: runs/sweep-METHOD-DIGEST, the same for the same "
               "search.")
 @add_options(RecipeOptions, SetOptions)
@@ -114,7 +118,8 @@ def _print(jobs: PlanJobs, standings: Mapping[str, Standing]) -> None:
 @click.option("--offline", is_flag=True)
 def sweep(
     method: str, space: str | None, grid: tuple[str, ...], sampler: str | None, trials: int | None, seeds: int, seed: int,
-    prune: bool, storage: str | None, workers: int | None, ray: str | None, output: Path | None, **options: Any,
+    prune: bool, storage: str | None, workers: int | None, ray: str | None, gpus: float | None, output: Path | None,
+    **options: Any,
 ) -> int:
     """Train METHOD with many settings; the best by development score becomes a recipe.
 
@@ -132,7 +137,7 @@ def sweep(
     folder = output or Path("runs") / f"sweep-{search.name}"
     search = replace(search, output=folder)
     refuse_missing(search.samples(), "sweep", {}, search.defaults)
-    pool = make_pool(folder, workers, ray, [options["device"]], tell)
+    pool = make_pool(folder, workers, ray, gpus, [options["device"]], tell)
     many = counted(search.space.points if search.trials is None else search.trials, "trial")
     tell(f"{search.sampler} search in {folder}: {many}, {counted(seeds, 'seed')} each")
     try:

@@ -17,11 +17,12 @@ from stsbench.experiments.train import FilePath, as_tuple, check_counts, path_wo
 from stsbench.extensions.jobs.content import check_jobs
 from stsbench.extensions.jobs.expand import Job, command_words, expand
 from stsbench.extensions.jobs.plan_file import BoardEntry, Defaults, Dtype, Plan, made_plan, read_plan
-from stsbench.extensions.jobs.pool import PROGRAM, LocalPool, Place, Pool, RayPool, worker_threads
+from stsbench.extensions.jobs.pool import PROGRAM, LocalPool, Place, Pool, RayPool
 from stsbench.extensions.jobs.schedule import Log, run_jobs
 from stsbench.extensions.jobs.state import Standing, clock, is_done, locks_work, standings
 from stsbench.hub import downloads_are_off
 from stsbench.notebook import working_line
+from stsbench.processes import worker_threads
 from stsbench.registry import did_you_mean
 from stsbench.training.rows.files import SetPlace, is_set
 from stsbench.wording import counted
@@ -67,7 +68,7 @@ class Jobs(RowsInFolder):
 
 
 def run_plan(
-    plan: FilePath | Mapping[str, Any], *, workers: int | None = None, ray: str | None = None,
+    plan: FilePath | Mapping[str, Any], *, workers: int | None = None, ray: str | None = None, gpus: float | None = None,
     only: str | Sequence[str] = (), status: bool = False, dry_run: bool = False, output: str | Path | None = None,
     data_dir: str | Path | None = None, device: str | None = None, dtype: str | None = None, offline: bool = False,
     allow: str | Sequence[str] = (), board: str | Path | None = None,
@@ -76,8 +77,9 @@ def run_plan(
 
     plan: a YAML file, or what one holds, as a mapping. What is done is read from the run folders: the same call again does
         only what is missing. Paths in a plan are relative to the working folder.
-    workers: jobs at once, each a process; ray: on a Ray cluster, by its address, or "local". only: these groups or jobs, and
-        what they need. status: run nothing, and give all jobs; dry_run: run nothing, and give those that are not done.
+    workers: jobs at once, each a process; ray: on a Ray cluster, by its address, or "local"; gpus: of a job there, .25 say.
+        only: these groups or jobs, and what they need. status: run nothing, and give all jobs; dry_run: run nothing, and
+        give those that are not done.
     output: where run folders go, before the plan's own. data_dir, device, dtype, offline: of every job, before the plan's.
     allow: code that the plan names and that may be run, FILE.py:CLASS or python:MODULE:CALLABLE.
     board: a leaderboard folder to which the plan's entries are added afterwards (--add-to-board).
@@ -92,6 +94,7 @@ def run_plan(
     """
     log = warning_log()
     check_counts(workers=workers)
+    check_gpus(gpus, ray)
     if status and dry_run:
         raise StsbenchError("--status (status=True) and --dry-run (dry_run=True) exclude each other")
     if dtype is not None and dtype not in get_args(Dtype):
@@ -112,7 +115,7 @@ def run_plan(
             if working:
                 working(line)
 
-        standings = wanted.run(workers, ray, tell) if undone else wanted.standings()
+        standings = wanted.run(workers, ray, gpus, tell) if undone else wanted.standings()
     jobs = Jobs(wanted.folder, wanted.jobs, standings)
     for row in jobs.rows:
         if row["state"] != "done":
@@ -199,10 +202,10 @@ class PlanJobs:
         refuse_missing(undone, self.where, self.plan.files, self.plan.defaults)
         check_jobs(self.jobs, self.folder, self.plan.defaults)
 
-    def run(self, workers: int | None, ray: str | None, log: Log) -> dict[str, Standing]:
+    def run(self, workers: int | None, ray: str | None, gpus: float | None, log: Log) -> dict[str, Standing]:
         """Run what is not done, by a local pool or by Ray; job id -> what has become of it."""
         devices = [job.words[job.words.index("--device") + 1] if "--device" in job.words else None for job in self.jobs]
-        ended = run_jobs(self.jobs, make_pool(self.folder, workers, ray, devices, log), self.folder, log)
+        ended = run_jobs(self.jobs, make_pool(self.folder, workers, ray, gpus, devices, log), self.folder, log)
         return {**self.standings(), **{id: outcome for id, outcome in ended.items() if outcome.where != "done"}}
 
     def add_to_board(self, board: Path, log: Log) -> int:
@@ -275,15 +278,22 @@ def _lacks_file(name: str, where: SetPlace) -> bool:
     return here is None and (name not in catalog().training or downloads_are_off(where.offline))
 
 
+def check_gpus(gpus: float | None, ray: str | None) -> None:
+    """Raise StsbenchError for GPUs of a job that it cannot have."""
+    if gpus is not None and (ray is None or not 0 < gpus <= 1):
+        raise StsbenchError("--gpus needs --ray" if ray is None else f"--gpus {gpus:g} must be above 0 and at most 1")
+
+
 def make_pool(
-    folder: Path, workers: int | None, ray: str | None, devices: Sequence[str | None], log: Log
+    folder: Path, workers: int | None, ray: str | None, gpus: float | None, devices: Sequence[str | None], log: Log
 ) -> Pool:
     """Return the pool that the options ask for, on run folders in `folder`. devices: of the jobs, None: whatever there
     is."""
+    check_gpus(gpus, ray)
     if not locks_work(folder):
         log(f"warning: files cannot be locked in {folder}: run one `stsbench run` on it at a time")
     where = Place(folder, Path.cwd(), worker_threads(workers or 1), clock(folder))
     if ray is None:
         return LocalPool(workers or 1, where)
     cuda = any(device is not None and device.startswith("cuda") for device in devices)
-    return RayPool(ray, workers, where, True if cuda else None if None in devices else False)
+    return RayPool(ray, workers, where, gpus or (1 if cuda else None if None in devices else 0))

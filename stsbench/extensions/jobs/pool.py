@@ -9,16 +9,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import chdir
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
-from types import ModuleType
 from typing import Any, Literal, Protocol
 
-from stsbench.errors import StsbenchError, one_line
+from stsbench.cluster import Cluster
+from stsbench.errors import one_line
 from stsbench.extensions.jobs.expand import Job
 from stsbench.extensions.jobs.state import (
     TRY,
@@ -30,12 +29,10 @@ from stsbench.extensions.jobs.state import (
     note_path,
     write_failure,
 )
-from stsbench.processes import cores
 
 _STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # how a command ends that was asked to stop
 _LONGEST = 300  # characters of an error line
 PROGRAM = (sys.executable, "-P", "-m", "stsbench")  # -P: no module of the folder that the command was called in is imported
-LOCAL = "local"
 
 
 @dataclass(frozen=True)
@@ -231,50 +228,24 @@ def devices(listed: str) -> list[str]:
     return names if len(names) > 1 else []
 
 
-def worker_threads(workers: int) -> int:
-    """Return threads of each of so many processes: $OMP_NUM_THREADS, else an equal share of the processors."""
-    configured = os.environ.get("OMP_NUM_THREADS", "")
-    return int(configured) if configured.isdecimal() and int(configured) else max(1, cores() // workers)
-
-
 class RayPool:
-    """Tries jobs as tasks of Ray, each with the processors of a job and, on CUDA, one GPU.
+    """Tries jobs as tasks of Ray, each with the processors of a job and, on CUDA, a GPU or a part of one.
 
     All nodes need this folder and the plan's output in one file system, and stsbench installed. Ray schedules; which jobs
     there are and which are done is read from run folders, as everywhere.
     """
 
     def __init__(
-        self, address: str, workers: int | None, workspace: Place, gpu: bool | None = False, start: Start = start
+        self, address: str, workers: int | None, workspace: Place, gpus: float | None = 0, start: Start = start
     ) -> None:
-        """address: `local` starts a Ray that ends with this process; workers: tasks at once, None: as many as Ray has
-        places for; gpu: a GPU for each, None: where Ray has some.
-
-        Raises StsbenchError where Ray is not installed or not there, or no node has what a job needs.
-        """
-        self._ray = _ray()
-        options: dict[str, Any] = {"log_to_driver": False, "address": address}
-        if address == LOCAL:
-            processors = (workers or 1) * workspace.threads if gpu is False else None  # None: Ray counts them
-            options |= {"configure_logging": False, "include_dashboard": False, "num_cpus": processors}
-        try:
-            with chdir(Path.cwd().anchor):  # Ray puts the working folder first where its workers look for modules
-                self._ray.init(**options)
-        except Exception as error:  # Ray raises a bare one where a node does not come up in time
-            raise StsbenchError(f"--ray {address}: {' '.join(str(error).split())}") from error
-        resources = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        nodes = [(node.get("CPU", 0), node.get("GPU", 0)) for node in resources]
-        gpu = any(gpus >= 1 for _, gpus in nodes) if gpu is None else gpu
-        threads, slots = shares(nodes, workspace.threads, gpu)
-        if not slots:
-            self._ray.shutdown()
-            raise StsbenchError(f"--ray {address}: no node has a {'GPU' if gpu else 'processor'} for a job")
-        self.workers = workers or slots
-        self._workspace, self._start = replace(workspace, threads=threads), start
+        """Take the arguments of `Cluster`; workers: tasks at once, None: as many as there is room for. Raise what it
+        raises."""
+        cluster = Cluster(address, workers, workspace.threads, gpus)
+        self._ray, self.workers = cluster.ray, workers or cluster.room
+        self._workspace, self._start = replace(workspace, threads=cluster.threads), start
         self._tasks: dict[Any, Job] = {}
         # A lost task is tried again by the schedule, which first looks what it has left.
-        needs = {"num_cpus": threads, "num_gpus": 1 if gpu else 0, "max_retries": 0}
-        self._attempt = self._ray.remote(**needs)(attempt)
+        self._attempt = cluster.remote(attempt, max_retries=0)
 
     def submit(self, job: Job) -> None:
         self._tasks[self._attempt.remote(job, self._workspace, self._start)] = job
@@ -311,25 +282,3 @@ class RayPool:
 
     def _stopped(self, job: Job) -> Outcome:
         return Outcome("pruned") if is_pruned(job, self._workspace.there) else Outcome("lost", "stopped")
-
-
-def shares(nodes: Sequence[tuple[float, float]], threads: int, gpu: bool) -> tuple[int, int]:
-    """Return (threads of a job, places for jobs) of nodes with so many (processors, GPUs).
-
-    A job has `threads`, unless no node has as many, or a node with GPUs has fewer for each: tasks would wait there forever.
-    """
-    if gpu:
-        nodes = [(processors, gpus) for processors, gpus in nodes if processors >= 1 and gpus >= 1]
-        threads = min([threads, *(max(1, int(processors // gpus)) for processors, gpus in nodes)])
-        return threads, sum(int(min(gpus, processors // threads)) for processors, gpus in nodes)
-    threads = min(threads, max([1, *(int(processors) for processors, _ in nodes)]))
-    return threads, sum(int(processors // threads) for processors, _ in nodes)
-
-
-def _ray() -> ModuleType:
-    try:
-        import ray
-    except ImportError as error:
-        raise StsbenchError("--ray needs Ray: pip install 'stsbench[ray]'") from error
-    module: ModuleType = ray
-    return module

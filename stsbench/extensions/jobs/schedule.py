@@ -49,9 +49,8 @@ def run_jobs(
     """
     try:
         return _Schedule(jobs, pool, output, log, feed).run()
-    except BaseException:
+    finally:
         pool.stop()
-        raise
 
 
 @dataclass
@@ -148,7 +147,8 @@ class _Schedule:
             losses = self.losses.setdefault(job.id, Losses())
             losses.count(checkpoints(job, self.output), tries(job, self.output))
             if losses.tries < TRIES and losses.starts < STARTS:
-                self.log(f"{self._name(job)}: {outcome.line} after {outcome.seconds:.0f} s, tried again")
+                after = f" after {outcome.seconds:.0f} s" if outcome.seconds else ""
+                self.log(f"{self._name(job)}: {outcome.line}{after}, tried again")
                 return
             times = f"at {TRIES} tries" if losses.tries >= TRIES else f"before its start, {STARTS} times"
             outcome = Outcome("failed", f"{outcome.line} {times}", outcome.seconds)

@@ -207,7 +207,8 @@ def standings(jobs: Sequence[Job], output: Path) -> dict[str, Standing]:
 
 def _standing(job: Job, output: Path, before: dict[str, Standing]) -> Standing:
     if is_done(job, output):
-        return Standing("done", _result(job, job.folder(output)))
+        again = f"; try {count}" if (count := tries(job, output)) > 1 else ""
+        return Standing("done", _result(job, job.folder(output)) + again)
     if note_path(output, job, "lock").exists():
         with job_lock(output, job) as lock:
             if lock is None:

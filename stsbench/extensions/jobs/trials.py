@@ -160,8 +160,9 @@ def sweep(
     method: str | Options | Recipe, *, space: FilePath | Mapping[str, Any] | None = None,
     grid: str | Sequence[str] | Mapping[str, Sequence[Any]] = (), sampler: str | None = None, trials: int | None = None,
     seeds: int = 1, seed: int = 42, prune: bool = False, storage: str | None = None, workers: int | None = None,
-    ray: str | None = None, output: str | Path | None = None, recipe: FilePath | Recipe | None = None,
-    backbone: FilePath | None = None, data: Rows | None = None, labelled: Rows | None = None, dev: Rows | None = None,
+    ray: str | None = None, gpus: float | None = None, output: str | Path | None = None,
+    recipe: FilePath | Recipe | None = None, backbone: FilePath | None = None, data: Rows | None = None,
+    labelled: Rows | None = None, dev: Rows | None = None,
     max_steps: int | None = None, settings: Mapping[str, Any] | None = None, device: str | None = None,
     dtype: str | None = None, data_dir: str | Path | None = None, sample: bool = False, offline: bool = False,
 ) -> Trials:
@@ -171,7 +172,8 @@ def sweep(
         instead of it a YAML file, a space that the method brings by name, or key -> values or {"low", "high", "log"}.
     sampler: grid, random or tpe (default: grid, or tpe where the space has ranges); trials: how many, for random and tpe.
     seeds: trainings of a trial, counted up from seed; prune: give up trials that fall behind; storage: where optuna keeps
-        the trials, a URL. workers: trainings at once, each a process; ray: on a Ray cluster, by its address, or "local".
+        the trials, a URL. workers: trainings at once, each a process; ray: on a Ray cluster, by its address, or "local";
+        gpus: of a training there, .25 say.
     output: the folder, in which the same sweep goes on. None: runs/sweep-METHOD-DIGEST, the same for the same search.
     method and all others: as in `train`, of every trial. Test data are not read.
 
@@ -204,7 +206,7 @@ def sweep(
     search = replace(search, output=folder)
     with in_users_words(words.files), working_line("sweep") as working:
         refuse_missing(search.samples(), "sweep", {}, search.defaults)
-        pool = make_pool(folder, workers, ray, [device], log)
+        pool = make_pool(folder, workers, ray, gpus, [device], log)
         results = sweeping(search, pool, storage, ["stsbench.sweep", words.method], log, working)
     for result in results:
         if result.trial.state == "fail":

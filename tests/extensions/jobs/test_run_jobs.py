@@ -11,7 +11,7 @@ from run_edits import write_rows
 
 from stsbench.evaluation.run_file import load_records
 from stsbench.extensions.jobs import schedule
-from stsbench.extensions.jobs.pool import attempt, devices, shares
+from stsbench.extensions.jobs.pool import attempt, devices
 from stsbench.extensions.jobs.schedule import TRIES
 from stsbench.extensions.jobs.state import checkpoints, is_done, job_lock, note_path, standings
 
@@ -168,12 +168,6 @@ def test_a_worker_in_another_folder_leaves_the_result_where_the_plan_is(here, st
     assert f"--output out/{job.id}" in words  # as one would type it
 
 
-def test_nodes_and_devices_are_shared_out():
-    for nodes, threads, gpu, share in (
-        ([(8, 0)], 4, False, (4, 2)), ([(4, 0), (2, 0)], 8, False, (4, 1)),  # eight are nowhere
-        ([(4, 0), (2, 0)], 2, False, (2, 3)), ([(0, 0)], 2, False, (1, 0)), ([(64, 0), (16, 8)], 64, True, (2, 8)),
-        ([(16, 8), (32, 4)], 4, True, (2, 12)), ([(2, 4)], 4, True, (1, 2)), ([(8, 0)], 4, True, (4, 0)),
-    ):
-        assert shares(nodes, threads, gpu) == share
+def test_devices_are_shared_out():
     for listed, names in (("", []), ("3", []), ("0,1", ["0", "1"]), ("0, 2 ,", ["0", "2"])):
         assert devices(listed) == names
