@@ -21,6 +21,7 @@ class ComputeArguments(EncoderArguments, total=False):
 
     devices: str | None
     processes: int | None
+    ray: str | None
 
 
 class EvaluateArguments(ComputeArguments, MeasureArguments, total=False):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from stsbench.encoders.base import Encoder
     from stsbench.encoders.options import EncoderOptions
     from stsbench.extensions.devices.parallel import Workers
+    from stsbench.extensions.devices.remote import RayWorkers
 
 ALL = "all"
 
@@ -29,23 +30,29 @@ class DeviceOptions(OptionGroup):
     processes: int | None = option(
         None, "Encode in so many processes: the CUDA devices in turn, or shares of the CPU's cores.", least=1, rare=True,
     )
+    ray: str | None = option(
+        None, "Encode in tasks of a Ray cluster, or of a Ray on this machine: so many --processes, by default all that it "
+        "has room for.", metavar="ADDRESS|local", excludes=("devices",), why="Ray chooses the devices", rare=True,
+    )
 
     @contextmanager
-    def runner(self, encoder: Encoder, options: EncoderOptions) -> Iterator[Workers | None]:
-        """Yield a process for each device, None where this process is to compute; they end with the block.
+    def runner(self, encoder: Encoder, options: EncoderOptions) -> Iterator[Workers | RayWorkers | None]:
+        """Yield a process for each device, or Ray's, None where this process is to compute; they end with the block.
 
         options: what `load_encoder` made the encoder of. EncoderError: as `chosen_devices`; the encoder has no name by
-        which other processes could load it, or they could not tell whether it is the same.
+        which other processes could load it, or they could not tell whether it is the same. StsbenchError: as `Cluster`.
         """
         from stsbench.extensions.devices.parallel import Workers
+        from stsbench.extensions.devices.remote import RayWorkers
 
-        names = chosen_devices(self.devices, self.processes, options.device)
-        if not names:
+        names = [] if self.ray else chosen_devices(self.devices, self.processes, options.device)
+        if not names and not self.ray:
             yield None
             return
         if not options.model:
             raise EncoderError("devices and processes need a model that each process can load by its name, a string")
-        workers = Workers(options.model, options, names, encoder)
+        workers = (RayWorkers(self.ray, self.processes, options, encoder) if self.ray
+                   else Workers(options.model, options, names, encoder))
         try:
             yield workers
         finally:

@@ -15,14 +15,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.sparse import issparse
 
 from stsbench.encoders.base import Call, Counts, Encoded, Encoder, EncoderOptions, Progress, Wrapper
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.options import Result, Task, Work
+from stsbench.encoders.options import Result, Runner, Task, Work
 from stsbench.encoders.probe import Probe, equal_up_to_rounding, has_identity
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.processes import GUARD, cores, limit_threads, without_main
@@ -37,14 +37,9 @@ class Workers:
 
     def __init__(self, model: str, options: EncoderOptions, devices: Sequence[str | None], encoder: Encoder) -> None:
         """model, options: for `load_encoder`; devices: one a process, None for the default; encoder: the one here, which a
-        worker's has to be the same as. EncoderError: nobody can tell whether it is, or a server computes."""
-        if encoder.computes_in == "server":
-            raise EncoderError(f"{encoder.spec.name} is computed by a server: leave --processes and --devices out")
-        if not has_identity(asdict(encoder.spec)):
-            raise EncoderError(f"{encoder.spec.name} has no identity, so that no other process is known to hold the same: "
-                               "leave --processes and --devices out")
+        worker's has to be the same as. EncoderError: as `Same.of`."""
         self.count = len(devices)
-        same = _Same(encoder.spec.fingerprint(), _probe(encoder))
+        same = Same.of(encoder)
         self._arguments = [(model, replace(options, device=device), same) for device in devices]
         self._workers: list[_Worker] = []
 
@@ -98,14 +93,36 @@ class Workers:
 
 
 @dataclass(frozen=True)
-class _Same:
+class Same:
     """What an encoder in another process must agree with: a fingerprint, or but for rounding the vectors of a probe."""
 
     fingerprint: str
     probe: tuple[Any, ...]
 
-    def as_in(self, encoder: Encoder) -> bool:
-        return encoder.spec.fingerprint() == self.fingerprint or equal_up_to_rounding(self.probe, _probe(encoder))
+    @classmethod
+    def of(cls, encoder: Encoder) -> Same:
+        """Raise EncoderError: nobody can tell whether another one is the same, or a server computes."""
+        if encoder.computes_in == "server":
+            raise EncoderError(f"{encoder.spec.name} is computed by a server: leave --processes and --devices out")
+        if not has_identity(asdict(encoder.spec)):
+            raise EncoderError(f"{encoder.spec.name} has no identity, so that no other process is known to hold the same: "
+                               "leave --processes and --devices out")
+        return cls(encoder.spec.fingerprint(), _probe(encoder))
+
+    def load(self, model: str, options: EncoderOptions) -> Encoder:
+        """Return the encoder, loaded here. EncoderError: it is another one."""
+        encoder = load_encoder(model, options)
+        if encoder.spec.fingerprint() != self.fingerprint and not equal_up_to_rounding(self.probe, _probe(encoder)):
+            raise EncoderError(f"{model} is another encoder in the process that was started: it changed meanwhile, or its "
+                               "weights are drawn anew whenever it is imported")
+        return encoder
+
+
+def in_one_line(error: BaseException, model: str) -> str:
+    """Return what an error of a task says."""
+    if isinstance(error, StsbenchError):
+        return str(error)
+    return f"{model}: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
 
 
 def _probe(encoder: Encoder) -> tuple[Any, ...]:
@@ -114,7 +131,7 @@ def _probe(encoder: Encoder) -> tuple[Any, ...]:
 
 
 class _Worker:
-    def __init__(self, model: str, options: EncoderOptions, same: _Same) -> None:
+    def __init__(self, model: str, options: EncoderOptions, same: Same) -> None:
         self._where, self._ready = options.device or "the default device", False
         spawn = multiprocessing.get_context("spawn")
         self.connection, there = spawn.Pipe()
@@ -154,7 +171,7 @@ class _Worker:
             ) from error
 
 
-def _work(connection: Connection, model: str, options: EncoderOptions, same: _Same) -> None:
+def _work(connection: Connection, model: str, options: EncoderOptions, same: Same) -> None:
     """Tasks until the pipe ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: the first ends the others
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -164,15 +181,10 @@ def _work(connection: Connection, model: str, options: EncoderOptions, same: _Sa
             task, job = connection.recv()
             try:
                 if encoder is None:
-                    encoder = load_encoder(model, options)
-                    if not same.as_in(encoder):
-                        raise EncoderError(f"{model} is another encoder in the process that was started: it changed "
-                                           "meanwhile, or its weights are drawn anew whenever it is imported")
+                    encoder = same.load(model, options)
                 message = "done", task(encoder, job, _Reports(connection))
-            except StsbenchError as error:
-                message = "failed", str(error)
             except (MemoryError, Exception) as error:
-                message = "failed", f"{model}: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
+                message = "failed", in_one_line(error, model)
             connection.send(message)
 
 
@@ -193,6 +205,12 @@ def _ignored(count: int) -> None:
     return
 
 
+class CountedRunner(Runner, Protocol):
+    """Processes. count: at once."""
+
+    count: int
+
+
 @dataclass(frozen=True)
 class _Part:
     rows: Any  # int64 (n,): where the texts stand among all
@@ -205,7 +223,7 @@ class ParallelEncoder(Wrapper):
 
     computes_in = "processes"
 
-    def __init__(self, base: Encoder, workers: Workers, reads: tuple[Call, ...] = ()) -> None:
+    def __init__(self, base: Encoder, workers: CountedRunner, reads: tuple[Call, ...] = ()) -> None:
         """Raise EncoderError: the encoder is fitted on each set, so that no other process could know it."""
         check_shareable(base)
         super().__init__(base)

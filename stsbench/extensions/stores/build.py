@@ -194,6 +194,7 @@ class _Building:
         if self.manifest.complete:
             self.log(f"{self.folder} was complete: its {counted(self.texts.count, 'text')} and files were compared")
             return
+        _sweep(self.folder)  # of a process of Ray's that was killed meanwhile
         shards = tuple(self.notes[number] for number in range(len(self.notes)))
         calibration = f"the largest absolute numbers of the first {shards[0].rows:,} texts" if self.scales else None
         write_manifest(self.folder, self.manifest.model_copy(update={
