@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
 from stsbench.data.text.examples import followed, following
 from stsbench.errors import StsbenchError
@@ -56,6 +57,10 @@ class SimCSE(TemplateMethod, HeadMethod):
         if options.queue is not None:
             self.queue = NegativeQueue(backbone, backbone.vector_width, options.queue)
         self.make_views = ViewMaker(backbone, options, self.read)
+        self.behind = 0  # tokens between the state of options.positive_word and the one that is read
+        if options.positive_word is not None:
+            assert self.around is not None
+            self.behind = self.around.tokens_behind(options.positive_word)
 
     @classmethod
     def needs(cls, options: SimCSEOptions) -> Needs:
@@ -65,7 +70,8 @@ class SimCSE(TemplateMethod, HeadMethod):
         return Needs(
             partial(choose_roles, options), usable=follows, reach=NEXT.get(options.view, 0),
             dropout=options.view == "dropout"
-            and not (options.fixed_dropout_mask or options.mlm_in_place or options.repeat is not None),
+            and not (options.fixed_dropout_mask or options.mlm_in_place or options.repeat is not None
+                     or options.positive_word is not None),
         )
 
     def start_stage(self, stage: str) -> None:
@@ -133,6 +139,9 @@ class SimCSE(TemplateMethod, HeadMethod):
         """Return (n, d) vectors, view by view. All that one encoder reads goes through it at once, each row under its own
         mask."""
         n = len(batch)
+        if self.behind:
+            states, shorter = self.backbone(ids, batch.mask), functional.pad(batch.mask[:, self.behind:], (0, self.behind))
+            return [self.backbone.pool(states, mask) for mask in (batch.mask, shorter)]
         if self.second is None:
             vectors = list(self.vectors(ids, batch.mask).split(n))
             return vectors * 2 if self.options.fixed_dropout_mask else vectors
@@ -190,7 +199,7 @@ class ViewMaker:
             return Views([self.read(rows, anchor), *(self.later(rows, role, rng) for role in later)])
         view, both = self.options.view, self.options.augment_both
         plain: Ragged = self.read(rows, "sentence")
-        if self.options.fixed_dropout_mask:
+        if self.options.fixed_dropout_mask or self.options.positive_word is not None:
             return Views([plain])
         if view == "dropout":
             return Views([plain, self.later(rows, "sentence", rng)])

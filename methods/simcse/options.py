@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from stsbench.options import POSITIVE, Where
+from stsbench.options import GIVEN, POSITIVE, Where
 from stsbench.settings import setting
 from stsbench.training.api.options import CleanUp, Options, Queue, Repetition, full_stop_setting, template_setting
 
@@ -63,6 +63,11 @@ class SimCSEOptions(Options):
         and options.head == "none", "view dropout or given, without head, repeat and mlm_weight",
     ))
     full_stop: CleanUp = full_stop_setting()
+    positive_word: str | None = setting(
+        None, "words of the template behind the text, whose last token's state is the positive, by the same pass; null: a "
+        "second pass", "CSE-SFP (Zhang et al. 2025)", goes_with={"template": GIVEN, "view": "dropout", "encoders": 1},
+        excludes=("queue", "fixed_dropout_mask"), why="the positive is no second vector of the same kind",
+    )
     queue: Queue | None = setting(
         None, "vectors of earlier batches as further negatives; null: none", "ESimCSE (Wu et al. 2022)",
         excludes={"encoders": 2}, why="which of them it follows is not published",

@@ -1,7 +1,8 @@
 """LLM2Vec (BehnamGhader et al. 2024): masked next token prediction and SimCSE of causal models that attend in both
 directions, by LoRA; against transformers, a text at a time with a mask that hides nothing, and MTEB's results.
-PromptEOL's fine-tuning (Jiang et al. 2023): supervised SimCSE of causal models on texts inside a template, by LoRA;
-against transformers, a text at a time, and from a model to an export that every reader reads alike."""
+PromptEOL's fine-tuning (Jiang et al. 2023): supervised SimCSE of causal models on texts inside a template, by LoRA; and
+CSE-SFP (Zhang et al. 2025), which reads anchor and positive off one pass over a sentence. Against transformers, a text at a
+time, and from a model to an export that every reader reads alike."""
 
 import gzip
 import json
@@ -190,17 +191,43 @@ class Rows:
         return ROWS[role]
 
 
-def method_of(folder, pooler="last"):
+class Sentences:
+    roles = ("sentence",)
+
+    def texts(self, role):
+        return ROWS["anchor"]
+
+
+def method_of(folder, pooler="last", **options):
     backbone = backbone_of(folder, pooler, CUT, bidirectional=False)
-    return SimCSE(backbone, SimCSE.Options(view="given", head="none", template=TEMPLATE)).double()
+    return SimCSE(backbone, SimCSE.Options(**{"view": "given", "head": "none", "template": TEMPLATE, **options})).double()
+
+
+def changed(folder, method):
+    """transformers' own model in float64, with the changes added by hand, and its tokenizer."""
+    plain = hf.AutoModel.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager")
+    add_changes(plain, method.backbone)
+    return plain, hf.AutoTokenizer.from_pretrained(folder)
+
+
+def check_gradients(method, plain):
+    """Of A and B, from those of the changed weights."""
+    before = dict(plain.named_parameters())
+    trained = [name for name, weight in method.named_parameters() if weight.requires_grad]
+    assert len(trained) == 28  # A and B of q, k, v, o, gate, up and down of two layers
+    for name in trained:
+        path, _, part = name.removeprefix("backbone.model.").partition(".lora_")
+        other = method.get_parameter(f"backbone.model.{path}.lora_{'B' if part[0] == 'A' else 'A'}.backbone.weight").detach()
+        gradient = before[f"{path}.weight"].grad
+        expected = SCALE * (other.T @ gradient if part[0] == "A" else gradient @ other.T)
+        difference = method.get_parameter(name).grad - expected
+        assert difference.norm() < 2e-5 * expected.norm()  # transformers computes norms and softmax in float32
 
 
 def test_loss_and_gradients_are_those_of_a_loop(prompteol_folder):
     """Each text is cut, decoded, put into the template and read alone, its last state compared with all others'."""
     method = method_of(prompteol_folder)
-    plain = hf.AutoModel.from_pretrained(prompteol_folder, dtype=torch.float64, attn_implementation="eager")
-    add_changes(plain, method.backbone)
-    words = hf.AutoTokenizer.from_pretrained(prompteol_folder)
+    plain, words = changed(prompteol_folder, method)
 
     def vector(text):
         cut = words.decode(words(text, add_special_tokens=False)["input_ids"][:CUT])
@@ -218,16 +245,31 @@ def test_loss_and_gradients_are_those_of_a_loop(prompteol_folder):
     assert term.value.item() == pytest.approx(expected.item(), rel=1e-6)
     term.value.backward()
     expected.backward()
-    before = dict(plain.named_parameters())
-    trained = [name for name, weight in method.named_parameters() if weight.requires_grad]
-    assert len(trained) == 28  # A and B of q, k, v, o, gate, up and down of two layers
-    for name in trained:
-        path, _, part = name.removeprefix("backbone.model.").partition(".lora_")
-        other = method.get_parameter(f"backbone.model.{path}.lora_{'B' if part[0] == 'A' else 'A'}.backbone.weight").detach()
-        gradient = before[f"{path}.weight"].grad
-        wanted = SCALE * (other.T @ gradient if part[0] == "A" else gradient @ other.T)
-        difference = method.get_parameter(name).grad - wanted
-        assert difference.norm() < 2e-5 * wanted.norm()  # transformers computes norms and softmax in float32
+    check_gradients(method, plain)
+
+
+def test_anchor_and_positive_of_one_pass_are_those_of_a_loop(prompteol_folder):
+    """The last token is the anchor, the end of an earlier word of the template the positive."""
+    method = method_of(prompteol_folder, view="dropout", template='The "{}" means a word, it is as', positive_word="word")
+    plain, words = changed(prompteol_folder, method)
+    anchors, positives = [], []
+    for text in ROWS["anchor"]:
+        cut = words.decode(words(text, add_special_tokens=False)["input_ids"][:CUT])
+        ids = words(f'The "{cut}" means a word, it is as')["input_ids"]
+        place = next(at for at in range(len(ids)) if words.decode(ids[: at + 1]).endswith("word"))
+        states = plain(input_ids=torch.tensor([ids])).last_hidden_state[0]
+        anchors.append(states[-1] / states[-1].norm())
+        positives.append(states[place] / states[place].norm())
+    losses = []
+    for number, anchor in enumerate(anchors):
+        logits = torch.stack([anchor @ other / 0.05 for other in positives])
+        losses.append(logits.logsumexp(0) - logits[number])
+    expected = sum(losses) / len(losses)
+    (term,) = method(batch_of(method, Sentences())).values()
+    assert term.value.item() == pytest.approx(expected.item(), rel=1e-6)
+    term.value.backward()
+    expected.backward()
+    check_gradients(method, plain)
 
 
 def test_an_export_reads_texts_as_they_are_tested_in_every_reader(prompteol_folder, tmp_path):

@@ -148,7 +148,7 @@ FORKS = {  # of SimCSE's code, which trains by transformers' Trainer; of sentenc
 @pytest.mark.parametrize("method", FORKS)
 def test_a_fork_optimises_as_the_code_that_it_is_of(method):
     for name in recipe_names(method):
-        if name.startswith(("llm2vec", "prompteol", "static")):  # of another code
+        if name.startswith(("cse-sfp", "llm2vec", "prompteol", "static")):  # of another code
             continue
         values, expected = settings(recipe(name, method)), FORKS[method]
         if method == "sbert" and name.endswith("-whitening"):  # a Keras port of BERT's own optimiser

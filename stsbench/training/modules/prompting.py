@@ -154,6 +154,22 @@ class InTemplate:
                 f"{backbone.name} has {limit} positions: lower backbone.max_length"
             )
 
+    def tokens_behind(self, words: str) -> int:
+        """Return how many tokens of a text stand behind the last one of `words`, which the template has behind the text.
+
+        StsbenchError, one line, where they are not there once, or end within a token. Source: train.py of ZBWpro/CSE-SFP.
+        """
+        start, *ends = self.filled.after.split(words) if words else [""]
+        whole, part = self.filled.fill(""), self.filled.before + start + words
+        ids = self.tokenizer([whole, part], add_special_tokens=False)["input_ids"]
+        if len(ends) != 1 or ids[0][: len(ids[1])] != ids[1] or ids[0] == ids[1]:
+            raise StsbenchError(
+                f"options.positive_word {words!r}: options.template must have it once behind the text, before its last "
+                "token, and at the end of a token"
+            )
+        special = self.tokenizer(whole, return_special_tokens_mask=True)["special_tokens_mask"]
+        return len(ids[0]) - len(ids[1]) + special[::-1].index(0)
+
     def __call__(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
         """Return `[text]` -> token ids, with the special tokens that the tokenizer puts around a text."""
         cutting = {"truncation": True, "max_length": self.cut, "add_special_tokens": False, "padding": False}
