@@ -56,10 +56,11 @@ class ChatClient(Client):
             content = None
         if not isinstance(content, str):
             raise BadAnswerError(f"an answer without a text: {stated(body)}")
-        named = [name if isinstance(name, str) else "" for name in map(answer.get, ("model", "system_fingerprint"))]
+        model, build = (name if isinstance(name, str) else "" for name in map(answer.get, ("model", "system_fingerprint")))
         usage = answer.get("usage")
         tokens = usage.get("total_tokens") if isinstance(usage, dict) else None
-        return Reply(np.zeros((1, 0), np.float32), tokens if type(tokens) is int and tokens >= 0 else None, *named, content)
+        count = tokens if type(tokens) is int and tokens >= 0 else None
+        return Reply(np.zeros((1, 0), np.float32), count, model, build, content)
 
 
 class Judge(Encoder):
@@ -119,8 +120,7 @@ class Judge(Encoder):
     def compare(self, first: Sequence[str], second: Sequence[str]) -> Compared:
         """Return the numbers that the model answers for n pairs. EncoderError, one line: the server fails, or an answer
         holds no number or several."""
-        asked = [_SLOT.sub(lambda slot, pair=dict(a=a, b=b): pair[slot[1]], self.prompt)
-                 for a, b in zip(first, second, strict=True)]
+        asked = [self._question({"a": a, "b": b}) for a, b in zip(first, second, strict=True)]
         numbers, strays = self._kept(), dict[str, str]()
 
         def ask(text: str, stopped: threading.Event) -> str:
@@ -137,6 +137,9 @@ class Judge(Encoder):
             raise EncoderError(f"{self.name}: {len(strays)} of {len(set(asked))} answers do not hold one number, the first: "
                                f"'{shown}'; --judge-prompt is to ask for a number alone")
         return Compared(np.array([numbers[_digest(text)] for text in asked], np.float64), np.zeros(len(asked), np.bool_))
+
+    def _question(self, pair: Mapping[str, str]) -> str:
+        return _SLOT.sub(lambda slot: pair[slot[1]], self.prompt)
 
     def _file(self) -> Path | None:
         return None if self._folder is None else self._folder / f"{self.spec.weights}.jsonl"

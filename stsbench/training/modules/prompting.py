@@ -161,13 +161,13 @@ class InTemplate:
         """
         start, *ends = self.filled.after.split(words) if words else [""]
         whole, part = self.filled.fill(""), self.filled.before + start + words
-        ids = self.tokenizer([whole, part], add_special_tokens=False)["input_ids"]
+        ids: list[list[int]] = self.tokenizer([whole, part], add_special_tokens=False)["input_ids"]
         if len(ends) != 1 or ids[0][: len(ids[1])] != ids[1] or ids[0] == ids[1]:
             raise StsbenchError(
                 f"options.positive_word {words!r}: options.template must have it once behind the text, before its last "
                 "token, and at the end of a token"
             )
-        special = self.tokenizer(whole, return_special_tokens_mask=True)["special_tokens_mask"]
+        special: list[int] = self.tokenizer(whole, return_special_tokens_mask=True)["special_tokens_mask"]
         return len(ids[0]) - len(ids[1]) + special[::-1].index(0)
 
     def __call__(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
