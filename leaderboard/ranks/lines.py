@@ -76,13 +76,9 @@ class ScoreLine:
 Parts = dict[str, Measured]  # task -> the record that scored it
 
 
-def score_lines(run: EntryRun) -> list[ScoreLine]:
-    """Return every setting that a run was measured under, with the averages its protocols define."""
-    return lines_of_runs([run])[0]
-
-
 def lines_of_runs(runs: Sequence[EntryRun]) -> list[list[ScoreLine]]:
-    """Return `score_lines` of several runs, in their order, whose averages are redrawn together."""
+    """Return every setting that each run was measured under, with the averages its protocols define; averages are redrawn
+    together."""
     filled = [_filled(run) for run in runs]
     averages = [(line, {task: parts[task] for task in line.averaged}) for lines in filled for line, parts in lines
                 if line.averaged and set(line.averaged) <= line.cells.keys()]  # none where a task was not scored

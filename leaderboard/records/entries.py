@@ -146,22 +146,11 @@ def read_entry(path: Path) -> Entry | Prompts:
         raise StsbenchError(f"{path}: {first_problem(error)}") from error
 
 
-def load_entries(folder: Path) -> list[LoadedEntry]:
-    """Return every entry below `folder` (a board's measured/), by name, with each record's scores recomputed.
-
-    Raises StsbenchError, naming the file, for whatever does not belong or does not hold.
-    """
-    entries = read_entries(folder)
-    checked = [replace(entry, runs=tuple(map(checked_run, entry.runs)), prompts=tuple(map(checked_run, entry.prompts)))
-               for entry in entries]
-    check_seeds(checked)
-    return checked
-
-
 def read_entries(folder: Path, runs: Path | None = None) -> list[LoadedEntry]:
-    """Return `load_entries` without a look at observations and scores: whether these hold is for `checked_run` to say,
-    and whether an entry's runs belong together for `check_seeds`. runs: the folder that holds a folder of runs for each
-    entry, where it is another one."""
+    """Return every entry below `folder` (a board's measured/), by name, without a look at observations and scores: whether
+    these hold is for `checked_run` to say, and whether an entry's runs belong together for `check_seeds`. runs: the folder
+    that holds a folder of runs for each entry, where it is another one. Raises StsbenchError, naming the file, for whatever
+    does not belong."""
     if not folder.is_dir():
         return []
     described = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]

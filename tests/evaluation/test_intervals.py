@@ -22,7 +22,7 @@ from stsbench.evaluation.measure import bounded, summarize
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import ScoreRow
 from stsbench.evaluation.tables import as_csv
-from stsbench.leaderboard.ranks.lines import score_lines
+from stsbench.leaderboard.ranks.lines import lines_of_runs
 from stsbench.leaderboard.records.entries import read_run
 from stsbench.metrics.bootstrap import fisher_interval, interval, resample_counts
 from stsbench.protocols import transfer
@@ -315,7 +315,7 @@ def test_everything_prints_the_interval_of_the_run(name, tmp_path, cli, monkeypa
     if name == "none":
         assert sum("no interval, as every resample scores the same" in said for said in printed) == 3
 
-    cells = [line.cells[column] for line in score_lines(read_run(folder)) for column in (row.task, row.metric)
+    cells = [line.cells[column] for line in lines_of_runs([read_run(folder)])[0] for column in (row.task, row.metric)
              if column in line.cells and (line.setting.metric or row.metric, line.setting.aggregation)
              == (row.metric, row.aggregation)]
     assert [(cell.low, cell.high) for cell in cells] == [ends(row)]
@@ -328,7 +328,7 @@ def test_a_run_without_intervals_is_given_those_of_the_usual_resamples(tmp_path)
     assert run.rows[0].low is None
     usual = StsProtocol({"metrics": ["pearson"]}).score(pairs("STS-B", 0.3, ("all",), 0), "stsb/test", "STS-B")[0]
     assert usual.low is not None
-    [line] = [line for line in score_lines(read_run(folder)) if line.setting.aggregation == "all"]
+    [line] = [line for line in lines_of_runs([read_run(folder)])[0] if line.setting.aggregation == "all"]
     assert (line.cells["STS-B"].low, line.cells["STS-B"].high) == ends(usual)
 
 

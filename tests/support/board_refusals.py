@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import yaml
 from board_runs import REVISION, Letters
+from checked_entries import load_entries
 from run_edits import edit, rows_of, with_column, write_rows
 
 from stsbench.errors import StsbenchError
@@ -32,7 +33,7 @@ from stsbench.evaluation.run_file import RUN, write_run
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.admission import check_record
-from stsbench.leaderboard.records.entries import Entry, load_entries
+from stsbench.leaderboard.records.entries import Entry
 from stsbench.leaderboard.records.paths import SHIPPED
 from stsbench.protocols.mteb import MtebProtocol
 from stsbench.protocols.regression import RegressionProtocol

@@ -7,15 +7,16 @@ import shutil
 import numpy as np
 import pytest
 from board_runs import read_once, runs  # noqa: F401
+from checked_entries import load_entries
 from run_edits import edit
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.run_file import RUN, load_records
 from stsbench.leaderboard.ranks import results, scored
-from stsbench.leaderboard.ranks.lines import lines_of_runs, score_lines
+from stsbench.leaderboard.ranks.lines import lines_of_runs
 from stsbench.leaderboard.ranks.scored import scored_entries
 from stsbench.leaderboard.records.add import add
-from stsbench.leaderboard.records.entries import Entry, load_entries
+from stsbench.leaderboard.records.entries import Entry
 
 LETTERS = Entry(method="letters", backbone="none", setting="unsup")
 
@@ -65,7 +66,7 @@ def test_what_is_kept_is_what_scoring_gives(board, counted, monkeypatch):
     again, kept = scored_entries(board)
     assert [len(call) for call in counted] == [3]
     assert [entry.id for entry in entries] == [entry.id for entry in again] == ["letters", "noisy"]
-    alone = {run.folder: score_lines(run) for entry in load_entries(board / "measured") for run in entry.runs}
+    alone = {run.folder: lines_of_runs([run])[0] for entry in load_entries(board / "measured") for run in entry.runs}
     assert first.keys() == kept.keys() == alone.keys()
     together = lines_of_runs([run for entry in entries for run in entry.runs])
     for (path, lines), also in zip(alone.items(), together, strict=True):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import yaml
 from board_runs import copied, read_once, runs  # noqa: F401  fixtures
+from checked_entries import load_entries
 from run_edits import edit, edit_all, rows_of, write_rows
 from toy_encoder import Toy
 
@@ -18,7 +19,7 @@ from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.columns import observations_digest
 from stsbench.evaluation.run_file import RUN, load_records, read_observations, read_own_observations
 from stsbench.leaderboard.records.add import add, board_forms
-from stsbench.leaderboard.records.entries import Entry, check_runs, load_entries, run_name
+from stsbench.leaderboard.records.entries import Entry, check_runs, run_name
 
 LETTERS = Entry(method="letters", backbone="none", setting="unsup")
 

@@ -4,12 +4,13 @@ import pytest
 import yaml
 from board_prompts import PROMPTS, Prompted, prompted
 from board_runs import read_once  # noqa: F401  a fixture
+from checked_entries import load_entries
 from clirun import cli, place  # noqa: F401  fixtures
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.run_file import prompt_runs
 from stsbench.leaderboard.records.add import add
-from stsbench.leaderboard.records.entries import Entry, Prompts, load_entries
+from stsbench.leaderboard.records.entries import Entry, Prompts
 
 LETTERS = Entry(method="letters", backbone="none", setting="unsup")
 OF_LETTERS = Prompts(prompt_of="letters")

@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 from board_runs import read_once, runs  # noqa: F401  fixtures
+from checked_entries import load_entries
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import kinds
@@ -12,7 +13,7 @@ from stsbench.evaluation.records import record_name
 from stsbench.evaluation.rescore import score_again
 from stsbench.evaluation.run_file import RUN, load_records, read_observations, read_own_observations
 from stsbench.leaderboard.records.add import add
-from stsbench.leaderboard.records.entries import Entry, load_entries
+from stsbench.leaderboard.records.entries import Entry
 
 
 @pytest.fixture

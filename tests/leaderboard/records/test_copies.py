@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from board_runs import REVISION, Letters, read_once, runs  # noqa: F401  fixtures
+from checked_entries import load_entries
 from scipy.stats import rankdata
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
@@ -24,7 +25,7 @@ from stsbench.leaderboard.records.copies import (
     refuse_equal,
     sketch,
 )
-from stsbench.leaderboard.records.entries import Entry, load_entries
+from stsbench.leaderboard.records.entries import Entry
 from stsbench.protocols.sts import StsProtocol
 
 rng = np.random.default_rng(3)
