@@ -236,6 +236,14 @@ class Encoder(Interface, ABC):
         raise EncoderError(f"{self.spec.name} gives no {which} embedding: only a transformer of our own forward pass does "
                            "(a model folder, with a --pooler)")
 
+    def token_vectors(self, texts: Sequence[str]) -> tuple[list[NDArray[np.float32]], NDArray[np.bool_]]:
+        """Return a vector of each token, special ones included, float32 (tokens, d) for each of n texts, and which were cut.
+
+        EncoderError, one line: it has none, or none that is reached here.
+        """
+        raise EncoderError(f"{self.spec.name} gives no vector of a token: only a transformer of our own forward pass does "
+                           "(a model folder, with a --pooler, without --post)")
+
     def ready(self) -> None:
         """Load what computes, where it is loaded late: `engine` and `notes` then say all that is known before a run."""
         return

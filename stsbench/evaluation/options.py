@@ -72,7 +72,7 @@ class MeasureOptions(OptionGroup):
         None, "STS12,STS13,... Default: every task of the protocol.", metavar="TASK,...", renamed={"task": "tasks"},
     )
     similarity: str | None = option(
-        None, "cosine (default), dot, euclidean or manhattan.",
+        None, "cosine (default), dot, euclidean, manhattan, or what an extension compares two texts by.",
         renamed=dict.fromkeys(("sim", "distance", "similarity_fn_name"), "similarity"),
     )
     columns: Columns | None = option(

@@ -22,7 +22,9 @@ from stsbench.encoders.transformer.config import EncoderConfig, check_cut, resol
 from stsbench.errors import EncoderError
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
 
     from stsbench.encoders.transformer.parts import Parts
     from stsbench.encoders.transformer.transformer import TransformerEncoder
@@ -197,6 +199,14 @@ class LazyEncoder(Encoder):
             encoded = self.built.run(texts, progress)
         self._loader.opened.check(self.config.name)
         return encoded
+
+    def token_vectors(self, texts: Sequence[str]) -> tuple[list[NDArray[np.float32]], NDArray[np.bool_]]:
+        """Return those of the model, which is loaded for this."""
+        self.ready()
+        with self._loader.opened:
+            vectors = self.built.token_vectors(texts)
+        self._loader.opened.check(self.config.name)
+        return vectors
 
     def counts(self, texts: Sequence[str]) -> Counts:
         """Return those of the model, which is loaded for this."""

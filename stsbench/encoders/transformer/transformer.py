@@ -155,6 +155,23 @@ class TransformerEncoder(Encoder):
                     fetch(rows[-1])
         return Encoded(vectors, truncated)
 
+    def token_vectors(self, texts: Sequence[str]) -> tuple[list[NDArray[np.float32]], NDArray[np.bool_]]:
+        """Return the hidden state that the pooler reads, normalised and cut as its vectors are.
+
+        EncoderError: it reads several, or states that depend on what is learned or padded around a text.
+        """
+        if self.prompt or self.reader or self.padded_length or len(self.states) > 1:
+            raise EncoderError(f"{self.name} gives no vector of a token: the pooler {self.pooler}, as it is read here, is "
+                               "of more than the tokens' states in one layer; choose another --pooler")
+        self.ready()
+        with self._guard():
+            run, chunk = _TokenStates(self._forward(), self.states, self._finished), self._chunk(texts)
+            self._vectors(run, chunk)()
+        vectors = [np.zeros((0, self.dimension), dtype=np.float32) for _ in texts]
+        for row, states in zip(chunk.order.tolist(), run.kept, strict=True):
+            vectors[row] = states
+        return vectors, chunk.truncated
+
     def _prompt_parts(self) -> list[Any]:
         prompt = self.prompt
         if prompt is None:
@@ -345,3 +362,22 @@ def _in_passes(progress: Progress | None, passes: int) -> Progress | None:
         told = read // passes
 
     return report
+
+
+class _TokenStates(Pass):
+    """Keeps a float32 (tokens, d) array of each text of a chunk, in the chunk's order."""
+
+    def __init__(self, forward: Any, states: tuple[int, ...], finish: Callable[[Tensor], Tensor]) -> None:
+        self.forward, self.states, self.finish = forward, states, finish
+        self.kept: list[NDArray[np.float32]] = []
+
+    def marks(self, order: NDArray[np.int64], put: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return (n,) of zeros: nothing needs to be known of a text."""
+        return put(torch.zeros(len(order), dtype=torch.int64))
+
+    def __call__(self, ids: Tensor, groups: batching.Groups, marks: Any) -> Tensor:
+        """Return (n, 1) of zeros."""
+        rows = self.finish(self.forward(ids, groups, self.states)[0].float()).cpu().numpy()
+        lengths = [length for texts, length in groups for _ in range(texts)]
+        self.kept += np.split(rows, np.cumsum(lengths)[:-1])
+        return torch.zeros(len(lengths), 1, device=ids.device)
