@@ -40,7 +40,7 @@ TOOLS = {".pytest_cache", ".hypothesis", ".mypy_cache", ".ruff_cache", "build", 
 
 
 # Calls that start a training, a command, a process or a page in a browser: their seconds are most of the suite's.
-STARTS = re.compile(r"\b(?:\w*train(?:ed|_ranks)?|spawn|run|cli|told|Popen|visit|session)\(")
+STARTS = re.compile(r"\b(?:\w*train(?:ed|_ranks)?|spawn|run(?:_cell)?|exec|command|cli|told|Popen|visit|session)\(")
 
 
 @cache
