@@ -57,6 +57,8 @@ class SimCSE(TemplateMethod, HeadMethod):
         if options.queue is not None:
             self.queue = NegativeQueue(backbone, backbone.vector_width, options.queue)
         self.make_views = ViewMaker(backbone, options, self.read)
+        if options.mean_over == "row" and backbone.pooler != "mean":
+            raise StsbenchError(f"options.mean_over row is of the pooler mean, not {backbone.pooler}: set backbone.pooler")
         self.behind = 0  # tokens between the state of options.positive_word and the one that is read
         if options.positive_word is not None:
             assert self.around is not None
@@ -103,6 +105,10 @@ class SimCSE(TemplateMethod, HeadMethod):
             labels = batch.extra["mlm_labels"][chosen]
             terms["mlm"] = Term(masked_lm(self.lm_head(hidden[chosen]), labels), len(labels), options.mlm_weight)
         return terms
+
+    def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return (n, d) vectors, through the head that training has."""
+        return super().vectors(ids, mask) if self.options.mean_over == "text" else self.backbone.mean_over_rows(ids, mask)
 
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return (n, d) vectors of the first two views, of two encoders each its own."""

@@ -63,6 +63,11 @@ class SimCSEOptions(Options):
         and options.head == "none", "view dropout or given, without head, repeat and mlm_weight",
     ))
     full_stop: CleanUp = full_stop_setting()
+    mean_over: Literal["text", "row"] = setting(
+        "text", "of the pooler mean; row: in training over all of a padded row, whose padding stands before the text",
+        "LLM2Vec's released code", goes_with={"head": "none", "encoders": 1, "template": None}, excludes=("queue",),
+        why="a queue holds means over texts",
+    )
     positive_word: str | None = setting(
         None, "words of the template behind the text, whose last token's state is the positive, by the same pass; null: a "
         "second pass", "CSE-SFP (Zhang et al. 2025)", goes_with={"template": GIVEN, "view": "dropout", "encoders": 1},

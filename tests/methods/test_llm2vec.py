@@ -134,6 +134,36 @@ def test_loss_vectors_and_gradients_are_those_of_a_loop(folder):
     assert all(torch.allclose(merged[name], weight, atol=1e-7) for name, weight in before.items())
 
 
+def test_the_released_mean_of_simcse_is_over_the_padding_before_a_text(folder):
+    """It is that of the class: `last_hidden_state[i, -0:]`, the whole row, padded left by the token that ends a text."""
+    backbone = backbone_of(folder)
+    whole, _ = causal_lm(folder, backbone)
+    method = SimCSE(backbone.eval(), SimCSE.Options(head="none", mean_over="row")).double()
+    rows = Texts(backbone).ids("sentence")
+    ids = torch.full((len(rows), max(map(len, rows))), backbone.tokenizer.eos_token_id)
+    mask = torch.zeros_like(ids)
+    for number, row in enumerate(rows):
+        ids[number, -len(row):], mask[number, -len(row):] = torch.tensor(row), 1
+    hidden = torch.where(mask.bool(), 0.0, -torch.inf).double()[:, None, None].expand(-1, 1, ids.shape[1], -1)
+    vectors = whole.model(input_ids=ids, attention_mask=hidden).last_hidden_state.mean(1)
+    vectors = vectors / vectors.norm(dim=1, keepdim=True)
+    logits = vectors @ vectors.T / 0.05
+    expected = (logits.logsumexp(1) - logits.diagonal()).mean()
+    (term,) = method(batch_of(method, Texts(backbone))).values()
+    assert term.value.item() == pytest.approx(expected.item(), rel=1e-6)
+    term.value.backward()
+    expected.backward()
+    before = dict(whole.model.named_parameters())
+    for name, weight in method.named_parameters():
+        path, _, part = name.removeprefix("backbone.model.").partition(".lora_")
+        if part.startswith("A"):
+            other = method.get_parameter(f"backbone.model.{path}.lora_B.backbone.weight").detach()
+            wanted = SCALE * other.T @ before[f"{path}.weight"].grad
+            assert (weight.grad - wanted).norm() < 2e-5 * wanted.norm()
+    own = SimCSE(backbone, SimCSE.Options(head="none"))
+    assert abs(own(batch_of(own, Texts(backbone)))["contrastive"].value.item() / expected.item() - 1) > 1e-3
+
+
 def test_both_steps_from_a_causal_model_to_an_encoder(folder, tmp_path):
     """The second starts from what the first exported; the export is a plain model that every reader takes for one that
     attends in both directions, and nothing but the changed layers is another than at the start."""

@@ -190,6 +190,18 @@ class Backbone(nn.Module):
             return self._padded(*pad_right(ids, mask, length, pad), (-1,), None, heads)[0].mean(1)
         return self._note_vectors(self.pool(self(ids, mask, STATES[self.pooler], soft, heads), mask))
 
+    def mean_over_rows(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return (n, d) means over all L states of each row, of padding, too: tokens that end a text, which stand before it.
+
+        ids, mask: (n, L), padded right. Source: get_pooling of llm2vec.py of McGill-NLP/llm2vec, on plain texts.
+        """
+        if parts := self._in_chunks(lambda ids, mask, *_: self.mean_over_rows(ids, mask), ids, mask, None, None):
+            return torch.cat(parts)
+        end = self.tokenizer.eos_token_id
+        ids = ids if end is None else ids.masked_fill(mask == 0, end)
+        turned = (torch.arange(mask.shape[1], device=mask.device) + mask.sum(1, keepdim=True)) % mask.shape[1]
+        return self._padded(ids.gather(1, turned), mask.gather(1, turned), (-1,), None, None)[0].mean(1)
+
     def _note_vectors(self, vectors: Tensor) -> Tensor:
         """Note vectors of texts, (n, d), for who reads layers again."""
         if self.layer_states is not None:

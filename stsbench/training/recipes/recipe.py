@@ -43,7 +43,7 @@ LATER: dict[str, Any] = {
     "training.chunk": None, "backbone.attention": "own", "backbone.lora": None, "options.predict": "own",
     "backbone.lora.base": "whole", "options.mask_token": None, "gor": None, "contrast": None, "adaptive_layers": None,
     "options.template": None, "options.full_stop": "prompteol", "options.positive_word": None,
-    "backbone.gradient_checkpointing": "none",
+    "options.mean_over": "text", "backbone.gradient_checkpointing": "none",
 }
 # What stands around a method's loss: dotted keys of sections that make_objective (engine/objective.py) reads.
 AROUND = ("ranking", "matryoshka", "guide", "contrast", "gor", "adaptive_layers")
