@@ -87,6 +87,8 @@ def run(jobs: list[Any], options: argparse.Namespace, start: Any, nodes: Nodes |
     here = place()
     if options.ray:
         pool: Any = RayPool(options.ray, options.workers, here, start=start)
+        if nodes:
+            nodes.find_ours()
     else:
         pool = LocalPool(options.workers, here, start)
     ended, kills = threading.Event(), Counter[str]()
@@ -97,7 +99,6 @@ def run(jobs: list[Any], options: argparse.Namespace, start: Any, nodes: Nodes |
     finally:
         ended.set()
         killer.join()
-        pool.stop()
     print(Counter(standing.where for standing in standings.values()))
     return kills
 
@@ -142,12 +143,15 @@ class Nodes:
         for _ in range(number):
             self.cluster.add_node(num_cpus=1)
 
-    def replace_one(self, draw: random.Random) -> None:
-        """Kill every process of a node, not the one that this process speaks to Ray by, and start another node."""
+    def find_ours(self) -> None:
+        """Note by which node this process speaks to Ray, as long as it does."""
         import ray
 
-        head = ray.get_runtime_context().get_node_id()
-        removable = [node for node in self.cluster.list_all_nodes()[1:] if node.node_id != head]
+        self._ours = ray.get_runtime_context().get_node_id()
+
+    def replace_one(self, draw: random.Random) -> None:
+        """Kill every process of a node, not the one that this process speaks to Ray by, and start another node."""
+        removable = [node for node in self.cluster.list_all_nodes()[1:] if node.node_id != self._ours]
         self.cluster.remove_node(draw.choice(removable), allow_graceful=False)
         self.cluster.add_node(num_cpus=1)
 

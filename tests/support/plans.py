@@ -62,7 +62,6 @@ def run(jobs, start, log=None, workers=2, output="out"):
     """Run jobs by name -> job; name -> (where it stands, what is said)."""
     pool = LocalPool(workers, place(output), start)
     ended = run_jobs(list(jobs.values()), pool, Path(output), ([] if log is None else log).append)
-    pool.stop()
     return {job.name: (ended[job.id].where, ended[job.id].detail) for job in jobs.values()}
 
 

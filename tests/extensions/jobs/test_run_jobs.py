@@ -73,6 +73,7 @@ def test_a_training_that_is_killed_goes_on_as_often_as_it_gets_on(here, start, m
     words = note_path(Path("out"), job, "log").read_text("utf-8").split("\n")
     commands = [line for line in words if line.startswith("$ ")]
     assert len(counting.started) == len(commands) == 3
+    assert standings([job], Path("out"))[job.id].detail.endswith("; try 3")
     assert commands[1:] == [f"{commands[0]} --resume"] * 2
     assert sum(line.startswith("resumed at step") for line in words) == 2
     assert finished() == {job.id: 1}
