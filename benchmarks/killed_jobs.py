@@ -88,7 +88,7 @@ def run(jobs: list[Any], options: argparse.Namespace, start: Any, nodes: Nodes |
     if options.ray:
         pool: Any = RayPool(options.ray, options.workers, here, start=start)
         if nodes:
-            nodes.find_ours()
+            nodes.note_driver()
     else:
         pool = LocalPool(options.workers, here, start)
     ended, kills = threading.Event(), Counter[str]()
@@ -143,15 +143,15 @@ class Nodes:
         for _ in range(number):
             self.cluster.add_node(num_cpus=1)
 
-    def find_ours(self) -> None:
+    def note_driver(self) -> None:
         """Note by which node this process speaks to Ray, as long as it does."""
         import ray
 
-        self._ours = ray.get_runtime_context().get_node_id()
+        self._driver = ray.get_runtime_context().get_node_id()
 
     def replace_one(self, draw: random.Random) -> None:
         """Kill every process of a node, not the one that this process speaks to Ray by, and start another node."""
-        removable = [node for node in self.cluster.list_all_nodes()[1:] if node.node_id != self._ours]
+        removable = [node for node in self.cluster.list_all_nodes()[1:] if node.node_id != self._driver]
         self.cluster.remove_node(draw.choice(removable), allow_graceful=False)
         self.cluster.add_node(num_cpus=1)
 
