@@ -132,7 +132,7 @@ def test_an_export_and_an_adapter_give_every_reader_the_same_vectors(model, tmp_
     vectors = load_encoder(str(best), device="cpu").encode(TEXTS)
     encoder = load_encoder(str(adapter), device="cpu")
     readers = [encoder, *(SentenceTransformer(str(place), device="cpu") for place in (best, adapter))]
-    assert all(apart(reader.encode(TEXTS), vectors) < 1e-5 for reader in readers)
+    assert all(apart(reader.encode(TEXTS), vectors) < 5e-5 for reader in readers)
     assert apart(load_encoder(str(folder), pooler=pooler, device="cpu").encode(TEXTS), vectors) > 0.1
     assert "bitsandbytes" in encoder.traits.libraries
     how = json.loads((adapter / "sentence_bert_config.json").read_text("utf-8"))["model_args"]
@@ -141,7 +141,7 @@ def test_an_export_and_an_adapter_give_every_reader_the_same_vectors(model, tmp_
     with torch.no_grad():
         states = [read(**words(text, return_tensors="pt")).last_hidden_state[0] for text in TEXTS]
     pooled = [state[-1] if pooler == "last" else state.mean(0) for state in states]
-    assert apart(torch.stack(pooled).numpy(), vectors) < 1e-5
+    assert apart(torch.stack(pooled).numpy(), vectors) < 5e-5
 
 
 def test_a_resumed_training_is_the_whole_one_and_a_checkpoint_holds_the_bits(tmp_path):
