@@ -26,6 +26,7 @@ from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import HeadMethod, Needs
 from stsbench.training.modules.backbone import Backbone, load_backbone
 from stsbench.training.modules.edits import backwards, shuffled, with_deletions, with_repetitions
+from stsbench.training.modules.lora import check_whole
 
 from .options import Augmentation, PCLOptions, PeerOptions
 
@@ -161,6 +162,8 @@ class Peer(nn.Module):
         self.masked, self.digest, self.name = options.mask, None, options.model or backbone.name
         if options.model is None:  # as the encoder is now, which a run may have begun from another one's weights
             folder, model = Path(backbone.folder), copy.deepcopy(backbone.model)
+            if not options.frozen:
+                check_whole(model, "options.peer")
         else:
             folder = backbone_folder(options.model, offline, _OPTION)
             model = _load_transformer(folder, options.model, backbone)

@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 from stsbench.encoders.forward.passes import attention_mask
 from stsbench.errors import EncoderError
 from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.lora import check_whole
 from stsbench.training.modules.packed_training import PackedTraining, packable
 from stsbench.training.modules.soft_prompt import changed_embeddings
 
@@ -87,6 +88,7 @@ class Conditioned(nn.Module):
     def __init__(self, backbone: Backbone) -> None:
         """Raise EncoderError, one line, for a transformer whose embeddings are not found here."""
         super().__init__()
+        check_whole(backbone.model, "DiffCSE's conditioned copy")
         self.model: Any = copy.deepcopy(backbone.model).requires_grad_(True)
         paths = dict(self.model.named_modules(remove_duplicate=False))
         self.entrance = next((path for path in _ENTRANCES if path in paths), "")

@@ -123,6 +123,12 @@ def _without_scales(module: nn.Module, state: dict[str, Tensor], prefix: str, me
         del state[key]
 
 
+def check_whole(model: Any, copied: str) -> None:
+    """Raise EncoderError, one line, where all of `copied`, a copy of `model`, would be trained, and 4 bits hold weights."""
+    if _quantised(model):
+        raise EncoderError(f"backbone.lora.base: all weights of {copied} are trained, and 4 bits cannot be: set it to whole")
+
+
 def base_arguments(model: Any) -> dict[str, Any]:
     """Return the arguments of transformers' from_pretrained by which a base is held as `adapt` left it; {} where it is
     whole."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from families import FAMILIES
+from families import FAMILIES, family_model
 from method_oracle import batch_of
 from method_runs import StopAt, Stopped, train
 from peft import PeftModel
@@ -16,9 +16,13 @@ from tiny_decoders import tokenizer
 from tiny_models import sentences
 
 from stsbench.encoders.load import load_encoder
+from stsbench.errors import EncoderError
+from stsbench.methods.pcl.method import Peer
+from stsbench.methods.pcl.options import PeerOptions
 from stsbench.methods.simcse.method import SimCSE
-from stsbench.training.modules.backbone import load_backbone
-from stsbench.training.modules.lora import merged_state
+from stsbench.training.modules.backbone import Backbone, load_backbone
+from stsbench.training.modules.copies import Conditioned
+from stsbench.training.modules.lora import adapt, merged_state
 from stsbench.training.recipes.recipes import load_recipe
 
 library = pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed: pip install 'stsbench[qlora]'")
@@ -109,6 +113,16 @@ def test_loss_and_gradients_are_those_of_a_loop_over_the_dequantised_weights(mod
         gradient = before[f"{path}.weight"].grad
         wanted = SCALE * (other.T @ gradient if part[0] == "A" else gradient @ other.T)
         assert (weight.grad - wanted).norm() < 2e-5 * wanted.norm()
+
+
+def test_a_copy_whose_weights_are_all_trained_is_refused():
+    model = family_model("bert")
+    adapt(model, "x", 2, 2, base="nf4")
+    backbone = Backbone(model, None)
+    for kind, parts in ((Conditioned, ()), (Peer, (PeerOptions(),))):
+        backbone.folder, backbone.name = "x", "x"
+        with pytest.raises(EncoderError, match=r"^backbone\.lora\.base: all weights of .* are trained, .*: set it to whole"):
+            kind(backbone, *parts)
 
 
 def apart(some, others):
