@@ -22,7 +22,6 @@ from .results import ITEMS, TWIN, Score
 
 NO_MODELS = ("baseline/Human", "mteb/baseline-random-encoder")
 CARD = "external"  # the folder of what was copied from model cards
-NO_COMMIT = "no_revision_available"
 SAME_DATA = {"a6ea5a8cab320b040a23452cc28066d9beae2cee"}  # SICK-R's: 20 models scored on both differ by a median of 0.00
 TINY, USUAL = 0.02, 0.3  # a correlation that is below the former where all others are above the latter was divided twice
 APART = 0.01  # two scores of one test set that differ by more were not made alike

@@ -111,11 +111,6 @@ class Post(ABC):
         """Mean and kernel where the fitted map is (x - mean) @ kernel and nothing else; None for any other."""
         return None
 
-    @classmethod
-    def from_state(cls, settings: Mapping[str, Any], state: State) -> Self:
-        """Return the fitted object that has these settings and this state."""
-        return cls(settings).restore(state)
-
     def settings(self) -> dict[str, Any]:
         """Return every setting by name, defaults included but for `later` ones, as JSON has them."""
         values: dict[str, Any] = self.options.model_dump(mode="json")

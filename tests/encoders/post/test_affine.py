@@ -196,7 +196,7 @@ def test_a_post_processing_maps_rows_alone_and_is_its_settings_and_state(kind):
     whole = made.transform(WIDE)
     assert whole.shape == (len(WIDE), made.dimension(12))
     np.testing.assert_allclose(made.transform(WIDE[5:8]), whole[5:8], atol=1e-12)
-    again = kind.from_state(made.settings(), made.state())
+    again = kind(made.settings()).restore(made.state())
     np.testing.assert_array_equal(again.transform(WIDE), whole)
     assert again.digest() == made.digest() == chain_fitted(kind, WIDE).digest()
     assert made.digest() != chain_fitted(kind, WIDE[:300]).digest()

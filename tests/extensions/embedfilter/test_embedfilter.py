@@ -195,7 +195,7 @@ def test_it_is_its_settings_and_state_and_maps_rows_alone():
     whole, (_, kernel) = made.transform(X), made.affine()
     np.testing.assert_allclose(made.transform(X[5:8]), whole[5:8], atol=1e-12)
     np.testing.assert_allclose(X @ kernel, whole, atol=1e-9)
-    again = EmbedFilter.from_state(made.settings(), made.state())
+    again = EmbedFilter(made.settings()).restore(made.state())
     np.testing.assert_array_equal(again.transform(X), whole)
     others = [filter_of(**one) for one in ({"tau": 4}, {"form": "projection"}, {"rounded": "float16"}, {"drop": "tail"})]
     assert again.digest() == made.digest() and len({post.digest() for post in (made, *others)}) == 5

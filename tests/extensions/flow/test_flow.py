@@ -249,7 +249,7 @@ def test_the_same_seed_gives_the_same_flow_and_its_state_restores_it():
     source = Vectors(crowded(100, sides=2))
     flow, again = Flow(SMALL).fit(source), Flow(SMALL).fit(source)
     assert flow.digest() == again.digest()
-    stored = Flow.from_state(flow.settings(), flow.state())
+    stored = Flow(flow.settings()).restore(flow.state())
     vectors = crowded(9, seed=5)
     assert np.array_equal(stored.transform(vectors), flow.transform(vectors))
     assert flow.transform(vectors).dtype == np.float32
@@ -277,7 +277,7 @@ def test_what_cannot_be_fitted_is_one_line():
         (lambda: Flow(SMALL | {"learning_rate": 1e6, "epochs": 9}).fit(Vectors(crowded(99))),
          r"texts@0: the flow's loss is not finite at step \d+: lower learning_rate$"),
         (lambda: Flow(SMALL).transform(crowded(3)), r"flow has not been fitted$"),
-        (lambda: Flow.from_state(SMALL | {"depth": 3}, state), r"flow: the stored state is of another network"),
+        (lambda: Flow(SMALL | {"depth": 3}).restore(state), r"flow: the stored state is of another network"),
     ):
         with pytest.raises(StsbenchError, match=line):
             call()
