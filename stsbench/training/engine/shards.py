@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
@@ -24,34 +24,41 @@ from stsbench.training.api.batch import Term
 from stsbench.training.api.contrasting import NegativeQueue
 from stsbench.training.api.method import Method
 from stsbench.training.engine.objective import Around, Objective
+from stsbench.training.modules.backbone import method_backbones
 
-# torch before 2.11 finds what a sharded pass gives by this, and without it would leave the gradients of the processes apart
+# Older versions of torch find what a sharded pass gives by this; else they would leave the processes' gradients apart.
 register_pytree_node(Term, lambda term: ([term.value], (term.count, term.weight)), lambda values, rest: Term(*values, *rest))
 
 
 def sharding() -> FullyShardedDataParallelPlugin | None:
     """Return accelerate's own settings of FSDP, as `accelerate launch` and its file leave them; None without FSDP.
 
-    Two of them are this house's: every process reads the whole model first, and bf16 is autocast, so that what is
-    computed is what it is without FSDP. StsbenchError, one line, for what is not supported.
+    Two settings are ours: every process reads the whole model first, and bf16 is autocast, so that what is computed is what
+    it is without FSDP. Raises StsbenchError, one line, for what is not supported.
     """
     if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() != "true":
         return None
-    plugin = FullyShardedDataParallelPlugin(
-        cpu_ram_efficient_loading=False, mixed_precision_policy=MixedPrecisionPolicy()
-    )
-    if plugin.fsdp_version != 2:
+    if os.environ.get("FSDP_VERSION", "1") != "2":
         raise StsbenchError("FSDP 1 is not supported: set fsdp_version to 2 (accelerate launch --fsdp_version 2)")
+    try:
+        plugin = FullyShardedDataParallelPlugin(
+            cpu_ram_efficient_loading=False, mixed_precision_policy=MixedPrecisionPolicy()
+        )
+    except ValueError as error:
+        raise StsbenchError(f"accelerate's settings of FSDP: {' '.join(str(error).split())}") from error
     if plugin.activation_checkpointing:
         raise StsbenchError("FSDP: its activation checkpointing draws other dropout masks where it computes a layer again: "
-                            "leave it out, and set training.recompute to true")
+                            "leave it out, and set backbone.gradient_checkpointing to layers")
     return plugin
 
 
-def shard_on_cpu(accelerator: Accelerator, plugin: FullyShardedDataParallelPlugin) -> None:
-    """Let several processes of a CPU shard, too: accelerate would train without FSDP there, and say nothing."""
-    if accelerator.distributed_type == DistributedType.MULTI_CPU:
-        accelerator.state.distributed_type, accelerator.state.fsdp_plugin = DistributedType.FSDP, plugin
+def set_sharding(accelerator: Accelerator, plugin: FullyShardedDataParallelPlugin) -> None:
+    """Let several processes shard. Accelerate itself would do so for the first training of a process, and on a CPU for none,
+    and would say nothing."""
+    if accelerator.distributed_type != DistributedType.NO:
+        accelerator.state.fsdp_plugin = plugin
+        # the accelerator's own state is filled from the process's again and again
+        accelerator.state.distributed_type = PartialState().distributed_type = DistributedType.FSDP
 
 
 def sharded_copy(objective: Objective, accelerator: Accelerator) -> Objective:
@@ -63,6 +70,9 @@ def sharded_copy(objective: Objective, accelerator: Accelerator) -> Objective:
     if any(isinstance(part, NegativeQueue) for part in method.modules()):
         raise StsbenchError(f"FSDP: the momentum encoder of {method.name}'s queue follows the weights within a pass, where "
                             "what it writes is lost: set options.queue to null, or train without FSDP")
+    if single := next((name for name, weight in method.named_parameters() if weight.numel() == 1), None):
+        raise StsbenchError(f"FSDP: {single} of {method.name} is one number, and most processes would have no part of it: "
+                            "train without FSDP")
     if plugin.auto_wrap_policy is transformer_auto_wrap_policy:
         model = method.backbone.model
         holder, key = list_of_layers(model, method.backbone.name, "FSDP shards one by one")
@@ -70,6 +80,8 @@ def sharded_copy(objective: Objective, accelerator: Accelerator) -> Objective:
         if plugin.transformer_cls_names_to_wrap is None:
             plugin.transformer_cls_names_to_wrap = [type(layers[0]).__name__]
         _check_shared(method, plugin.transformer_cls_names_to_wrap)
+    for backbone in method_backbones(method) if plugin.auto_wrap_policy is not None else ():
+        backbone.engine, backbone.sharded = "padded", True  # a packed pass reads weights past the layers that hold them
     tensors = {id(tensor): tensor for tensor in (*objective.parameters(), *objective.buffers())}
     return copy.deepcopy(objective, tensors)
 

@@ -69,6 +69,7 @@ class Backbone(nn.Module):
     layer_states: where all layers' states of each pass are kept, and read again, as long as it is set.
     chunk: how many texts are read at a time where a gradient is wanted (`_in_chunks`), None: all; chunked: whether a pass
     had more, since `set_chunk`.
+    sharded: whether each layer's weights lie in parts over processes (engine/shards.py).
     folder, name, offline: where it was read, what messages call it, and whether nothing was to be downloaded, set by
     `make_backbone`.
     """
@@ -93,6 +94,7 @@ class Backbone(nn.Module):
         self.chunk: int | None = None
         self.chunked = False
         self.layer_states: LayerStates | None = None
+        self.sharded = False
 
     @property
     def width(self) -> int:
@@ -121,9 +123,13 @@ class Backbone(nn.Module):
         model takes none from outside (neither BERT nor RoBERTa), or has no such positions; ValueError: `soft` or `heads` is
         not of this batch's shapes.
         """
+        change = None if soft is None else soft.change
+        adversarial = change is not None and change.added is not None and change.added.requires_grad
+        if adversarial and self.sharded:
+            raise StsbenchError("FSDP: an adversarial view takes a gradient within the pass, when a layer's weights are in "
+                                "parts: set fsdp_auto_wrap_policy to NO_WRAP, or take another view")
         if (states := self.layer_states) is not None:
-            change = None if soft is None else soft.change
-            if change is not None and change.added is not None and change.added.requires_grad:
+            if adversarial:
                 raise StsbenchError("adaptive_layers: an adversarial view needs a pass of its own: take another view")
             return states.read(lambda every: self._states(ids, mask, every, soft, heads), layers)
         if parts := self._in_chunks(lambda ids, mask, *more: self(ids, mask, layers, *more), ids, mask, soft, heads):

@@ -29,7 +29,7 @@ from stsbench.training.engine.callbacks import Callbacks, RunLog, TrainingCallba
 from stsbench.training.engine.checkpoint import Best, Position
 from stsbench.training.engine.loop import Loop
 from stsbench.training.engine.optimiser import make_optimiser
-from stsbench.training.engine.shards import Whole, method_of, shard_on_cpu, sharded_copy, sharding
+from stsbench.training.engine.shards import Whole, method_of, set_sharding, sharded_copy, sharding
 from stsbench.training.engine.stage import Stage, dropped, scheduled, stage_name
 from stsbench.training.modules.backbone import draw_repeatedly, method_backbones, set_chunk
 from stsbench.training.modules.lora import freeze_adapted
@@ -143,19 +143,21 @@ def _train_stage(
     resumed = run.resumed if run.resumed and run.resumed[0].number == stage.number else None
     if resumed:
         run.checkpoints.load_weights(resumed[1], method)
-    settings = stage.settings
-    if settings.average is not None and accelerator.is_fsdp2:
-        raise StsbenchError("FSDP: training.average would be of parts of the weights: set it to null, or train without FSDP")
+    settings, lora = stage.settings, run.recipe.backbone.lora
+    unsharded = {"training.average": settings.average is not None, "backbone.lora.base": lora and lora.base != "whole"}
+    if accelerator.is_fsdp2 and any(unsharded.values()):
+        setting = next(name for name, value in unsharded.items() if value)
+        raise StsbenchError(f"FSDP does not go with {setting}: leave it out, or train without FSDP")
     trained = sharded_copy(objective, accelerator)
     optimiser = make_optimiser(method_of(trained), settings, check_rates(method))
     wrapped, prepared = accelerator.prepare(trained, optimiser)
-    whole = Whole(objective, trained, accelerator)
     average = None if settings.average is None else Average(method, settings.average, stage.batches.steps)
     unlogged: dict[str, Any] = {}
     if resumed:
         unlogged = run.checkpoints.load(*resumed, prepared, average)
         run.log(f"resumed at step {position.step} of {stage.batches.steps}, stage {stage.name}")
     _announce(run, stage)
+    whole = Whole(objective, trained, accelerator)
     loop = Loop(
         run.recipe, stage, trained, whole, wrapped, prepared, accelerator, run_log=run_log, checkpoints=run.checkpoints,
         selection=run.selections.get(stage.name), callback=callback, tracked_from=before if run.options.trackers else None,
@@ -289,10 +291,13 @@ def make_accelerator(
         raise StsbenchError(f"--device {device}: write cpu, cuda or mps; CUDA_VISIBLE_DEVICES=1 chooses among several GPUs")
     if (device == "cuda" and not torch.cuda.is_available()) or (device == "mps" and not torch.backends.mps.is_available()):
         raise StsbenchError(f"--device {device} is not available on this machine")
+    plugin = sharding()
+    if precision == "fp16" and plugin:
+        raise StsbenchError("precision fp16 is not supported with FSDP: use --dtype bf16")
     if precision == "fp16" and lacks_fp16(device):
         raise StsbenchError("precision fp16 needs a CUDA device: use --dtype bf16 or --dtype float32 here")
     accelerator = Accelerator(
-        fsdp_plugin=(plugin := sharding()),
+        fsdp_plugin=plugin,
         # said outright: on a machine without accelerator accelerate would make every process of torchrun one alone
         cpu=device == "cpu" or not (torch.cuda.is_available() or torch.backends.mps.is_available()),
         mixed_precision=_MIXED[precision], log_with=list(trackers) or None, project_dir=folder,
@@ -304,7 +309,9 @@ def make_accelerator(
         ],
     )
     if plugin:
-        shard_on_cpu(accelerator, plugin)
+        set_sharding(accelerator, plugin)
+    if (parallel := accelerator.parallelism_config) and parallel.non_data_parallel_size > 1:
+        raise StsbenchError("tensor and context parallelism are not supported: use data parallelism or FSDP 2")
     if accelerator.distributed_type not in ("NO", "MULTI_GPU", "MULTI_CPU", "FSDP"):
         raise StsbenchError(f"accelerate's {accelerator.distributed_type} is not supported: use data parallelism or FSDP 2")
     return accelerator

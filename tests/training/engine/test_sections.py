@@ -15,7 +15,8 @@ from torch.nn.functional import normalize
 
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
-from stsbench.training.modules.backbone import load_backbone, set_chunk
+from stsbench.torch_random import Generators, drawing
+from stsbench.training.modules.backbone import checkpoint_layers, draw_repeatedly, load_backbone, set_chunk
 
 GUIDE = {"guide": {"model": "lexical:token-set", "margin": 0.7}}
 RANKING = {"ranking.teachers": [{"model": "lexical:token-set"}], "gor": {}}  # what stands beside the loss
@@ -229,6 +230,25 @@ def test_with_dropout_it_is_one_loss_of_chunks_read_one_after_the_other(place, e
     assert len(chunked[1]) == len(separate[1]) and all(map(torch.equal, chunked[1], separate[1]))
     set_chunk(backbone, None)
     assert gradient(backbone, ids, mask, backbone.pooled)[0] != separate[0] and not backbone.chunked  # other draws
+
+
+@pytest.mark.parametrize("offload", [False, True])
+def test_layers_that_are_computed_again_have_the_same_gradient_and_keep_less(place, offload):
+    """To the last bit, as they draw the same masks again."""
+    backbone = load_backbone(place / "model", "model", "mean", 12, dropout=0.3)
+    backbone.engine = "padded"
+    ids = torch.arange(5, 53).view(4, 12)
+
+    def counted():
+        sizes = []
+        with drawing(Generators(3)), saved_tensors_hooks(lambda one: sizes.append(one.numel()) or one, lambda one: one):
+            return gradient(backbone, ids, torch.ones_like(ids), backbone.pooled), sum(sizes)
+
+    (loss, gradients), kept = counted()
+    checkpoint_layers(backbone.model, "model")
+    draw_repeatedly(backbone, offload)
+    (again, same), fewer = counted()
+    assert again == loss and all(map(torch.equal, same, gradients)) and fewer < kept / 2
 
 
 def test_activations_of_one_chunk_are_held_at_a_time(place):

@@ -14,8 +14,9 @@ from training_runs import log_of, serve, weights_of
 from two_processes import stopped, train_each
 
 FSDP = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP"}
-# 55 rows in batches of 7: the last one has 6, and two processes share 7 as 4 and 3
-CHANGES = {"training.batch_size": 7, "training.max_steps": 4, "training.epsilon": 1e-2, "training.clip": 0.5}
+# 55 rows in batches of 7, which two processes share as 4 and 3; checkpoints of steps 2 and 4 come before the log's line
+CHANGES = {"training.batch_size": 7, "training.max_steps": 5, "training.epsilon": 1e-2, "training.clip": 0.5,
+           "checkpoint_every": 100, "checkpoint_minutes": 1e-9, "selection.every": 3}
 RECIPES = {
     # a head, a batch of its own for the MLM term, several passes a step, rows held out
     "bert": ("simcse", {**CHANGES, "training.accumulate": 2, "selection.at_end": True}),
@@ -38,19 +39,24 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(place):
-    """Folders of runs: by one process, by two, by two that went on from step 2 of two, of one, and by one from two's."""
+    """Folders of runs: by one process, by two, by two that went on from step 4 of two's and of one's, and by one
+    that did from two's."""
     serve()
     recipes = {}
-    for name, (run, changes) in RECIPES.items():
-        changes = {**changes, **({"backbone.model": str(place / "llama")} if name == "llama" else {})}
+    once = {"training.max_steps": 1}
+    variants = {**RECIPES, **{name: ("simcse-lora", {**RECIPES["llama"][1], **once, "precision": name})
+                              for name in ("float32", "bf16")}}
+    for name, (run, changes) in variants.items():
+        changes = {**changes, **({"backbone.model": str(place / "llama")} if run == "simcse-lora" else {})}
         recipes[name] = recipe_of(place, run, **changes)
         train(recipes[name], place / f"one-{name}", place, device="cpu")
     bert = recipes["bert"]
     train_each({
-        "two": (bert, place / "two"), "llama": (recipes["llama"], place / "two-llama"),
-        "again": (bert, place / "again", place / "two", 2), "more": (bert, place / "more", place / "one-bert", 2),
+        "two": (bert, place / "two"),
+        "llama": (recipes["llama"], place / "two-llama"), "bf16": (recipes["bf16"], place / "two-bf16"),
+        "again": (bert, place / "again", place / "two", 4), "more": (bert, place / "more", place / "one-bert", 4),
     }, place / "data", **FSDP)
-    stopped(place / "two", 2, place / "fewer")
+    stopped(place / "two", 4, place / "fewer")
     train(bert, place / "fewer", place, device="cpu", resume=True)
     return place
 
@@ -84,3 +90,9 @@ def test_shards_go_on_bit_for_bit_in_as_many_processes(runs):
     assert weights_of(runs / "again") == weights_of(runs / "two")
     assert log_of(runs / "again") == log_of(runs / "two")
     assert json.loads((runs / "two" / "train.json").read_text("utf-8"))["processes"] == 2
+
+
+def test_bf16_rounds_what_it_rounds_without_shards(runs):
+    exact, one, two = (next(line["loss"] for line in log_of(runs / name) if line["kind"] == "train")
+                       for name in ("one-float32", "one-bf16", "two-bf16"))
+    assert abs(two - one) < abs(one - exact) / 2
