@@ -62,7 +62,7 @@ class SimCSE(TemplateMethod, HeadMethod):
         self.behind = 0  # tokens between the state of options.positive_word and the one that is read
         if options.positive_word is not None:
             assert self.around is not None
-            self.behind = self.around.tokens_behind(options.positive_word)
+            self.behind = self.around.count_later_tokens(options.positive_word)
 
     @classmethod
     def needs(cls, options: SimCSEOptions) -> Needs:

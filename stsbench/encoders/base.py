@@ -124,7 +124,7 @@ class Encoder(Interface, ABC):
     traits: Traits = Traits()  # what an encoder that is made of this one passes on
     equal_lengths: bool = False  # see `keep_lengths_apart`
     processes: int = 1  # in which it computes
-    compares_by: tuple[str, ...] = ()  # of a kind without vectors: how it compares two texts (encoders/similarity.py)
+    text_similarities: tuple[str, ...] = ()  # of a kind without vectors: how it compares two texts (encoders/similarity.py)
     # Whose clock and memory tell what it costs: that of this process, of several, of a server, or of nothing (looked up).
     computes_in: Literal["process", "processes", "server", "nothing"] = "process"
     stride: int = 1  # from the cache `run` gets so many times 1,024 texts: more where it tokenises them beside a GPU

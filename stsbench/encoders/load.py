@@ -105,10 +105,10 @@ def loaded_encoder(model: Any, options: EncoderOptions) -> Encoder:
     return load_encoder(model).identified()
 
 
-def compares_by(model: Any) -> tuple[str, ...]:
-    """Return `Encoder.compares_by` of what `load_encoder` takes, which is not loaded for this."""
+def text_similarities(model: Any) -> tuple[str, ...]:
+    """Return `Encoder.text_similarities` of what `load_encoder` takes, which is not loaded for this."""
     kind, colon, _ = model.partition(":") if isinstance(model, str) else ("", "", "")
-    by: tuple[str, ...] = getattr(resolve(GROUP, kind) if colon and kind in kinds() else model, "compares_by", ())
+    by: tuple[str, ...] = getattr(resolve(GROUP, kind) if colon and kind in kinds() else model, "text_similarities", ())
     return by
 
 

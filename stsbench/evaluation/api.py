@@ -110,9 +110,9 @@ Chosen = list[tuple[Planned, dict[str, DataSet]]]
 def _chosen(options: EvalOptions, log: Callable[[str], None]) -> tuple[Result, Chosen]:
     """Return what is measured: each protocol with its sets by task. What cannot be stands in the result, which is empty
     otherwise."""
-    from stsbench.encoders.load import compares_by
+    from stsbench.encoders.load import text_similarities
 
-    by = compares_by(options.model)
+    by = text_similarities(options.model)
     planned, left_out = plan(options.protocols, options.tasks, _settings(options), {"similarity": by[0]} if by else {})
     if by:
         planned = _of_pairs(planned, by, options.model, left_out)
@@ -221,11 +221,11 @@ def _check(options: EvalOptions) -> None:
                 raise EncoderError(f"{name} does not apply to an encoder that is already loaded: give it to load_encoder")
 
 
-def _of_pairs(planned: list[Planned], by: Sequence[str], model: Any, left_out: dict[str, str]) -> list[Planned]:
-    """Return the parts of a plan for a model without vectors, which compares two texts `by` these similarities, each other
-    part said. EncoderError where none is left."""
-    parts = [part for part in planned if part.protocol.settings.get("similarity") in by]
-    why = f"{model} gives no vectors, it scores pairs of texts (--similarity {' or '.join(by)})"
+def _of_pairs(planned: list[Planned], names: Sequence[str], model: Any, left_out: dict[str, str]) -> list[Planned]:
+    """Return the parts of a plan for a model without vectors, which compares two texts by similarities of these `names`;
+    each other part is said. EncoderError where none is left."""
+    parts = [part for part in planned if part.protocol.settings.get("similarity") in names]
+    why = f"{model} gives no vectors, it scores pairs of texts (--similarity {' or '.join(names)})"
     left_out |= {part.label: why for part in planned if part not in parts}
     if not parts:
         raise EncoderError(f"protocol {planned[0].label}: {why}")

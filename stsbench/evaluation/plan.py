@@ -51,18 +51,18 @@ def presets() -> dict[str, dict[str, Any]]:
 
 
 def plan(
-    protocols: Sequence[str], tasks: Sequence[str] | None, asked: Settings,
+    protocols: Sequence[str], tasks: Sequence[str] | None, requested: Settings,
     defaults: Mapping[str, Any] = MappingProxyType({}), absent: bool = False,
 ) -> tuple[list[Planned], dict[str, str]]:
-    """Return the protocols to run, and those left out with the reason. `asked` settings override a preset's and a variant's,
-    and `defaults`, those of every protocol that takes them. absent: a user's file or folder need not be there.
+    """Return the protocols to run, and those left out with the reason. `requested` settings override a preset's and a
+    variant's, and `defaults`, those of every protocol that takes them. absent: a user's file or folder need not be there.
 
     Raises StsbenchError, with a suggestion, for an unknown protocol, variant, task or setting.
     """
     if not protocols:
         raise StsbenchError("no protocol was named")
     protocols = [_matched(protocol_name(name)) for name in protocols]
-    settings = {**asked, "": {**defaults, **asked.get("", {})}}
+    settings = {**requested, "": {**defaults, **requested.get("", {})}}
     parts: dict[str, Planned] = {}
     papers = presets()
     left_out: dict[str, str] = {}
@@ -71,7 +71,7 @@ def plan(
         named = _parts(name, settings, left_out) if of_user is None else [Planned(name, of_user, of_user.tasks())]
         for number, part in enumerate(named):
             parts[f"{name}#{number}" if name in papers else part.label] = part
-    _all_used(asked, [part.protocol for part in parts.values()])
+    _all_used(requested, [part.protocol for part in parts.values()])
     _check_names(parts.values())
     # A name may be several parts (`all`, a paper): a task has to be of one of them, not of each.
     everything = {task: id for part in parts.values() for task, id in part.tasks.items()}

@@ -20,7 +20,7 @@ def longer(encoder, first, second):
 class Judging(Encoder):
     """Compares texts by their lengths."""
 
-    compares_by = ("longer",)
+    text_similarities = ("longer",)
 
     def __init__(self):
         self.spec = EncoderSpec("judging", "judging", "0" * 64)

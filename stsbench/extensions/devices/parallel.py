@@ -37,9 +37,9 @@ class Workers:
 
     def __init__(self, model: str, options: EncoderOptions, devices: Sequence[str | None], encoder: Encoder) -> None:
         """model, options: for `load_encoder`; devices: one a process, None for the default; encoder: the one here, which a
-        worker's has to be the same as. EncoderError: as `Same.of`."""
+        worker's has to be the same as. EncoderError: as `Same.describe`."""
         self.count = len(devices)
-        same = Same.of(encoder)
+        same = Same.describe(encoder)
         self._arguments = [(model, replace(options, device=device), same) for device in devices]
         self._workers: list[_Worker] = []
 
@@ -100,7 +100,7 @@ class Same:
     probe: tuple[Any, ...]
 
     @classmethod
-    def of(cls, encoder: Encoder) -> Same:
+    def describe(cls, encoder: Encoder) -> Same:
         """Raise EncoderError: nobody can tell whether another one is the same, or a server computes."""
         if encoder.computes_in == "server":
             raise EncoderError(f"{encoder.spec.name} is computed by a server: leave --processes and --devices out")

@@ -25,7 +25,7 @@ class RayWorkers:
     def __init__(self, address: str, count: int | None, options: EncoderOptions, encoder: Encoder) -> None:
         """address, count: as `Cluster`; options, encoder: as `Workers`. Raise what both raise."""
         self._model = options.model
-        self._arguments = pickle.dumps((options, Same.of(encoder), Path.cwd()))
+        self._arguments = pickle.dumps((options, Same.describe(encoder), Path.cwd()))
         gpus = None if options.device is None else float(options.device.startswith("cuda"))
         cluster = Cluster(address, count, worker_threads(count or 1), gpus)
         self.count = count or cluster.room

@@ -25,7 +25,7 @@ class CrossEncoder(PairModel):
 
     usage = "cross-encoder:FOLDER: a model that reads two texts together and scores the pair (extra st)"
     kind = "cross-encoder"
-    compares_by = ("cross-encoder", "symmetric-cross-encoder")
+    text_similarities = ("cross-encoder", "symmetric-cross-encoder")
 
     def open(self, folder: Path, how: dict[str, Any]) -> Any:
         """Return the library's CrossEncoder. EncoderError: no classifier, several labels, or weights that it lacks."""

@@ -64,7 +64,7 @@ class PairModel(Encoder):
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """Raise EncoderError: there is no vector of a text."""
         raise EncoderError(f"{self.name} gives no vector of a text: it scores pairs (--similarity "
-                           f"{' or '.join(self.compares_by)})")
+                           f"{' or '.join(self.text_similarities)})")
 
     @property
     def device(self) -> torch.device:

@@ -29,7 +29,7 @@ class MultiVector(PairModel):
 
     usage = "multi-vector:FOLDER: a model with a vector a token, compared by MaxSim (extra st)"
     kind = "multi-vector"
-    compares_by = ("maxsim", "meanmaxsim", "symmetric-maxsim")
+    text_similarities = ("maxsim", "meanmaxsim", "symmetric-maxsim")
 
     def open(self, folder: Path, how: dict[str, Any]) -> Any:
         """Return the library's MultiVectorEncoder. EncoderError: the folder is of another kind of model."""

@@ -70,7 +70,7 @@ class Judge(Encoder):
     """
 
     usage = "judge:NAME: a chat model that is asked about each pair (--judge-prompt FILE, --base-url URL, extra server)"
-    compares_by = ("judge",)
+    text_similarities = ("judge",)
     computes_in = "server"
     cacheable = False
 
@@ -121,7 +121,7 @@ class Judge(Encoder):
         """Return the numbers that the model answers for n pairs. EncoderError, one line: the server fails, or an answer
         holds no number or several."""
         asked = [self._question({"a": a, "b": b}) for a, b in zip(first, second, strict=True)]
-        numbers, strays = self._kept(), dict[str, str]()
+        numbers, strays = self._stored_answers(), dict[str, str]()
 
         def ask(text: str, stopped: threading.Event) -> str:
             return cast(Reply, self._client.ask([text], None, stopped, fields=self._fields)).content
@@ -144,7 +144,7 @@ class Judge(Encoder):
     def _file(self) -> Path | None:
         return None if self._folder is None else self._folder / f"{self.spec.weights}.jsonl"
 
-    def _kept(self) -> dict[str, float]:
+    def _stored_answers(self) -> dict[str, float]:
         """Return digest of what was asked -> number, of earlier runs; a line that an interruption cut is passed over."""
         file, numbers = self._file(), dict[str, float]()
         for line in file.read_text("utf-8").splitlines() if file is not None and file.is_file() else ():

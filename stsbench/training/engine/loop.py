@@ -26,7 +26,7 @@ from stsbench.training.engine.objective import Objective
 from stsbench.training.engine.optimiser import Overflow, learning_rate, set_step, steps_taken
 from stsbench.training.engine.passes import ROWS, CountCheck, check_two_views, everywhere, part_counts, part_shares
 from stsbench.training.engine.selection import AVERAGED, UNDEFINED, Selection, diagnosed
-from stsbench.training.engine.shards import Whole, full, local, method_of
+from stsbench.training.engine.shards import Whole, full, inner_method, local
 from stsbench.training.engine.stage import Stage, stage_views
 from stsbench.training.modules.backbone import method_backbones
 from stsbench.training.recipes.recipe import Recipe
@@ -54,7 +54,7 @@ class Loop:
         log: Callable[[str], None] = print,
     ) -> None:
         self.recipe, self.stage, self.settings = recipe, stage, stage.settings
-        self.method, self.objective, self.whole, self.wrapped = method_of(objective), objective, whole, wrapped
+        self.method, self.objective, self.whole, self.wrapped = inner_method(objective), objective, whole, wrapped
         self.optimiser, self.accelerator = optimiser, accelerator
         self.run_log, self.checkpoints, self.selection, self.callback = run_log, checkpoints, selection, callback
         self.log, self.stop, self.average = log, stop, average

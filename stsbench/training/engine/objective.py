@@ -250,7 +250,7 @@ class Wrapped(Around):
         """Return the objective's terms."""
         dims = self.matryoshka.pairs if self.matryoshka is not None else ()
         if _DRAWN_DIMS in batch.by_row:
-            dims = tuple(dims[number] for number in sorted(_drawn(batch, _DRAWN_DIMS)))
+            dims = tuple(dims[number] for number in sorted(_read_draw(batch, _DRAWN_DIMS)))
         directed = None if self.contrast is None else self.contrast.model_dump()
         wrapping = Wrapping(dims, self.rule, batch.by_row.get(_BY_ROW), directed)
         with wrapped(wrapping):
@@ -378,7 +378,7 @@ class AdaptiveLayers(Around):
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """Return the terms of the loss."""
-        backbone, settings, layers = self.method.backbone, self.settings, _drawn(batch, _DRAWN_LAYERS)
+        backbone, settings, layers = self.method.backbone, self.settings, _read_draw(batch, _DRAWN_LAYERS)
         states = LayerStates(self.layers)
         backbone.layer_states = states
         try:
@@ -418,7 +418,7 @@ def _draw(views: Views, name: str, count: int, per_step: int | None, rng: np.ran
     views.by_row[name] = [np.tile(drawn.astype(np.float32), (len(views.tokens[0]), 1))]
 
 
-def _drawn(batch: Batch, name: str) -> list[int]:
+def _read_draw(batch: Batch, name: str) -> list[int]:
     """Return what `_draw` added."""
     drawn = batch.by_row[name]
     return [int(number) for number in drawn[0].tolist()] if len(drawn) else [0] * drawn.shape[1]

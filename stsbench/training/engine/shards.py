@@ -66,7 +66,7 @@ def sharded_copy(objective: Objective, accelerator: Accelerator) -> Objective:
     objective itself. Raises StsbenchError, one line, for a method that would train otherwise than in one process."""
     if not accelerator.is_fsdp2:
         return objective
-    method, plugin = method_of(objective), accelerator.state.fsdp_plugin
+    method, plugin = inner_method(objective), accelerator.state.fsdp_plugin
     if any(isinstance(part, NegativeQueue) for part in method.modules()):
         raise StsbenchError(f"FSDP: the momentum encoder of {method.name}'s queue follows the weights within a pass, where "
                             "what it writes is lost: set options.queue to null, or train without FSDP")
@@ -86,7 +86,7 @@ def sharded_copy(objective: Objective, accelerator: Accelerator) -> Objective:
     return copy.deepcopy(objective, tensors)
 
 
-def method_of(objective: Objective) -> Method:
+def inner_method(objective: Objective) -> Method:
     """Return the method itself, whatever a recipe puts around it."""
     return objective.method if isinstance(objective, Around) else objective
 
@@ -97,7 +97,7 @@ class Whole:
     def __init__(self, objective: Objective, trained: Objective, accelerator: Accelerator) -> None:
         """trained: the objective, or the `sharded_copy` of it after accelerate's `prepare`."""
         self.method, self.objective, self.trained, self.main = (
-            method_of(objective), objective, trained, accelerator.is_main_process
+            inner_method(objective), objective, trained, accelerator.is_main_process
         )
         self._leave()
 

@@ -154,7 +154,7 @@ class InTemplate:
                 f"{backbone.name} has {limit} positions: lower backbone.max_length"
             )
 
-    def tokens_behind(self, words: str) -> int:
+    def count_later_tokens(self, words: str) -> int:
         """Return how many tokens of a text stand behind the last one of `words`, which the template has behind the text.
 
         StsbenchError, one line, where they are not there once, or end within a token. Source: train.py of ZBWpro/CSE-SFP.

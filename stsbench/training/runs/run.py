@@ -29,7 +29,7 @@ from stsbench.training.engine.callbacks import Callbacks, RunLog, TrainingCallba
 from stsbench.training.engine.checkpoint import Best, Position
 from stsbench.training.engine.loop import Loop
 from stsbench.training.engine.optimiser import make_optimiser
-from stsbench.training.engine.shards import Whole, method_of, set_sharding, sharded_copy, sharding
+from stsbench.training.engine.shards import Whole, inner_method, set_sharding, sharded_copy, sharding
 from stsbench.training.engine.stage import Stage, dropped, scheduled, stage_name
 from stsbench.training.modules.backbone import draw_repeatedly, method_backbones, set_chunk
 from stsbench.training.modules.lora import freeze_adapted
@@ -149,7 +149,7 @@ def _train_stage(
         setting = next(name for name, value in unsharded.items() if value)
         raise StsbenchError(f"FSDP does not go with {setting}: leave it out, or train without FSDP")
     trained = sharded_copy(objective, accelerator)
-    optimiser = make_optimiser(method_of(trained), settings, check_rates(method))
+    optimiser = make_optimiser(inner_method(trained), settings, check_rates(method))
     wrapped, prepared = accelerator.prepare(trained, optimiser)
     average = None if settings.average is None else Average(method, settings.average, stage.batches.steps)
     unlogged: dict[str, Any] = {}
