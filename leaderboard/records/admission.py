@@ -33,6 +33,7 @@ from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import reread
 from stsbench.evaluation.run_file import load_records
 from stsbench.files import atomic_write
+from stsbench.metrics.similarity import SIMILARITIES
 from stsbench.wording import format_counts, visible
 
 from .paths import EXPECTED
@@ -285,10 +286,11 @@ def _strings(value: object) -> Iterator[str]:
 
 def check_widths(records: Iterable[tuple[Path, Record]]) -> None:
     """Raise StsbenchError where two records of one encoder disagree about the width of its vectors. tf-idf and its like
-    are as wide as the words of a set."""
+    are as wide as the words of a set; a record of what compares texts without a vector of each has the width 0."""
     widths: dict[str, tuple[int, Path]] = {}
     for path, record in records:
-        if record.encoder.spec.get("kind") == "lexical":
+        of_vectors = record.protocol.settings.get("similarity", SIMILARITIES[0]) in SIMILARITIES
+        if record.encoder.spec.get("kind") == "lexical" or not of_vectors:
             continue
         width, other = widths.setdefault(record.encoder.fingerprint, (record.encoder.dimension, path))
         if width != record.encoder.dimension:

@@ -242,7 +242,7 @@ class Encoder(Interface, ABC):
         EncoderError, one line: it has none, or none that is reached here.
         """
         raise EncoderError(f"{self.spec.name} gives no vector of a token: only a transformer of our own forward pass does "
-                           "(a model folder, with a --pooler, without --post)")
+                           "(a model folder, with a --pooler, and nothing done to its vectors, as by --post)")
 
     def ready(self) -> None:
         """Load what computes, where it is loaded late: `engine` and `notes` then say all that is known before a run."""

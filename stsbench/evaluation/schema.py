@@ -23,6 +23,7 @@ from stsbench.config import validate
 from stsbench.data.sets.sentences import SENTENCES
 from stsbench.encoders.similarity import GROUP
 from stsbench.errors import ScoreError, StsbenchError
+from stsbench.metrics.similarity import SIMILARITIES
 from stsbench.registry import did_you_mean, names
 from stsbench.settings import Described as Described
 from stsbench.settings import Settings as Base
@@ -221,9 +222,19 @@ SomeOf = Annotated[list[T], BeforeValidator(_as_list), AfterValidator(_different
 """Different values of one type, at least one. One value alone is a list of one."""
 
 
+def _of_vectors(value: Any, of_vectors: Any) -> Any:
+    try:
+        return of_vectors(value)
+    except ValueError:
+        if not isinstance(value, str) or not did_you_mean(value, names(GROUP), otherwise=""):
+            raise
+        *first, last = map(repr, (*SIMILARITIES, *names(GROUP)))
+        raise PydanticCustomError("literal_error", "{expected}", {"expected": f"{', '.join(first)} or {last}"}) from None
+
+
 Similarity = Annotated[
     Literal["cosine", "dot", "euclidean", "manhattan"],
-    WrapValidator(lambda value, of_vectors: value if value in names(GROUP) else of_vectors(value)),
+    WrapValidator(lambda value, of_vectors: value if value in names(GROUP) else _of_vectors(value, of_vectors)),
 ]
 """Of two vectors, or the name of what an extension compares two texts by (encoders/similarity.py)."""
 

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from stsbench.extensions.server.options import Asked
 
 _SLOT = re.compile(r"\{([ab])\}")
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-RULE = "the only number of the answer"  # by which an answer is read; recorded
+_WORD = re.compile(r"[^\s:=*\"'()\[\]]*\d[^\s:=*\"'()\[\]]*")  # with a digit
+_NUMBER = re.compile(r"([-+\u2212]?(?:\d+(?:\.\d+)?|\.\d+))[.,;!?]?", re.ASCII)
+RULE = "the only word of the answer with a digit, a decimal number"  # by which an answer is read; recorded
 _MOST_BYTES = 1 << 22
 
 
@@ -51,9 +52,11 @@ class ChatClient(Client):
         except (ValueError, RecursionError):
             raise HalfAnswerError("an answer that is not JSON, or half of one") from None
         try:
-            content = answer["choices"][0]["message"]["content"]
-        except (KeyError, IndexError, TypeError):
-            content = None
+            content, end = answer["choices"][0]["message"]["content"], answer["choices"][0].get("finish_reason")
+        except (KeyError, IndexError, TypeError, AttributeError):
+            content, end = None, None
+        if end == "length":
+            raise BadAnswerError("an answer that was cut (finish_reason length): let it be longer, by --extra-body")
         if not isinstance(content, str):
             raise BadAnswerError(f"an answer without a text: {stated(body)}")
         model, build = (name if isinstance(name, str) else "" for name in map(answer.get, ("model", "system_fingerprint")))
@@ -61,6 +64,17 @@ class ChatClient(Client):
         tokens = usage.get("total_tokens") if isinstance(usage, dict) else None
         count = tokens if type(tokens) is int and tokens >= 0 else None
         return Reply(np.zeros((1, 0), np.float32), count, model, build, content)
+
+
+def read_number(answer: str) -> float | None:
+    """Return the number of an answer by RULE; None where it holds none, several, a fraction, a share or a unit.
+
+    >>> [read_number(text) for text in ("Score: 4.", "**.5**", "\u22121.5", "4/5", "80%", "1,5", "GPT-4 says 3")]
+    [4.0, 0.5, -1.5, None, None, None, None]
+    """
+    words = _WORD.findall(answer)
+    match = _NUMBER.fullmatch(words[0]) if len(words) == 1 else None
+    return None if match is None else float(match[1].replace("\u2212", "-"))
 
 
 class Judge(Encoder):
@@ -128,14 +142,15 @@ class Judge(Encoder):
 
         todo = [text for text in dict.fromkeys(asked) if _digest(text) not in numbers]
         for text, answer in at_once(todo, ask, self.options.requests):
-            if len(parsed := _NUMBER.findall(answer)) == 1:
-                self._keep(_digest(text), float(parsed[0]), numbers)
-            else:
+            if (number := read_number(answer)) is None:
                 strays[text] = answer
+            else:
+                self._keep(_digest(text), number, answer, numbers)
         if strays:
-            shown = self._client.shown(next(iter(strays.values())), 77)
-            raise EncoderError(f"{self.name}: {len(strays)} of {len(set(asked))} answers do not hold one number, the first: "
-                               f"'{shown}'; --judge-prompt is to ask for a number alone")
+            first, answer = next(iter(strays.items()))
+            raise EncoderError(f"{self.name}: {len(strays)} of {len(set(asked))} answers do not hold one number, as of pair "
+                               f"{asked.index(first) + 1}: '{self._client.shown(answer, 77)}'; --judge-prompt is to ask for "
+                               "a number alone")
         return Compared(np.array([numbers[_digest(text)] for text in asked], np.float64), np.zeros(len(asked), np.bool_))
 
     def _question(self, pair: Mapping[str, str]) -> str:
@@ -149,20 +164,20 @@ class Judge(Encoder):
         file, numbers = self._file(), dict[str, float]()
         for line in file.read_text("utf-8").splitlines() if file is not None and file.is_file() else ():
             try:
-                digest, number = json.loads(line)
+                digest, number, _ = json.loads(line)
                 numbers[digest] = float(number)
             except (ValueError, TypeError):
                 continue
         return numbers
 
-    def _keep(self, digest: str, number: float, numbers: dict[str, float]) -> None:
+    def _keep(self, digest: str, number: float, answer: str, numbers: dict[str, float]) -> None:
         numbers[digest] = number
         if (file := self._file()) is None:
             return
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("a", encoding="utf-8") as stream:  # the line before may have been cut
-                stream.write(f"\n{json.dumps([digest, number])}\n")
+                stream.write(f"\n{json.dumps([digest, number, answer])}\n")
         except OSError as error:
             why = error.strerror or error
             raise EncoderError(f"cannot keep an answer in {file}: {why}; --no-cache keeps none") from error

@@ -10,6 +10,7 @@ from embedding_server import quick, server, status  # noqa: F401 - fixtures
 
 import stsbench
 from stsbench.evaluation.run_file import read_observations
+from stsbench.extensions.server.judge import read_number
 
 pytest.importorskip("openai")
 ROWS = [(f"{'a' * (i + 1)} {{b}}", "b" * (7 - i), i) for i in range(7)]
@@ -46,7 +47,7 @@ def test_each_pair_is_asked_about_once_and_the_question_is_recorded(server):
     made = read_observations(result.folder, record).arrays["similarity"].tolist()
     assert made == [question.count("a") / 8 for question in questions]
     options = record.encoder.spec["options"]
-    assert options["question"] == PROMPT and options["number"] == "the only number of the answer"
+    assert options["question"] == PROMPT and options["number"].startswith("the only word")
     spent = record.provenance["server"]
     assert (spent["model"], spent["requests"], spent["tokens"], spent["cost"]) == ("tiny-chat", 7, 35, 7e-5)
     again = measured(server).records[0]
@@ -76,11 +77,24 @@ def test_an_interrupted_run_asks_for_the_rest(server):
     assert all(json.loads(line) for line in file.read_text().splitlines() if line and not line.endswith("cut"))
 
 
+@pytest.mark.parametrize(("answer", "expected"), [
+    ("4", 4), (" 4.5\n", 4.5), (".25", 0.25), ("-1", -1), ("\u22121.5", -1.5), ("+2", 2), ("Score: 3.", 3), ("Score=3", 3),
+    ("**4**", 4), ('"0.5"', 0.5), ("(2)", 2), ("the score is 4, surely", 4),
+    *((text, None) for text in (
+        "", "none", "1 or 2", "4/5", "80%", "1,5", "1.5.2", "score-1.5", "GPT-4 cannot say", "2\u00bd", "1e3", "3rd",
+        "2-3", "\u0663", "NaN",
+    )),
+])
+def test_a_number_is_read_or_refused(answer, expected):
+    assert read_number(answer) == expected
+
+
 @pytest.mark.usefixtures("place")
 @pytest.mark.parametrize(("answer", "line"), [
-    (lambda question: "4/5" if "aaa" in question else "3", "5 of 7 answers do not hold one number, the first: '4/5'"),
-    (lambda question: "I cannot say", "7 of 7 answers do not hold one number, the first: 'I cannot say'"),
+    (lambda question: "4/5" if "aaa" in question else "3", "5 of 7 answers do not hold one number, as of pair "),
+    (lambda question: "I cannot say", ": 'I cannot say'; --judge-prompt"),
     (lambda question: {"choices": []}, "gave an answer without a text"),
+    (lambda question: {"choices": [{"message": {"content": "1."}, "finish_reason": "length"}]}, "an answer that was cut"),
 ])
 def test_an_answer_without_its_number_is_a_failure(server, answer, line):
     server.always = saying(answer)

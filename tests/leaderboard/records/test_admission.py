@@ -179,3 +179,15 @@ def test_runs_that_disagree_teach_nothing(honest, tmp_path):
     with pytest.raises(StsbenchError, match=f"{path}: its gold of stsb/test is not that of a run before"):
         admission.learn([honest, path.parent], tmp_path / "learnt.yaml")
     assert not (tmp_path / "learnt.yaml").exists()
+
+
+def test_records_of_one_encoder_have_one_width_but_where_texts_are_compared_without_vectors():
+    def record(width, similarity):
+        return "run", SimpleNamespace(
+            encoder=SimpleNamespace(spec={"kind": "transformers"}, fingerprint="f", dimension=width),
+            protocol=SimpleNamespace(settings={"similarity": similarity} if similarity else {}),
+        )
+
+    admission.check_widths([record(8, "cosine"), record(0, "pairwise"), record(8, None)])
+    with pytest.raises(StsbenchError, match="dimension is 0, in run it is 8"):
+        admission.check_widths([record(8, "cosine"), record(0, "dot")])
