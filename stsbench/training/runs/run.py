@@ -189,6 +189,7 @@ def _announce(run: PreparedRun, stage: Stage) -> None:
         every = sum(weight.numel() * (2 if weight.dtype == torch.uint8 else 1) for weight in weights)  # two of 4 bits a byte
         run.log(f"LoRA: {trained:,} weights are trained in the place of {every - trained:,}")
     where = f"{run.accelerator.device} x {run.accelerator.num_processes}"
+    where += ", weights in parts (FSDP2)" if run.accelerator.is_fsdp2 else ""
     size = f"{settings.batch_size} of {counted(len(batches.rows), 'row')}"
     if settings.batch_tokens is not None:
         size = f"up to {size}, {counted(settings.batch_tokens, 'token')} at most,"
