@@ -1,4 +1,4 @@
-"""Two small encoders from all-mpnet-base-v2 in about an hour on two cores: a table of 256 numbers, and three layers.
+"""Small encoders from all-mpnet-base-v2: three layers in an hour on two cores, and a table of 256 numbers.
 
     python benchmarks/small_encoder.py --data ../shared/data --teacher MODELS/all-mpnet-base-v2 --output small
 
