@@ -31,6 +31,7 @@ NEEDED = {("leaderboard.imports", "leaderboard.mteb")}  # (of these, the one tha
 EXTENSIONS = "extensions"
 # What type checkers see of all extensions together.
 FOR_TYPES = ("extensions.arguments", "extensions.functions", "leaderboard.functions")
+SHARED = ("extensions.cluster",)  # what several extensions are made of
 MOST = 16  # modules that a reader meets in one room
 
 
@@ -84,6 +85,8 @@ def wrong(here, there):
     if here.name in FOR_TYPES:
         return None
     wing, other = here.name.partition(".")[0], there.name.partition(".")[0]
+    if there.name in SHARED and wing == EXTENSIONS:
+        return None
     if other == EXTENSIONS and not here.name.startswith(".".join(there.name.split(".")[:2])):
         return None if there.name in FOR_TYPES else f"{here.name} imports {there.name}, an extension"
     if wing == EXTENSIONS:

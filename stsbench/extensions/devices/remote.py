@@ -9,10 +9,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from stsbench.cluster import Cluster
 from stsbench.encoders.base import Encoder, EncoderOptions, Progress
 from stsbench.encoders.options import Result, Task, Work
 from stsbench.errors import EncoderError
+from stsbench.extensions.cluster import Cluster
 from stsbench.extensions.devices.parallel import Same, in_one_line
 from stsbench.processes import worker_threads
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, Protocol
 
-from stsbench.cluster import Cluster
 from stsbench.errors import one_line
+from stsbench.extensions.cluster import Cluster
 from stsbench.extensions.jobs.expand import Job
 from stsbench.extensions.jobs.state import (
     TRY,

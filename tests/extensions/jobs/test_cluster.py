@@ -2,7 +2,7 @@
 
 import pytest
 
-from stsbench.cluster import shares
+from stsbench.extensions.cluster import shares
 
 
 @pytest.mark.parametrize(("nodes", "threads", "gpus", "share"), [
