@@ -10,7 +10,7 @@ from typing import Any
 
 from stsbench.config import flatten, read_yaml
 from stsbench.errors import StsbenchError
-from stsbench.training.engine.checkpoint import Position, end_of_stage
+from stsbench.training.engine.checkpoint import AVERAGE, Position, end_of_stage
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipe import AROUND, Recipe
 from stsbench.training.recipes.recipes import check_whole, load_recipe
@@ -83,8 +83,8 @@ class WarmStart:
 
     @property
     def weights(self) -> str:
-        """Return sha256 of the weights, as the checkpoint stores them."""
-        return self.position.files["model.safetensors"]
+        """Return sha256 of the weights, as the checkpoint stores them, or of their mean, with which a stage goes on."""
+        return self.position.files.get(AVERAGE) or self.position.files["model.safetensors"]
 
 
 def find_warm_start(run: Path, plan: MethodPlan, stage: str, recipe: Recipe) -> WarmStart:

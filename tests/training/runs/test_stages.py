@@ -48,6 +48,8 @@ def test_the_next_stage_begins_with_the_mean_in_two_commands_as_in_one(place):
     run(place, "mean-two", recipe, stage=2, start_from=place / "mean-one")
     first, second = log_of(place / "mean-one"), log_of(place / "mean-two")
     assert first + second == log_of(place / "mean") and weights_of(place / "mean-two") == weights_of(place / "mean")
+    average = next((place / "mean-one" / "checkpoints").glob("0-first-*6/average.safetensors"))
+    assert summary(place / "mean-two")["from"]["weights"] == sha256_file(average)
     scores = [line["score"] for line in (*first[-2:], *second) if line["kind"] == "dev"]
     assert first[-1] == {"kind": "end", "stage": "first", "step": 6, "averaged": 6} and scores[0] == scores[1]
     assert "scored and exported: the mean of the weights after 3 steps, from 1 on" in run(place, "mean-three", recipe)[1]
@@ -185,15 +187,15 @@ def test_another_seed_has_its_own_randomness_and_other_settings_of_the_stage_tha
     pairs = place / "own.tsv"
     pairs.write_text("sentence1\tsentence2\tscore\na cat\tthe cat\t4\na dog\tthe park\t1\na man\ta woman\t2\n", "utf-8")
     stages = {"first.training.epochs": 1.0, "second.training.learning_rate": 2e-3}
-    found, said = run(place, "differs", recipe_of(place, seed=7, stages=stages), stage=2, start_from=one,
+    actual, said = run(place, "differs", recipe_of(place, seed=7, stages=stages), stage=2, start_from=one,
                       evaluate=[f"sts:{pairs}"])
     assert any("random states are not taken over: seed 42, 1 process(es) there, seed 7, 1 process(es) here" in line
                for line in said)
-    assert found["from"]["seed"] == 42 and weights_of(place / "differs") != weights_of(two)
-    assert found["from"]["differs"] == {"stages.first.training.epochs": 2.0}
-    data = {name: each["digest"] for name, each in found["data"].items()}
+    assert actual["from"]["seed"] == 42 and weights_of(place / "differs") != weights_of(two)
+    assert actual["from"]["differs"] == {"stages.first.training.epochs": 2.0}
+    data = {name: each["digest"] for name, each in actual["data"].items()}
     records = [record.provenance for _, record in load_records(place / "differs" / "eval")]
     assert records and data
     for record in records:  # seeds are paired by the backbone and the training text, whatever their files are called
-        assert (record["from"], record["stage"], record["data"]) == (found["from"], "second", data)
+        assert (record["from"], record["stage"], record["data"]) == (actual["from"], "second", data)
         assert len(record["backbone"]) == 64
