@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
@@ -108,7 +109,17 @@ class SimCSE(TemplateMethod, HeadMethod):
 
     def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Return (n, d) vectors, through the head that training has."""
-        return super().vectors(ids, mask) if self.options.mean_over == "text" else self.backbone.mean_over_rows(ids, mask)
+        return super().vectors(ids, mask) if self.options.mean_over == "text" else self._mean_over_rows(ids, mask)
+
+    def _mean_over_rows(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return (n, d) means over all L states of each row, of padding, too: tokens that end a text, which stand before it.
+
+        ids, mask: (n, L), padded right. Source: get_pooling of llm2vec.py of McGill-NLP/llm2vec, on plain texts.
+        """
+        end = self.backbone.tokenizer.eos_token_id
+        ids = ids if end is None else ids.masked_fill(mask == 0, end)
+        turned = (torch.arange(mask.shape[1], device=mask.device) + mask.sum(1, keepdim=True)) % mask.shape[1]
+        return self.backbone(ids.gather(1, turned), mask.gather(1, turned))[0].mean(1)
 
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return (n, d) vectors of the first two views, of two encoders each its own."""

@@ -1,18 +1,21 @@
 """The forward passes of a step: before the first, whether the two views of a row are two vectors, as without dropout they
-often are not; with training.accumulate, what each pass counts, so that they have one pass's gradient."""
+often are not; with training.accumulate, what each pass counts, so that they have one pass's gradient; and layers
+that are computed again in the place of being kept."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from accelerate import Accelerator
+from torch import nn
 
 from stsbench.encoders.forward.model import dropout_rates
-from stsbench.errors import StsbenchError
+from stsbench.errors import EncoderError, StsbenchError
 from stsbench.registry import calling, where
-from stsbench.torch_random import forked
+from stsbench.torch_random import checkpointed, forked
 from stsbench.training.api.batch import Batch, Term
 from stsbench.training.api.method import Method
 from stsbench.training.engine.objective import Objective
@@ -120,3 +123,26 @@ class CountCheck:
                     f"{where(type(self.method), 'counts')}: in two forward passes the term '{name}' counts {first} and "
                     f"{term.count} items, {known_as}: correct it, or set training.accumulate to 1"
                 )
+
+
+def checkpoint_layers(model: Any, name: str) -> None:
+    """Let transformers compute the layers of `model` again for their gradient, in the place of keeping what is between them.
+    EncoderError, one line, where it cannot."""
+    if not getattr(model, "supports_gradient_checkpointing", False):
+        what = f"the layers of {name}, a {type(model).__name__}, cannot be computed again"
+        raise EncoderError(f"backbone.gradient_checkpointing: {what}: set it to none")
+    model.gradient_checkpointing_enable()
+
+
+def draw_repeatedly(method: nn.Module, offload: bool = False) -> None:
+    """Where transformers computes layers again for their gradient, let it draw the same dropout masks again; offload: from
+    states that wait in the CPU's memory."""
+    for part in method.modules():
+        if getattr(part, "gradient_checkpointing", False):
+            again = _offloaded if offload else checkpointed
+            part._gradient_checkpointing_func = again  # type: ignore[assignment]  # no weight, and no module
+
+
+def _offloaded(run: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
+    with torch.autograd.graph.save_on_cpu(pin_memory=torch.cuda.is_available()):
+        return checkpointed(run, *inputs, **named)

@@ -196,18 +196,6 @@ class Backbone(nn.Module):
             return self._padded(*pad_right(ids, mask, length, pad), (-1,), None, heads)[0].mean(1)
         return self._note_vectors(self.pool(self(ids, mask, STATES[self.pooler], soft, heads), mask))
 
-    def mean_over_rows(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return (n, d) means over all L states of each row, of padding, too: tokens that end a text, which stand before it.
-
-        ids, mask: (n, L), padded right. Source: get_pooling of llm2vec.py of McGill-NLP/llm2vec, on plain texts.
-        """
-        if parts := self._in_chunks(lambda ids, mask, *_: self.mean_over_rows(ids, mask), ids, mask, None, None):
-            return torch.cat(parts)
-        end = self.tokenizer.eos_token_id
-        ids = ids if end is None else ids.masked_fill(mask == 0, end)
-        turned = (torch.arange(mask.shape[1], device=mask.device) + mask.sum(1, keepdim=True)) % mask.shape[1]
-        return self._padded(ids.gather(1, turned), mask.gather(1, turned), (-1,), None, None)[0].mean(1)
-
     def _note_vectors(self, vectors: Tensor) -> Tensor:
         """Note vectors of texts, (n, d), for who reads layers again."""
         if self.layer_states is not None:
@@ -274,29 +262,6 @@ def set_chunk(method: nn.Module, size: int | None) -> None:
     """Give every backbone of `method` this `chunk`."""
     for backbone in method_backbones(method):
         backbone.chunk, backbone.chunked = size, False
-
-
-def checkpoint_layers(model: Any, name: str) -> None:
-    """Let transformers compute the layers of `model` again for their gradient, in the place of keeping what is between them.
-    EncoderError, one line, where it cannot."""
-    if not getattr(model, "supports_gradient_checkpointing", False):
-        what = f"the layers of {name}, a {type(model).__name__}, cannot be computed again"
-        raise EncoderError(f"backbone.gradient_checkpointing: {what}: set it to none")
-    model.gradient_checkpointing_enable()
-
-
-def draw_repeatedly(method: nn.Module, offload: bool = False) -> None:
-    """Where transformers computes layers again for their gradient, let it draw the same dropout masks again; offload: from
-    states that wait in the CPU's memory."""
-    for part in method.modules():
-        if getattr(part, "gradient_checkpointing", False):
-            again = _offloaded if offload else checkpointed
-            part._gradient_checkpointing_func = again  # type: ignore[assignment]  # no weight, and no module
-
-
-def _offloaded(run: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
-    with torch.autograd.graph.save_on_cpu(pin_memory=torch.cuda.is_available()):
-        return checkpointed(run, *inputs, **named)
 
 
 def method_backbones(method: nn.Module) -> list[Backbone]:

@@ -27,11 +27,11 @@ from stsbench.training.api.checks import check_candidates, check_inference, chec
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position
 from stsbench.training.engine.objective import Objective, make_objective
-from stsbench.training.engine.passes import why
+from stsbench.training.engine.passes import checkpoint_layers, why
 from stsbench.training.engine.selection import Selection, dev_selection, fixed_randomness, live_encoder
 from stsbench.training.engine.stage import Stage, counted_stages, held_out_batches, make_stage, set_schedules
 from stsbench.training.export.export import try_export
-from stsbench.training.modules.backbone import Backbone, checkpoint_layers, load_backbone
+from stsbench.training.modules.backbone import Backbone, load_backbone
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.methods import method_file
 from stsbench.training.recipes.recipe import Recipe

@@ -29,9 +29,10 @@ from stsbench.training.engine.callbacks import Callbacks, RunLog, TrainingCallba
 from stsbench.training.engine.checkpoint import Best, Position
 from stsbench.training.engine.loop import Loop
 from stsbench.training.engine.optimiser import make_optimiser
+from stsbench.training.engine.passes import draw_repeatedly
 from stsbench.training.engine.shards import Whole, inner_method, set_sharding, sharded_copy, sharding
 from stsbench.training.engine.stage import Stage, dropped, scheduled, stage_name
-from stsbench.training.modules.backbone import draw_repeatedly, method_backbones, set_chunk
+from stsbench.training.modules.backbone import method_backbones, set_chunk
 from stsbench.training.modules.lora import freeze_adapted
 from stsbench.training.recipes.method_plan import load_plan
 from stsbench.training.recipes.methods import method_file

@@ -16,7 +16,8 @@ from torch.nn.functional import normalize
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
 from stsbench.torch_random import Generators, drawing
-from stsbench.training.modules.backbone import checkpoint_layers, draw_repeatedly, load_backbone, set_chunk
+from stsbench.training.engine.passes import checkpoint_layers, draw_repeatedly
+from stsbench.training.modules.backbone import load_backbone, set_chunk
 
 GUIDE = {"guide": {"model": "lexical:token-set", "margin": 0.7}}
 RANKING = {"ranking.teachers": [{"model": "lexical:token-set"}], "gor": {}}  # what stands beside the loss
