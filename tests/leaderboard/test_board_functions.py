@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from board_runs import check_signature, checkout, read_once, runs, two_entries  # noqa: F401  fixtures
+from board_runs import NEW, WORDS, check_signature, checkout, read_once, repository, runs, silent  # noqa: F401  fixtures
 from clirun import cli, place  # noqa: F401  fixtures
 
 import stsbench
@@ -15,22 +15,7 @@ from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.evaluation.result import Result
 from stsbench.leaderboard.command import leaderboard as commands
 
-NEW = {"method": "my method", "backbone": "none", "setting": "unsup", "flag": "nli"}
-DESCRIPTION = ("--method", "my method", "--backbone", "none", "--setting", "unsup", "--flag", "nli")
-WORDS = ("--entry", "mine", *DESCRIPTION)
-
-
-@pytest.fixture(scope="module")
-def made(runs, tmp_path_factory):
-    return two_entries(runs, tmp_path_factory.mktemp("checkout"))
-
-
-@pytest.fixture(autouse=True)
-def _silent(request, capsys):
-    """A function prints nothing."""
-    yield
-    if "cli" not in request.fixturenames:
-        assert capsys.readouterr() == ("", "")
+pytestmark = pytest.mark.usefixtures("silent")
 
 
 def files(folder):

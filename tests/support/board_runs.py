@@ -44,15 +44,15 @@ class Letters(Encoder):
 
 def made(folder, **data):
     """Name -> run folder: token-set, and letters at two levels of noise, of which `noisy` has two seeds."""
-    found = {}
+    actual = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("stsbench.evaluation.provenance.git_revision", lambda: REVISION)
         for name, model in {"words": "lexical:token-set", "letters": Letters(0, 0.1), "noisy": Letters(1, 6.0),
                             "noisy-2": Letters(2, 6.0)}.items():
             result = evaluate(model, protocols=["sts", "retrieval", "geometry"], output=folder / name, **data)
             assert not result.failures
-            found[name] = result.folder
-    return found
+            actual[name] = result.folder
+    return actual
 
 
 _memos = {}  # digest of observations -> what was drawn from them
@@ -132,8 +132,14 @@ def copied(runs, tmp_path):
     return copy
 
 
-def two_entries(runs, home):
-    """Make a repository with a board of two entries in the folder `home`; returns it."""
+NEW = {"method": "my method", "backbone": "none", "setting": "unsup", "flag": "nli"}
+WORDS = ("--entry", "mine", "--method", "my method", "--backbone", "none", "--setting", "unsup", "--flag", "nli")
+
+
+@pytest.fixture(scope="module")
+def repository(runs, tmp_path_factory):
+    """With a board of two entries."""
+    home = tmp_path_factory.mktemp("checkout")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in ("words", "noisy"):
@@ -142,6 +148,14 @@ def two_entries(runs, home):
                     ("-c", "user.name=tester", "-c", "user.email=t@example.org", "commit", "-qm", "board")):
         subprocess.run(["git", *command], cwd=home, check=True)
     return home
+
+
+@pytest.fixture
+def silent(request, capsys):
+    """A function prints nothing."""
+    yield
+    if "cli" not in request.fixturenames:
+        assert capsys.readouterr() == ("", "")
 
 
 def check_signature(command, function, renamed=()):
@@ -156,9 +170,9 @@ def check_signature(command, function, renamed=()):
 
 
 @pytest.fixture
-def checkout(made, tmp_path, monkeypatch):
-    """A copy, as the working folder and to be damaged, of what the module's fixture `made` has made."""
+def checkout(repository, tmp_path, monkeypatch):
+    """A copy, as the working folder and to be damaged, of what the module's fixture `repository` has repository."""
     home = tmp_path / "mine"
-    shutil.copytree(made, home)
+    shutil.copytree(repository, home)
     monkeypatch.chdir(home)
     return home

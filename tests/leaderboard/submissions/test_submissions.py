@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from board_runs import check_signature, checkout, read_once, runs, two_entries  # noqa: F401  fixtures
+from board_runs import NEW, WORDS, check_signature, checkout, read_once, repository, runs, silent  # noqa: F401  fixtures
 from clirun import cli, place  # noqa: F401  fixtures
 
 from stsbench import leaderboard
@@ -13,21 +13,7 @@ from stsbench.leaderboard.command import leaderboard as commands
 from stsbench.leaderboard.records.paths import write_index
 from stsbench.leaderboard.submissions.submission import Submission, next_steps
 
-NEW = {"method": "my method", "backbone": "none", "setting": "unsup", "flag": "nli"}
-WORDS = ("--entry", "mine", "--method", "my method", "--backbone", "none", "--setting", "unsup", "--flag", "nli")
-
-
-@pytest.fixture(scope="module")
-def made(runs, tmp_path_factory):
-    return two_entries(runs, tmp_path_factory.mktemp("checkout"))
-
-
-@pytest.fixture(autouse=True)
-def _silent(request, capsys):
-    """A function prints nothing."""
-    yield
-    if "cli" not in request.fixturenames:
-        assert capsys.readouterr() == ("", "")
+pytestmark = pytest.mark.usefixtures("silent")
 
 
 def git(*arguments):
