@@ -108,8 +108,8 @@ def test_no_form_of_its_own_is_a_change(name):
         # It seeds the folds and the training: another one gives another score.
         ("transfer:exact", {"seed": 4}, ["seed 4"])])
 def test_a_changed_setting_is_said(name, settings, said):
-    found = plan([name], None, {"": settings})[0]
-    assert [changed_settings(identity(p.protocol.name, p.protocol.label, p.protocol.settings)) for p in found] == said
+    actual = plan([name], None, {"": settings})[0]
+    assert [changed_settings(identity(p.protocol.name, p.protocol.label, p.protocol.settings)) for p in actual] == said
 
 
 def test_csv_says_what_a_row_was_measured_on(whole):

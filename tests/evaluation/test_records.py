@@ -265,12 +265,12 @@ def of(annotation):
 )]))
 def test_a_value_is_taken_for_good_or_refused_in_one_line(value, model):
     try:
-        found = checked(model, {"key": value}, "p")
+        actual = checked(model, {"key": value}, "p")
     except StsbenchError as error:
         assert re.match(r"p: key(\..*)? must be .*, not ", str(error)) and "\n" not in str(error)
         return
-    assert checked(model, found, "p") == found  # a record's settings pass again, unchanged
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert checked(model, actual, "p") == actual  # a record's settings pass again, unchanged
+    assert json.loads(json.dumps(actual, allow_nan=False)) == actual
 
 
 @pytest.mark.parametrize(("text", "value"), [
@@ -278,8 +278,8 @@ def test_a_value_is_taken_for_good_or_refused_in_one_line(value, model):
     ("'1e-4'", "1e-4"), ("1e", "1e"), ("e4", "e4"), ("2e4 b", "2e4 b"), ("7", 7), ("no", False), ("", None),
 ])
 def test_values_are_read_as_yaml_with_numbers_as_people_write_them(text, value):
-    key, found = _setting(f"transfer.blank={text}")
-    assert (key, found) == ("transfer.blank", value) and type(found) is type(value)
+    key, actual = _setting(f"transfer.blank={text}")
+    assert (key, actual) == ("transfer.blank", value) and type(actual) is type(value)
 
 
 def test_settings_reach_the_protocols_that_have_them():

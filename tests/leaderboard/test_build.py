@@ -132,9 +132,9 @@ def test_a_build_that_is_killed_leaves_every_file_old_or_new(checkout, monkeypat
         time.sleep(after)
         process.kill()
         process.join(60)
-        found = files(checkout)
-        assert all(found[name] in (old[name], new[name]) for name in new)
-        stages.add(sum(found[name] == content for name, content in new.items()))
+        actual = files(checkout)
+        assert all(actual[name] in (old[name], new[name]) for name in new)
+        stages.add(sum(actual[name] == content for name, content in new.items()))
         for path in checkout.rglob(".*.tmp"):
             path.unlink()
         for name, content in old.items():

@@ -96,9 +96,9 @@ def test_a_view_is_what_given_positions_and_zeroed_entries_make_it(encoders, fam
         expected = [vectors(folder, views, slot, kind, pooler) for slot, kind in (("first", "none"), ("second", name))]
         for method.backbone.engine in ("packed", "padded"):
             with torch.no_grad():
-                found = [method._view(batch, slot, stage) for slot in ("first", "second")]
-            assert max(float((one - other).abs().max()) for one, other in zip(found, expected, strict=True)) < 1e-10
-        assert ((found[1] - found[0]).abs().max(1).values > 1e-4).sum() >= (3 if name != "none" else 0)
+                actual = [method._view(batch, slot, stage) for slot in ("first", "second")]
+            assert max(float((one - other).abs().max()) for one, other in zip(actual, expected, strict=True)) < 1e-10
+        assert ((actual[1] - actual[0]).abs().max(1).values > 1e-4).sum() >= (3 if name != "none" else 0)
 
 
 def draws(folder, name, rate, count):

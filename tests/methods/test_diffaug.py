@@ -137,16 +137,16 @@ class Oracle:
     def states(self, texts, view, denoise=False):
         """[text] -> the state at the template's mask in a view: 0 under the first set, others under the last. denoise: less
         that of the template around no text, its end where the tokens would have pushed it."""
-        change, found = self.changes[min(view, len(self.changes) - 1)], []
+        change, actual = self.changes[min(view, len(self.changes) - 1)], []
         for text in with_mask(self.folder, texts):
             inner = self.inner(text)
-            found.append(self.at_mask([*self.before, *inner, *self.after], change))
+            actual.append(self.at_mask([*self.before, *inner, *self.after], change))
             if denoise:
                 start = self.shift + (0 if self.options.denoise_start == "zero" else self.first)
                 tail = start + len(self.before) + len(inner) + self.options.denoise_offset
                 places = [*range(start, start + len(self.before)), *range(tail, tail + len(self.after))]
-                found[-1] = found[-1] - self.at_mask([*self.before, *self.after], change, places)
-        return torch.stack(found)
+                actual[-1] = actual[-1] - self.at_mask([*self.before, *self.after], change, places)
+        return torch.stack(actual)
 
     def views(self, columns, denoise=False):
         head = self.own["head.dense.weight"], self.own["head.dense.bias"]
@@ -271,15 +271,15 @@ def test_the_encoder_of_the_test_live_and_exported_is_that_of_the_equations(mask
     """An export holds what a test needs, and a live one leaves the method as it was."""
     method = diffaug(masked_lms, "roberta", dropout=0.1, **options)
     state = {name: value.clone() for name, value in method.state_dict().items()}
-    found = vectors_of(method)
-    assert near(found, Oracle(method).tested(TEXTS)) and all(part.training for part in method.modules())
+    actual = vectors_of(method)
+    assert near(actual, Oracle(method).tested(TEXTS)) and all(part.training for part in method.modules())
     assert all(torch.equal(value, state[name]) for name, value in method.state_dict().items())
     if options.get("module") == "lora":
         tested = method.inference().model
         assert tested is not method.backbone.model and not [name for name in tested.state_dict() if "lora" in name]
     export_model(method.float().inference(), tmp_path / "out", card="", method="diffaug")
     loaded, prompt = load_encoder(str(tmp_path / "out"), device="cpu"), tmp_path / "out" / "prompt.safetensors"
-    assert near(loaded.run(with_mask(method.backbone.folder, TEXTS)).vectors, found)
+    assert near(loaded.run(with_mask(method.backbone.folder, TEXTS)).vectors, actual)
     stored = load_file(prompt) if prompt.exists() else {}
     if held is not None:
         assert {name: tuple(weight.shape) for name, weight in stored.items()} == held

@@ -116,16 +116,16 @@ def test_a_term_s_gradients_counts_metrics_padding_and_tested_backbone(folder, c
 
 @pytest.mark.parametrize("case", [*MADE, *ELSEWHERE])
 def test_on_a_device_that_refuses_the_cpu_s_tensors_losses_and_gradients_are_the_cpu_s(folder, case):
-    found = []
+    actual = []
     with pretend_device() as pretended:
         for device in (CPU, pretended.device):
             method, batch = method_and_batch(folder, case, device=device)
             terms = method(batch)
             total(terms).backward()
             squares = [weight.grad.square().sum() for weight in method.parameters() if weight.grad is not None]
-            found.append({**numbers(terms), **method.metrics(), "norm": float(torch.stack(squares).sum().sqrt())})
-    assert found[0].keys() == found[1].keys() and found[0]["norm"] > 0
-    assert found[1] == pytest.approx(found[0], rel=1e-6, abs=1e-8)
+            actual.append({**numbers(terms), **method.metrics(), "norm": float(torch.stack(squares).sum().sqrt())})
+    assert actual[0].keys() == actual[1].keys() and actual[0]["norm"] > 0
+    assert actual[1] == pytest.approx(actual[0], rel=1e-6, abs=1e-8)
 
 
 @pytest.mark.parametrize("method", ["simcse", "pcl", "rankcse", "sncse", "promptbert"])
@@ -166,11 +166,11 @@ def test_a_batch_without_a_masked_token_has_no_loss_but_a_gradient(folder, metho
 def test_local_gathering_leaves_each_process_to_its_own_rows(folder, case):
     method, batch = method_and_batch(folder, case, split_of(case), 1)
     method.gather_mode = "local"
-    found, counts = numbers(method(batch)), method.counts(batch)
+    actual, counts = numbers(method(batch)), method.counts(batch)
     for name in OF_ALL_ROWS & {*batch.by_row}:
         batch.by_row[name] = batch.by_row[name][:, batch.shares.start :]
     method.gather_mode, batch.shares = "exact", Shares((len(batch),))
-    assert found == pytest.approx(numbers(method(batch)), rel=1e-12)
+    assert actual == pytest.approx(numbers(method(batch)), rel=1e-12)
     assert counts == method.counts(batch)
 
 

@@ -57,9 +57,9 @@ def test_alignment_is_the_loop():
 def test_spectrum_is_numpys_svd(n, d, centre):
     x = sentences(n, d)
     expected = np.linalg.svd(x - x.mean(axis=0) if centre else x, compute_uv=False)
-    found = geometry.singular_values(x, centre)
-    np.testing.assert_allclose(found, expected, atol=1e-7 * expected[0])
-    assert geometry.relative(found)[0] == 1 and (np.diff(found) <= 0).all()
+    actual = geometry.singular_values(x, centre)
+    np.testing.assert_allclose(actual, expected, atol=1e-7 * expected[0])
+    assert geometry.relative(actual)[0] == 1 and (np.diff(actual) <= 0).all()
 
 
 def test_effective_rank_and_first_share_of_known_spectra():

@@ -34,9 +34,9 @@ from stsbench.metrics.seeds import deviations_over_seeds, difference_over_seeds
 def test_by_hand() -> None:
     a = np.array([3.0, 5.0, 4.0, 2.0] * 10)
     b = np.array([1.0, 2.0, 3.0, 4.0] * 10)
-    found = paired_difference(4.0, 2.0, a, b)  # differences 2, 3, 1, -2: 0, 1, 1 and 4 from 2, ten times each
+    actual = paired_difference(4.0, 2.0, a, b)  # differences 2, 3, 1, -2: 0, 1, 1 and 4 from 2, ten times each
     error = pytest.approx((3.5 * 40 / 39) ** 0.5)  # 2, 3, 1, -2 are 1, 2, 0 and -3 from their mean
-    assert found == Difference(2.0, -2.0, 6.0, 11 / 41, error)
+    assert actual == Difference(2.0, -2.0, 6.0, 11 / 41, error)
     assert paired_difference(2.0, 4.0, b, a) == Difference(-2.0, -6.0, 2.0, 11 / 41, error)
 
 
@@ -70,11 +70,11 @@ def test_a_statistic_is_significant_exactly_above_the_critical_value(draws, stat
 @settings(max_examples=25)
 @given(st.lists(st.tuples(st.floats(-5, 5), st.floats(-5, 5)), min_size=20, max_size=60), st.floats(-5, 5), st.floats(-5, 5))
 def test_interval_and_p_agree(draws, a, b) -> None:
-    found = paired_difference(a, b, *np.array(draws).T)
-    assert found.low <= found.value <= found.high
-    assert (found.low > 0 or found.high < 0) == (found.p < 0.05)
+    actual = paired_difference(a, b, *np.array(draws).T)
+    assert actual.low <= actual.value <= actual.high
+    assert (actual.low > 0 or actual.high < 0) == (actual.p < 0.05)
     mirror = paired_difference(b, a, *np.array(draws)[:, ::-1].T)
-    assert (mirror.value, mirror.low, mirror.high, mirror.p) == (-found.value, -found.high, -found.low, found.p)
+    assert (mirror.value, mirror.low, mirror.high, mirror.p) == (-actual.value, -actual.high, -actual.low, actual.p)
 
 
 def test_critical_value_of_few_draws_is_infinite() -> None:

@@ -104,10 +104,10 @@ def test_tests_of_several_settings_have_one_critical_value_that_of_the_largest_o
     cases = [simulated(shift, number, 100) for number, shift in enumerate((0.0, 0.2, 0.4))]
     naive = [naive_statistics(*case) for case in cases]
     largest = [max(each[b] for _, sizes in naive for each in sizes.values()) for b in range(100)]
-    found = significant_in_all([significantly_different(Scores(*case)) for case in cases])
+    actual = significant_in_all([significantly_different(Scores(*case)) for case in cases])
     wanted = [{pair for pair in PAIRS if (1 + sum(each >= size[pair] for each in largest)) / 101 < 0.05}
               for size, _ in naive]
-    assert [{pair for pair in PAIRS if different[pair]} for different in found] == wanted
+    assert [{pair for pair in PAIRS if different[pair]} for different in actual] == wanted
     assert any(wanted) and not all(wanted)
 
 

@@ -22,23 +22,23 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 def solved(x, y, classes, fits, tolerance=1e-8):
     counts = {}
-    found = Exact(x, y, classes, tolerance, counts, "cpu").fitted(fits)
+    actual = Exact(x, y, classes, tolerance, counts, "cpu").fitted(fits)
     assert counts["fits"] == len(fits) and counts["unconverged"] == 0
-    return found
+    return actual
 
 
 @pytest.mark.parametrize(("classes", "n", "d"), [(2, 100, 8), (3, 40, 60), (6, 100, 8)])
 def test_equal_to_scikit_learn_run_to_the_end(classes, n, d):
     x, y = clouds(n, d, classes, seed=classes)
     fits = some_fits(n, regs=(0.25, 32.0), k=2)
-    for fit, found in zip(fits, solved(x, y, classes, fits), strict=True):
+    for fit, actual in zip(fits, solved(x, y, classes, fits), strict=True):
         wide = x.astype(np.float64)
         want = LogisticRegression(C=fit.reg, solver="newton-cholesky", tol=1e-13, max_iter=1000)
         want.fit(wide[fit.train], y[fit.train])
-        np.testing.assert_allclose(found.coef, want.coef_, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(actual.coef, want.coef_, rtol=1e-6, atol=1e-7)
         centred = want.intercept_ - (want.intercept_.mean() if classes > 2 else 0)
-        np.testing.assert_allclose(found.intercept, centred, rtol=1e-6, atol=1e-6)
-        assert np.array_equal(found.predicted, want.predict(wide[fit.predict]))
+        np.testing.assert_allclose(actual.intercept, centred, rtol=1e-6, atol=1e-6)
+        assert np.array_equal(actual.predicted, want.predict(wide[fit.predict]))
 
 
 def awkward():
@@ -59,12 +59,12 @@ def test_awkward_matrices(reg, classes):
     fits = some_fits(60, regs=(reg,), k=2)
     for name, matrix in every.items():
         x = matrix.astype(np.float64)
-        for fit, found in zip(fits, solved(x, y, classes, fits, 1e-5), strict=True):
+        for fit, actual in zip(fits, solved(x, y, classes, fits, 1e-5), strict=True):
             want = LogisticRegression(C=reg, solver="newton-cholesky", tol=1e-12, max_iter=1000)
             wanted = want.fit(x[fit.train], y[fit.train]).decision_function(x[fit.predict]).reshape(len(fit.predict), -1)
             if classes > 2:  # a constant added to all is free
                 wanted = wanted - wanted.mean(axis=1, keepdims=True)
-            values = x[fit.predict] @ found.coef.T + found.intercept
+            values = x[fit.predict] @ actual.coef.T + actual.intercept
             np.testing.assert_allclose(values, wanted, rtol=1e-4, atol=1e-4, err_msg=name)
 
 
@@ -98,11 +98,11 @@ def test_starts_of_other_classes_are_not_mixed_up():
     for pair in ((0, 1), (0, 2), (1, 2), (0, 1, 2)):
         rows = np.flatnonzero(np.isin(y, pair))
         fits = [Fit(rows[rows % 3 != f], None, np.arange(90), 2.0) for f in range(3)]
-        for fit, found in zip(fits, solver.fitted(fits), strict=True):
+        for fit, actual in zip(fits, solver.fitted(fits), strict=True):
             want = LogisticRegression(C=2.0, solver="newton-cholesky", tol=1e-12)
             want.fit(x[fit.train].astype(float), y[fit.train])
-            np.testing.assert_allclose(found.coef, want.coef_, rtol=1e-5, atol=1e-6)
-            assert found.solved and np.array_equal(found.predicted, want.predict(x))
+            np.testing.assert_allclose(actual.coef, want.coef_, rtol=1e-5, atol=1e-6)
+            assert actual.solved and np.array_equal(actual.predicted, want.predict(x))
 
 
 def test_the_callers_array_is_left_alone():
@@ -116,9 +116,9 @@ def test_the_callers_array_is_left_alone():
 def test_a_repeated_training_row_counts_twice():
     x, y = clouds(40, 4, 2, seed=1)
     rows = np.r_[np.arange(40), np.arange(10)]
-    (found,) = solved(x, y, 2, [Fit(rows, None, np.arange(3), 2.0)])
+    (actual,) = solved(x, y, 2, [Fit(rows, None, np.arange(3), 2.0)])
     want = LogisticRegression(C=2.0, solver="newton-cholesky", tol=1e-12).fit(x[rows].astype(float), y[rows])
-    np.testing.assert_allclose(found.coef, want.coef_, atol=1e-6)
+    np.testing.assert_allclose(actual.coef, want.coef_, atol=1e-6)
 
 
 def test_a_fit_that_is_not_solved_is_counted(monkeypatch):
@@ -180,10 +180,10 @@ def test_scores_outside_the_classes_are_refused(wrong):
 
 def test_early_stopping_equals_the_slow_transcription():
     parts = problem(1)
-    found = fit_regressor(*parts, RegressorSettings(round_epochs=10, batch=32))
+    actual = fit_regressor(*parts, RegressorSettings(round_epochs=10, batch=32))
     predicted, history, epochs = naive_regression(*parts, epochs=10, rounds=101, batch=32)
-    assert found.epochs == epochs < 1000 and found.dev_spearman == pytest.approx(history, abs=1e-6)
-    assert found.predicted == pytest.approx(predicted, abs=1e-5)
+    assert actual.epochs == epochs < 1000 and actual.dev_spearman == pytest.approx(history, abs=1e-6)
+    assert actual.predicted == pytest.approx(predicted, abs=1e-5)
 
 
 def test_the_last_round_begins_at_the_limit():
@@ -200,8 +200,8 @@ def test_failures_are_counted_over_all_rounds():
     for seed in range(4):
         train, train_gold, dev, dev_gold, test = problem(seed)
         settings = RegressorSettings(round_epochs=2, learning_rate=0.05, batch=16)
-        found = fit_regressor(train, train_gold, dev, dev_gold, test, settings)
-        history = found.dev_spearman
+        actual = fit_regressor(train, train_gold, dev, dev_gold, test, settings)
+        history = actual.dev_spearman
         best = np.maximum.accumulate(np.r_[-1, history[:-1]])
         better = history > best
         assert (~better).sum() == 4 and not better[-1]
@@ -211,8 +211,8 @@ def test_failures_are_counted_over_all_rounds():
 
 def test_a_round_without_a_spearman_counts_as_zero():
     train, train_gold, dev, dev_gold, test = problem()
-    found = fit_regressor(train, train_gold, np.zeros_like(dev), dev_gold, test, RegressorSettings(round_epochs=1))
-    assert found.dev_spearman.tolist() == [0.0] * 5  # the first 0 improves on -1
+    actual = fit_regressor(train, train_gold, np.zeros_like(dev), dev_gold, test, RegressorSettings(round_epochs=1))
+    assert actual.dev_spearman.tolist() == [0.0] * 5  # the first 0 improves on -1
 
 
 def test_global_generators_are_left_alone():

@@ -42,13 +42,13 @@ def measured(protocol, data, table=None):
 
 
 def test_each_sentence_of_a_pair_with_gold_5_looks_for_the_other():
-    found = from_pairs(pairs(), "merge")
-    assert found.queries == (FIRST[0], FIRST[1], SECOND[0], SECOND[1])
-    assert [found.corpus[i] for (i,) in found.relevant] == [SECOND[0], SECOND[1], FIRST[0], FIRST[1]]
-    assert [found.corpus[i] for (i,) in found.hidden] == list(found.queries)
-    assert len(found.corpus) == 8 and len(set(found.corpus)) == 8
+    actual = from_pairs(pairs(), "merge")
+    assert actual.queries == (FIRST[0], FIRST[1], SECOND[0], SECOND[1])
+    assert [actual.corpus[i] for (i,) in actual.relevant] == [SECOND[0], SECOND[1], FIRST[0], FIRST[1]]
+    assert [actual.corpus[i] for (i,) in actual.hidden] == list(actual.queries)
+    assert len(actual.corpus) == 8 and len(set(actual.corpus)) == 8
     kept = from_pairs(pairs(), "keep")
-    assert kept.queries == found.queries and kept.corpus == FIRST + SECOND
+    assert kept.queries == actual.queries and kept.corpus == FIRST + SECOND
     assert kept.hidden == ((0,), (1,), (5,), (6,)) and kept.relevant == ((5,), (6,), (0,), (1,))
 
 
@@ -180,8 +180,8 @@ def test_a_query_itself_is_known_by_its_id_or_else_by_its_text(tmp_path):
     ):
         rows = [json.dumps({"_id": key, "title": title, "text": text}) for key, title, text in corpus]
         write(tmp_path / "mine", {"corpus.jsonl": "\n".join(rows)})
-        found = read_relevance(tmp_path / "mine")
-        assert (found.hidden, found.notes) == (hidden, (line + note,))
+        actual = read_relevance(tmp_path / "mine")
+        assert (actual.hidden, actual.notes) == (hidden, (line + note,))
 
 
 def test_a_split_is_not_guessed_and_an_equal_judgement_counts_once(tmp_path):

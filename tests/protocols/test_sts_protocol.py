@@ -162,7 +162,7 @@ N = 120
 def average_observed(shared):
     """The seven tasks' observations; the last six repeat `shared` of the first one's pairs, similarities included."""
     rng = np.random.default_rng(3)
-    found, first = {}, None
+    actual, first = {}, None
     for place, task in enumerate(AVERAGED):
         gold = rng.normal(size=N)
         arrays = {
@@ -173,20 +173,20 @@ def average_observed(shared):
             first = arrays
         for name in ("gold", "similarity", "pair"):
             arrays[name][:shared] = first[name][:shared]
-        found[task] = (Observations(arrays, {"subsets": ["one", "two"]}), TASKS[task])
-    return found
+        actual[task] = (Observations(arrays, {"subsets": ["one", "two"]}), TASKS[task])
+    return actual
 
 
-def naive(found, resamples=100):
+def naive(actual, resamples=100):
     """Averages of scipy's correlations over redrawn distinct pairs, each taken into every task that it stands in."""
     rng = np.random.default_rng(0)
-    keys = np.unique(np.concatenate([each.arrays["pair"] for each, _ in found.values()]))
+    keys = np.unique(np.concatenate([each.arrays["pair"] for each, _ in actual.values()]))
     averages = []
     for _ in range(resamples):
         counts = np.bincount(rng.integers(0, len(keys), len(keys)), minlength=len(keys))
         times = dict(zip(keys.tolist(), counts, strict=True))
         scores = []
-        for each, _ in found.values():
+        for each, _ in actual.values():
             at = np.repeat(np.arange(N), [times[key] for key in each.arrays["pair"].tolist()])
             scores.append(stats.spearmanr(each.arrays["similarity"][at], each.arrays["gold"][at]).statistic)
         averages.append(100 * np.mean(scores))
@@ -195,23 +195,23 @@ def naive(found, resamples=100):
 
 def test_the_spread_is_that_of_redrawing_distinct_pairs():
     """Which is wider than that of redrawing each task by itself."""
-    protocol, found = StsProtocol(SETTINGS), average_observed(80)
-    together = np.std(protocol.average_draws(found, 500, 0)[ALL])
-    assert together == pytest.approx(naive(found), rel=0.12)
-    apart = np.mean([protocol.draws(*found[task], 500, 0)[ALL] for task in AVERAGED], axis=0)
+    protocol, actual = StsProtocol(SETTINGS), average_observed(80)
+    together = np.std(protocol.average_draws(actual, 500, 0)[ALL])
+    assert together == pytest.approx(naive(actual), rel=0.12)
+    apart = np.mean([protocol.draws(*actual[task], 500, 0)[ALL] for task in AVERAGED], axis=0)
     assert together > 1.3 * np.std(apart)
 
 
 def test_two_encoders_meet_the_same_draws():
     """A score that is the other one's monotone function has the same draws; all seven tasks are needed."""
-    protocol, found = StsProtocol(SETTINGS), average_observed(40)
+    protocol, actual = StsProtocol(SETTINGS), average_observed(40)
     other = {task: (Observations({**each.arrays, "similarity": np.exp(each.arrays["similarity"])}, each.names), id)
-             for task, (each, id) in found.items()}
-    one, two = protocol.average_draws(found, 200, 0), protocol.average_draws(other, 200, 0)
+             for task, (each, id) in actual.items()}
+    one, two = protocol.average_draws(actual, 200, 0), protocol.average_draws(other, 200, 0)
     assert one.keys() == two.keys() == {ALL, (None, "wmean", "spearman")}
     np.testing.assert_allclose(one[ALL], two[ALL])
-    del found["SICK-R"]
-    assert protocol.average_draws(found, 200, 0) == {}
+    del actual["SICK-R"]
+    assert protocol.average_draws(actual, 200, 0) == {}
 
 
 def test_pairs_are_one_whatever_their_order_case_and_punctuation():

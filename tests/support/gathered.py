@@ -29,8 +29,8 @@ def board(runs, tmp_path):
 
 
 def tab(board, name):
-    (found,) = [each for each in board.tabs if each.id == name]
-    return found
+    (actual,) = [each for each in board.tabs if each.id == name]
+    return actual
 
 
 def own(tmp_path, monkeypatch, name, encoder=None, **options):

@@ -77,13 +77,13 @@ def serving(monkeypatch, tmp_path):
 def know_the_sample(monkeypatch):
     """A catalog that knows the sample's files, so that a whole archive can be tested without the licensed data."""
     real = catalog()
-    found = {}
+    actual = {}
     for key, item in real.entries.items():
         if item.text_version == "senteval":
             files = {name: sha256_file(SAMPLE / name) for name in item.files}
             item = catalog_module.Entry(**{**vars(item), "files": files})
-        found[key] = item
-    changed = Catalog(real.archive, found, {}, {})
+        actual[key] = item
+    changed = Catalog(real.archive, actual, {}, {})
     for module in ("fetch.install", "fetch.download", "sets.catalog"):  # imported before it is changed
         monkeypatch.setattr(f"stsbench.data.{module}.catalog", lambda: changed)
     return changed

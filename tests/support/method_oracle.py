@@ -114,9 +114,9 @@ def naive_mlm(folder, batch):
     lost, right = [], 0
     for row, wanted, real in zip(batch.extra.get("mlm_ids", batch.ids), batch.extra["mlm_labels"], batch.mask, strict=True):
         length = int(real.sum())
-        (found,) = logits(folder, [row[:length].tolist()])
+        (actual,) = logits(folder, [row[:length].tolist()])
         for position in np.flatnonzero(wanted[:length].numpy() != IGNORED):
-            scores, label = found[position].tolist(), int(wanted[position])
+            scores, label = actual[position].tolist(), int(wanted[position])
             top = max(scores)
             lost.append(math.log(sum(math.exp(score - top) for score in scores)) + top - scores[label])
             right += scores.index(top) == label

@@ -127,7 +127,7 @@ def by_hand(folder, texts, bottlenecks=None):
             ids = [*start, *inner, *stop]
         else:
             ids = tokenizer(before + text + after)["input_ids"]
-        found = []
+        actual = []
         for prefix in range(len(said["prefixes"])) or (None,):
             vector = state(ids, [said["shift"] + first + i for i in range(len(ids))], prefix)
             if said["denoise"]:
@@ -138,8 +138,8 @@ def by_hand(folder, texts, bottlenecks=None):
                 vector = head(vector) - head(alone) if said["each"] else head(vector - alone)
             else:
                 vector = head(vector)
-            found.append(vector.detach())
-        rows.append(torch.stack(found).mean(0).numpy())
+            actual.append(vector.detach())
+        rows.append(torch.stack(actual).mean(0).numpy())
     return np.stack(rows)
 
 

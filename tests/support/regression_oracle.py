@@ -45,8 +45,8 @@ def naive_regression(train, train_gold, dev, dev_gold, test, *, seed=1111, round
                 optimizer.step()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", stats.ConstantInputWarning)
-            found = stats.spearmanr(scores(dev), dev_gold).statistic
-        history.append(0.0 if np.isnan(found) else float(found))
+            actual = stats.spearmanr(scores(dev), dev_gold).statistic
+        history.append(0.0 if np.isnan(actual) else float(actual))
         if history[-1] > best:
             best, kept = history[-1], copy.deepcopy(head.state_dict())
         else:

@@ -37,7 +37,7 @@ def ways():
 def printed(method):
     """(recipe, protocol, metric, task, score), from the committed tables, of rows that a recipe of `method` is stated for
     (leaderboard/reproductions), and nothing after it but the length of a test. Costs are left out: they are no scores."""
-    found = set()
+    actual = set()
     for row in (row for each in publications() for row in each.rows):
         way = ways().get(row.id)
         if way is None or {*shlex.split(way.eval or "")[::2]} - {"--max-length"} or row.heading.protocol == "cost":
@@ -45,8 +45,8 @@ def printed(method):
         for column, score in [*zip(row.heading.columns, row.scores, strict=True), ("Avg", row.average)]:
             holder, _, name = (way.column_recipe(column) or "").partition("/")
             if score is not None and holder == method and way.holds(column):
-                found.add((name, *_place(row.heading, column), score))
-    return found
+                actual.add((name, *_place(row.heading, column), score))
+    return actual
 
 
 def rows_of(papers, own):
@@ -91,8 +91,8 @@ def one_line(call, *parts):
     return text
 
 
-def settings(found):
-    dump = found.model_dump(exclude={"name", "description", "source", "published"})
+def settings(actual):
+    dump = actual.model_dump(exclude={"name", "description", "source", "published"})
     sections = ("backbone", "options", "data", "training", "selection")
     inner = {f"{key}.{name}": value for key in sections for name, value in dump.pop(key).items()}
     return {**dump, **inner}

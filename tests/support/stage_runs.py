@@ -56,8 +56,8 @@ def recipe_of(place, *, stages=None, **settings):
 def run(place, name, recipe=None, **options):
     said = []
     options = {"device": "cpu", "sample": True, **options}
-    found = train(TrainOptions(recipe=recipe or recipe_of(place), output=place / name, **options), said.append)
-    return found, said
+    actual = train(TrainOptions(recipe=recipe or recipe_of(place), output=place / name, **options), said.append)
+    return actual, said
 
 
 def refused(place, name="refused", recipe=None, **options):

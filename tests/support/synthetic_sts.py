@@ -95,7 +95,7 @@ def squeezed(values):
 @cache
 def observations(pooled, weighted):
     """Task -> Observations in which `sts:all` gives the seven scores `pooled` and `sts:wmean` those of `weighted`."""
-    found = {}
+    actual = {}
     for task, one, other in zip((*YEARS, "STS-B", "SICK-R"), pooled, weighted, strict=True):
         if task in YEARS:
             similarity, gold, subset = year(task, one, other)
@@ -104,10 +104,10 @@ def observations(pooled, weighted):
             assert one == other  # one set without subsets has one score
             similarity, gold = single(task, one)
             subset, names = np.zeros(len(gold), dtype=np.int64), [task]
-        pair = np.arange(len(gold), dtype=np.uint64) + np.uint64(10**6 * len(found))
+        pair = np.arange(len(gold), dtype=np.uint64) + np.uint64(10**6 * len(actual))
         arrays = {"similarity": similarity, "gold": gold, "subset": subset, "pair": pair}
-        found[task] = Observations(arrays, {"subsets": names})
-    return found
+        actual[task] = Observations(arrays, {"subsets": names})
+    return actual
 
 
 def write_run(folder, made, settings=None):

@@ -8,7 +8,7 @@ RULE = re.compile(r"-+(?:  -+)*")
 
 def parts(lines):
     """[header, *rows] of each table, or part of one, on these lines; words of a cell that was broken are joined."""
-    lines, found = list(lines), []
+    lines, actual = list(lines), []
     rules = [at for at, line in enumerate(lines) if RULE.fullmatch(line)]
     while rules:
         first = rules[0]
@@ -27,9 +27,9 @@ def parts(lines):
                 else:
                     rows[-1] = [" ".join(filter(None, pair)) for pair in zip(rows[-1], cells, strict=True)]
             end += 1
-        found.append([header, *rows])
+        actual.append([header, *rows])
         rules = [at for at in rules if at >= end]
-    return found
+    return actual
 
 
 def by_row(lines):

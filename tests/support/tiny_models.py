@@ -166,8 +166,8 @@ def add_modules(folder, pooling, extra=("Normalize",), **settings):
 
 def sentences(count, longest=30, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    found: dict[str, None] = {}
-    while len(found) < count:
+    actual: dict[str, None] = {}
+    while len(actual) < count:
         length = int(torch.randint(1, longest + 1, (1,), generator=generator))
-        found[" ".join(WORDS[i] for i in torch.randint(0, len(WORDS), (length,), generator=generator))] = None
-    return list(found)
+        actual[" ".join(WORDS[i] for i in torch.randint(0, len(WORDS), (length,), generator=generator))] = None
+    return list(actual)

@@ -49,13 +49,13 @@ def second_pass(method, batch, processes=1):
     return means, {name: weight.grad for name, weight in method.named_parameters()}
 
 
-def same_gradients(found, expected, rel=1e-9):
-    assert found.keys() == expected.keys()
+def same_gradients(actual, expected, rel=1e-9):
+    assert actual.keys() == expected.keys()
     for name, gradient in expected.items():
         if gradient is None:
-            assert found[name] is None, name
+            assert actual[name] is None, name
         else:
-            assert (found[name] - gradient).abs().max() < 1e-12 + rel * gradient.abs().max(), name
+            assert (actual[name] - gradient).abs().max() < 1e-12 + rel * gradient.abs().max(), name
 
 
 def shares_of(total: int, split, rank) -> Shares:

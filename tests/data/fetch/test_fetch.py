@@ -18,8 +18,8 @@ from stsbench.files import data_root
 @pytest.mark.parametrize("prefix", ["./", "data/downstream/"])
 def test_archive_is_installed_wherever_it_begins(server: Server, sample_catalog: Catalog, prefix: str) -> None:
     server.body = tar_of(sample_files(prefix) | {prefix + "SNLI/other.txt": b"not ours"})
-    found = load_data("sts12/test")  # which fetches it where nothing is there
-    assert found.known and found.origin == "user cache" and found.first == load_data("sts12/test", sample=True).first
+    actual = load_data("sts12/test")  # which fetches it where nothing is there
+    assert actual.known and actual.origin == "user cache" and actual.first == load_data("sts12/test", sample=True).first
     assert "e145e8bb659b2aa2669f32ef79cb4cdef6c58fef/senteval.tar" in server.asked[0][0]
     assert not (data_root() / "downstream/SNLI").exists() and not (data_root() / "senteval.tar").exists()
     assert fetch_archive(data_root()).installed == () and len(server.asked) == 1
@@ -56,9 +56,9 @@ def test_an_incomplete_archive_says_what_is_missing(server: Server, sample_catal
 
 def test_first_fetch_locks_and_a_later_change_is_reported(server: Server) -> None:
     server.body, item = raw(3.0), entry("stsb/test", "raw")
-    found = load_data("stsb/test", text_version="raw")
+    actual = load_data("stsb/test", text_version="raw")
     (name,) = item.files
-    assert found.known and len(found) == 1379 and found.first[0] == "A man's hat."
+    assert actual.known and len(actual) == 1379 and actual.first[0] == "A man's hat."
     assert list(read_lock(data_root())) == [name]
     assert server.asked[0][0].endswith("/mteb/stsbenchmark-sts/resolve/" + item.hub.revision + "/test.jsonl.gz")
     assert fetch_file(item, data_root()).installed == ()
@@ -82,12 +82,12 @@ def test_training_texts_are_fetched_and_found(server: Server, tmp_path: Path, mo
     server.body = b"sent0,sent1,hard_neg\na,b,c\n"
     absent, ways = training_text(name, offline=True)
     assert absent is None and "stsbench data fetch nli_for_simcse.csv" in ways
-    found, _ = training_text(name)
-    assert found == data_root() / "train" / name and found.read_bytes() == server.body
+    actual, _ = training_text(name)
+    assert actual == data_root() / "train" / name and actual.read_bytes() == server.body
     assert server.asked[-1][0].endswith(f"/datasets-for-simcse/resolve/{catalog().archive.revision}/{name}")
     assert list(read_lock(data_root())) == [f"train/{name}"]
     asked = len(server.asked)
-    assert training_text(name)[0] == found and len(server.asked) == asked
+    assert training_text(name)[0] == actual and len(server.asked) == asked
     for place in ("environment", "given"):
         (tmp_path / place / "train").mkdir(parents=True)
         (tmp_path / place / "train" / name).write_text("x\n")

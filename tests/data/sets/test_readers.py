@@ -151,24 +151,25 @@ def test_entailment(tmp_path):
 
 def test_every_sample_reads():
     for item in entries("senteval"):
-        found = load_data(item.id, sample=True, strict=True)
-        assert (found.text_version, found.origin, found.known) == ("sample", "sample", True) and found.digest != item.digest
-        if isinstance(found, LabelledSet):
-            assert set(found.labels.tolist()) == set(range({"trec": 6, "sick-e/splits": 3}.get(item.id, 2)))
-            assert bool(found.second) == (item.id in ("mrpc", "sick-e/splits"))
-        assert list(found.counts) == (["all"] if item.id in TRANSFER[:4] else list(item.counts))
+        actual = load_data(item.id, sample=True, strict=True)
+        assert (actual.text_version, actual.origin, actual.known) == ("sample", "sample", True)
+        assert actual.digest != item.digest
+        if isinstance(actual, LabelledSet):
+            assert set(actual.labels.tolist()) == set(range({"trec": 6, "sick-e/splits": 3}.get(item.id, 2)))
+            assert bool(actual.second) == (item.id in ("mrpc", "sick-e/splits"))
+        assert list(actual.counts) == (["all"] if item.id in TRANSFER[:4] else list(item.counts))
 
 
 @pytest.mark.parametrize("item", entries("senteval"), ids=lambda item: item.id)
 def test_real_data_have_the_catalog_s_counts_and_digest(item):
-    found = load_data(item.id, data_dir=real_data(), strict=True)
-    assert found.known and found.warnings == () and found.digest == item.digest and len(found) == item.total
+    actual = load_data(item.id, data_dir=real_data(), strict=True)
+    assert actual.known and actual.warnings == () and actual.digest == item.digest and len(actual) == item.total
     if item.id in TRANSFER[:4]:
-        assert list(item.counts.values()) == [int((found.labels == 1).sum()), int((found.labels == 0).sum())]
+        assert list(item.counts.values()) == [int((actual.labels == 1).sum()), int((actual.labels == 0).sum())]
     else:
-        assert list(found.counts.items()) == list(item.counts.items())
-    if not isinstance(found, LabelledSet):
-        assert found.order == tuple(item.counts)
+        assert list(actual.counts.items()) == list(item.counts.items())
+    if not isinstance(actual, LabelledSet):
+        assert actual.order == tuple(item.counts)
 
 
 def test_splits_are_the_single_sets_joined():
@@ -196,9 +197,9 @@ def test_changed_files_are_counted_by_class_and_split(tmp_path):
     for name in entry("mr").files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("one\ntwo\n" if name.endswith("pos") else "three\n")
-    found = load_data("mr", data_dir=tmp_path)
-    assert not found.known and found.labels.tolist() == [1, 1, 0]
-    assert found.warnings[2:] == (
+    actual = load_data("mr", data_dir=tmp_path)
+    assert not actual.known and actual.labels.tolist() == [1, 1, 0]
+    assert actual.warnings[2:] == (
         "mr pos holds 2 items, the catalog says 5331", "mr neg holds 1 items, the catalog says 5331",
     )
     with pytest.raises(DataError, match="refused: --strict-data"):

@@ -38,8 +38,8 @@ def rows_of(folder, text, cache, numbers=None, limit=10, roles=("anchor", "posit
 
 
 def naive(folder, texts, limit, special):
-    found = Counter(token for row in tokens(folder, texts, limit) for token in row)
-    return [0 if token in special else found[token] for token in range(60)]
+    actual = Counter(token for row in tokens(folder, texts, limit) for token in row)
+    return [0 if token in special else actual[token] for token in range(60)]
 
 
 @pytest.mark.parametrize(("limit", "special"), [(5, (0, 1, 2)), (30, ())])
@@ -47,9 +47,9 @@ def test_counts(folder, text, tmp_path, monkeypatch, limit, special):
     monkeypatch.setattr(examples, "_CHUNK", 7 if special else 1000)  # makes no difference
     rows = rows_of(folder, text, tmp_path, limit=limit)
     texts = [*FIRST, "", *SECOND, "cat"]
-    found = token_counts(rows, 60, special, tmp_path)
-    assert found.dtype == np.int64 and found.tolist() == naive(folder, texts, limit, special)
-    assert token_counts(rows, 60, special, tmp_path).tolist() == found.tolist()
+    actual = token_counts(rows, 60, special, tmp_path)
+    assert actual.dtype == np.int64 and actual.tolist() == naive(folder, texts, limit, special)
+    assert token_counts(rows, 60, special, tmp_path).tolist() == actual.tolist()
     some = token_counts(rows_of(folder, text, tmp_path, [3, 5, 5], limit), 60, special, tmp_path)  # the rows decide
     column = [FIRST[3], FIRST[5], FIRST[5], SECOND[3], SECOND[5], SECOND[5]]
     assert some.tolist() == naive(folder, column, limit, special)

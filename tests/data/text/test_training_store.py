@@ -71,8 +71,8 @@ def test_rows_counts_and_labels_equal_a_naive_reader(tmp_path, rows, drop_blank,
     for store in (opened(), opened()):  # built, then found
         everything = range(len(store))
         assert store.roles == ("premise", "hypothesis", "label")
-        found = zip(*(store.texts(role, everything) for role in store.roles), strict=True)
-        assert list(found) == [row for _, row in kept]
+        actual = zip(*(store.texts(role, everything) for role in store.roles), strict=True)
+        assert list(actual) == [row for _, row in kept]
         assert [store.line(i) for i in everything] == [line for line, _ in kept]
         names = sorted({row[2] for _, row in kept})
         assert list(store.label_names) == names

@@ -198,9 +198,9 @@ def written_and_read(folder, own, limit):
         texts = [f"{own}{i}-{k}" for k in range(20)] + [f"shared{i}"]
         store.put(KEY, texts, embed(texts))
         asked = [f"{name}{j}-{k}" for name in "ab" for j in range(i + 1) for k in (0, 19)] + [f"shared{i}"]
-        found = store.get(KEY, asked)
-        if found.mask.any() or not limit:  # with a limit the other one may have put more than it allows in between
-            assert np.array_equal(found.vectors[found.mask], embed(asked).vectors[found.mask])
+        actual = store.get(KEY, asked)
+        if actual.mask.any() or not limit:  # with a limit the other one may have put more than it allows in between
+            assert np.array_equal(actual.vectors[actual.mask], embed(asked).vectors[actual.mask])
     assert not store.warnings, store.warnings
 
 

@@ -49,8 +49,8 @@ def glove(tmp_path):
 
 
 def naive_senteval(text):
-    found = [TABLE[w] for w in (text.split() or ["."]) if w in TABLE]
-    return np.mean(found, axis=0) if found else np.zeros(3)
+    actual = [TABLE[w] for w in (text.split() or ["."]) if w in TABLE]
+    return np.mean(actual, axis=0) if actual else np.zeros(3)
 
 
 def test_senteval_variant_equals_the_loop(glove):

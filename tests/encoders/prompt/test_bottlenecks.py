@@ -62,8 +62,8 @@ def padded(model, ids, mask):
     return [row[:length] for row, length in zip(states, LENGTHS, strict=True)]
 
 
-def all_close(found, expected):
-    assert max((one - two).abs().max().item() for one, two in zip(found, expected, strict=True)) < 1e-9
+def all_close(actual, expected):
+    assert max((one - two).abs().max().item() for one, two in zip(actual, expected, strict=True)) < 1e-9
 
 
 @pytest.mark.parametrize(("family", "activation", "which"), [
@@ -82,8 +82,8 @@ def test_states_and_gradients_are_those_of_the_equations(folders, family, activa
     expected = [encode(weights, ids[i, :length].tolist(), list(range(start, start + length)), changes[i])
                 for i, length in enumerate(LENGTHS)]
     with attached(model, parts, rows if which == "rows" else which):
-        found = padded(model, ids, mask)
-    all_close(found, expected)
+        actual = padded(model, ids, mask)
+    all_close(actual, expected)
     single = {"sum": parts.summed, 1: lambda: parts.one(1)}.get(which)
     if single is not None:  # a sum is one set of the joint rank, and one set is itself
         assert single().sets == 1 and single().rank == (6 if which == "sum" else 3)
@@ -92,7 +92,7 @@ def test_states_and_gradients_are_those_of_the_equations(folders, family, activa
                 all_close(padded(model, ids, mask), expected)
         assert not any(weight.data_ptr() == parts.down.data_ptr() for weight in single().parameters())
     factors = torch.randn(sum(LENGTHS), WIDTH, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    for states in (found, expected):
+    for states in (actual, expected):
         (torch.cat(states) * factors).sum().backward()  # after the hooks have gone
     all_close([parts.down.grad, parts.up.grad], [down.grad, up.grad])
     if which == 1:
@@ -106,9 +106,9 @@ def test_they_start_as_the_model_alone_and_learn_from_the_first_step(folders):
     ids, mask = batch(model.config.pad_token_id)
     plain = padded(model, ids, mask)
     with attached(model, parts, torch.tensor([0, 1, 0, 1, 0])):
-        found = padded(model, ids, mask)
-    assert all(torch.equal(one, two) for one, two in zip(found, plain, strict=True))
-    torch.cat(found).square().sum().backward()
+        actual = padded(model, ids, mask)
+    assert all(torch.equal(one, two) for one, two in zip(actual, plain, strict=True))
+    torch.cat(actual).square().sum().backward()
     assert parts.up.grad.abs().amin(0).sum() > 0 and parts.down.detach().std().item() == pytest.approx(0.3, rel=0.1)
 
 

@@ -35,9 +35,9 @@ def points(panel, label):
 
 def values(lines, stage, key):
     """(steps, values) as they stand in the log."""
-    found = [(line["step"], line["terms"][key[6:]] if key.startswith("terms.") else line[key])
+    actual = [(line["step"], line["terms"][key[6:]] if key.startswith("terms.") else line[key])
              for line in lines if line["kind"] == "train" and line["stage"] == stage]
-    return np.array(found).T
+    return np.array(actual).T
 
 
 def dev_values(lines):
@@ -272,11 +272,11 @@ def test_the_bars_are_the_losses(monkeypatch, tmp_path):
             assert [bar.get_x() + bar.get_width() / 2 for bar in bars] == pytest.approx(panel.get_xticks())
         assert [label.get_text() for label in panel.get_xticklabels()] == text.split()
         assert {bar.get_facecolor() for bar in whole} != {bar.get_facecolor() for bar in counted}
-        found = re.fullmatch(r"“(.+)”: mean (\S+), weighted (\S+)", panel.get_title(loc="left"))
-        assert found and found[1] == text
+        actual = re.fullmatch(r"“(.+)”: mean (\S+), weighted (\S+)", panel.get_title(loc="left"))
+        assert actual and actual[1] == text
         mean = math.fsum(loss for _, loss, _ in tokens) / len(tokens)
         weighted = math.fsum(loss * weight for _, loss, weight in tokens) / len(tokens)
-        assert (float(found[2]), float(found[3])) == pytest.approx((mean, weighted), rel=1e-2)
+        assert (float(actual[2]), float(actual[3])) == pytest.approx((mean, weighted), rel=1e-2)
     assert panels[0].get_ylim() == panels[1].get_ylim() and panels[0].get_xlim() == panels[1].get_xlim()
     [legend] = panels[0].get_figure().legends
     assert [text.get_text() for text in legend.get_texts()] == ["loss", "loss × weight"]

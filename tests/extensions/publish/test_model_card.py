@@ -158,11 +158,11 @@ def test_only_the_hub_s_own_file_is_called_the_hub_s(tmp_path, known):
     done = evaluate(vectors, output=tmp_path / "run", **options)
     results = card_data(score_again(done.folder)).eval_results
     hub = entry("stsb/test", "raw").hub
-    found = {(each.dataset_type, each.dataset_revision, each.dataset_split, each.dataset_name) for each in results}
+    actual = {(each.dataset_type, each.dataset_revision, each.dataset_split, each.dataset_name) for each in results}
     if known:
-        assert found == {(hub.repo, hub.revision, "test", "STS-B (raw text, the Hub's file)")}
+        assert actual == {(hub.repo, hub.revision, "test", "STS-B (raw text, the Hub's file)")}
     else:
-        assert found == {("unknown-raw-stsb-test", None, "test", "STS-B (raw text; files differ from the catalog)")}
+        assert actual == {("unknown-raw-stsb-test", None, "test", "STS-B (raw text; files differ from the catalog)")}
     page = card(score_again(done.folder))
     assert ("not those that the catalog knows" in page) is not known and "The STS average" in page
     assert str(tmp_path) not in page
@@ -258,9 +258,9 @@ def test_mteb_s_own_data_are_named_by_the_revision_they_were_loaded_at():
     assert told("NoSuchTask", "0" * 40) == {}
     with undisturbed() as mteb:
         about = mteb.get_task("Banking77Classification").metadata.dataset
-    found = told("Banking77Classification", about["revision"])
-    assert found.pop("dataset_type") == about["path"] == "mteb/banking77"
-    assert (found["dataset_revision"], found["dataset_split"]) == (about["revision"], "test")
+    actual = told("Banking77Classification", about["revision"])
+    assert actual.pop("dataset_type") == about["path"] == "mteb/banking77"
+    assert (actual["dataset_revision"], actual["dataset_split"]) == (about["revision"], "test")
 
 
 NAMES = [
@@ -289,18 +289,18 @@ def test_a_model_s_name_stays_text(small):
         shown = stored["model-index"][0]["name"]
         assert shown == card_data(result).model_name and shown.isprintable()
         assert shown == name or not name.isprintable()
-        tags, found = rendered(page)
+        tags, actual = rendered(page)
         assert tags <= TAGS
-        assert found[0] == shown and found[found.index("name") + 1] == shown
-        assert json.loads(found[found.index("template") + 1].replace("\\x85", "\\u0085")) == f"{name} [X]"
+        assert actual[0] == shown and actual[actual.index("name") + 1] == shown
+        assert json.loads(actual[actual.index("template") + 1].replace("\\x85", "\\u0085")) == f"{name} [X]"
         assert ModelCardData(**stored).eval_results
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.text(alphabet=st.sampled_from("\\`*_[]<>#|~&$@!:/.(){}-+=1wax; "), max_size=12))
 def test_plain_shows_any_text_as_it_is(text):
-    tags, found = rendered(f"| a | b |\n| --- | --- |\n| x{card_text(text)}x | y |\n")
-    assert tags == {"body", "table", "thead", "tbody", "tr", "th", "td"} and found == [f"x{text}x", "y"]
+    tags, actual = rendered(f"| a | b |\n| --- | --- |\n| x{card_text(text)}x | y |\n")
+    assert tags == {"body", "table", "thead", "tbody", "tr", "th", "td"} and actual == [f"x{text}x", "y"]
 
 
 def test_paths_of_the_machine_are_left_out(small):

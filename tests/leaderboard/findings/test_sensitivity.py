@@ -106,13 +106,13 @@ def test_averages_places_and_tau_are_those_of_a_loop(result):
 @given(st.lists(st.lists(st.sampled_from([50.0, 50.01, 60.0, 70.0]), min_size=2, max_size=5), min_size=2, max_size=2))
 def test_ties_share_a_place(two):
     two = [values[: min(map(len, two))] for values in two]
-    found = sensitivity(averages(*two))
+    actual = sensitivity(averages(*two))
     named = [{f"r{i}": value for i, value in enumerate(values)} for values in two]
-    for name, values in zip(found.settings, named, strict=True):
-        assert all(found.position[name, row] == 1 + sum(other > values[row] for other in values.values())
-                   for row in found.rows)
+    for name, values in zip(actual.settings, named, strict=True):
+        assert all(actual.position[name, row] == 1 + sum(other > values[row] for other in values.values())
+                   for row in actual.rows)
     every_row_ties = any(len(set(values)) == 1 for values in two)
-    assert (("all Spearman", "mean Spearman") in found.tau) is not every_row_ties
+    assert (("all Spearman", "mean Spearman") in actual.tau) is not every_row_ties
 
 
 def changed(index, change):
@@ -152,8 +152,8 @@ def test_rows_of_one_name_are_distinguished_by_backbone_then_by_id():
         ([("x", "b1"), ("x", "b1")], ("x (b1, 0)", "x (b1, 1)")), ([("x (b1)", "b3"), ("x", "b1"), ("x", "b2")], None),
     ):
         measured = tuple(Row(str(i), "measured", *row, None, {"Avg": Cell(50.0 - i)}) for i, row in enumerate(rows))
-        found = sensitivity(six(measured=measured, columns=("Avg",))).rows
-        assert found == names if names else len(set(found)) == len(rows)
+        actual = sensitivity(six(measured=measured, columns=("Avg",))).rows
+        assert actual == names if names else len(set(actual)) == len(rows)
 
 
 def test_what_is_significant_is_tested_for_all_settings_together():

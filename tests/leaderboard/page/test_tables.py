@@ -147,11 +147,11 @@ def test_any_name_is_text_in_a_markdown_cell(name):
 def test_csv_reads_back_as_every_score_of_every_row():
     lines = csv_lines(board(tab(), tab(id="sample", sample=True, published=())))
     assert tuple(lines[0]) == CSV_COLUMNS and len(lines) == (4 + 2 + 2 + 2 + 1) + (4 + 2 + 2)
-    found = {(line["tab"], line["id"], line["column"]): line for line in lines}
+    actual = {(line["tab"], line["id"], line["column"]): line for line in lines}
     shown = [*(("sts-spearman-all", row) for row in (*MEASURED, *PUBLISHED)), *(("sample", row) for row in MEASURED)]
     for name, row in shown:
         for column, cell in row.cells.items():
-            line = found[name, row.id, column]
+            line = actual[name, row.id, column]
             assert float(line["value"]) == round(cell.value, 6) and line["kind"] == row.kind
             for key in ("low", "high", "sd"):
                 value = getattr(cell, key)
@@ -160,12 +160,12 @@ def test_csv_reads_back_as_every_score_of_every_row():
             assert line["method"] == " ".join(row.method.split()) and line["setting"] == (row.setting or "")
             ranks, rank = [line[key] for key in ("place", "first", "last", "ties", "tier")], row.rank
             assert ranks == ([str(rank.position), str(rank.first), str(rank.last), rank.ties, ""] if rank else [""] * 5)
-    assert found["sts-spearman-all", "one", "STS12"]["flags"] == "nli best-of-n-like"
-    chosen = found["sts-spearman-all", "three", "Avg"]
+    assert actual["sts-spearman-all", "one", "STS12"]["flags"] == "nli best-of-n-like"
+    chosen = actual["sts-spearman-all", "three", "Avg"]
     assert (chosen["best_of"], chosen["notes"]) == ("10", UNRANKED)
-    assert found["sts-spearman-all", "two", "Avg"]["seeds"] == "5"
-    assert found["sample", "two", "Avg"]["notes"] == f"{SAMPLE}; 3 texts were cut"
-    printed = found["sts-spearman-all", "sbert:1:1", "Avg"]  # both averages where a paper disagrees with itself
+    assert actual["sts-spearman-all", "two", "Avg"]["seeds"] == "5"
+    assert actual["sample", "two", "Avg"]["notes"] == f"{SAMPLE}; 3 texts were cut"
+    printed = actual["sts-spearman-all", "sbert:1:1", "Avg"]  # both averages where a paper disagrees with itself
     assert (printed["value"], printed["printed"], printed["notes"]) == ("74.86", "74.89", DISAGREES)
     assert {line["printed"] for line in lines if line != printed} == {""}
 

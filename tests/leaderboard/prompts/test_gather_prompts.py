@@ -49,8 +49,8 @@ def both(runs, tmp_path_factory):
 
 
 def tab(made, name=TAB):
-    (found,) = [one for one in made.tabs if one.id == name]
-    return found
+    (actual,) = [one for one in made.tabs if one.id == name]
+    return actual
 
 
 def by_id(made):

@@ -73,9 +73,9 @@ def one(folder, pattern):
 
 
 def test_honest_records_pass_and_are_proven(honest):
-    found = load_records(honest)
-    assert len(found) == 9
-    for path, record in found:
+    actual = load_records(honest)
+    assert len(actual) == 9
+    for path, record in actual:
         check_record(path, record)
         assert proven(record)
 
@@ -157,13 +157,13 @@ def test_invented_records_pass(build, tmp_path):
 
 def test_what_the_catalogs_sets_decide_is_known():
     """Every set that a protocol here measures by item has a digest, so that no known record passes unchecked."""
-    found = admission.expected()
+    actual = admission.expected()
     catalogued = {item.id for item in entries("senteval")}
     for name, kind in core_protocols().items():
         for word in ("", *kind.variants):
             protocol = kind(kind.variant(word) if word else {})
             for set_id in {*protocol.tasks().values()} & catalogued if name != "mteb" else ():
-                parts = found[name][set_id]
+                parts = actual[name][set_id]
                 by = f"duplicates {protocol.settings.get('duplicates')}"
                 wanted = {"sts": {"gold", "pair", "subset", "subsets"}, "retrieval": {f"query {by}", f"corpus {by}"},
                           "transfer": {"gold", "folds of k 10 and seed 1111"}, "regression": {"gold", "row", "sizes"},

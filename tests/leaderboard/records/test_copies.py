@@ -68,10 +68,10 @@ def test_no_copy_escapes_the_sketch(monkeypatch):
     for _ in range(30):
         base = rng.uniform(-1, 1, 300)
         vectors += [base, *(base + 10.0**-each * rng.standard_normal(300) for each in (7, 4, 2.2, 2, 1.8, 1))]
-    found = set(_candidates(sketches(*vectors)))
+    actual = set(_candidates(sketches(*vectors)))
     correlation = np.maximum(np.corrcoef(vectors), np.corrcoef(rankdata(vectors, axis=1)))
     near = set(zip(*np.nonzero(np.triu(1 - correlation < NEAR, 1)), strict=True))
-    assert len(near) > 50 and near <= found and len(found) < 3 * len(near)
+    assert len(near) > 50 and near <= actual and len(actual) < 3 * len(near)
 
 
 CLASSIFIED = {"metric": "accuracy", "value": 81.2}

@@ -98,8 +98,8 @@ def test_a_training_by_the_very_recipe_is_a_reproduction(cli, place):
     """Two seeds in one folder: their mean, its deviation, the difference; published and measured stand apart."""
     for number in range(2):
         trained(place / "runs" / "mine" / f"seed-{42 + number}", seeded(42 + number), number, 82.0 + number, OTHERS)
-    found = asked("simcse:5", "simcse:B.3:6", "simcse:1:1", "simcse:E.1:6", "diffcse:1:9")
-    row = found["simcse:5:7"]
+    actual = asked("simcse:5", "simcse:B.3:6", "simcse:1:1", "simcse:E.1:6", "diffcse:1:9")
+    row = actual["simcse:5:7"]
     [measured] = row["measured"]
     assert measured["name"] == str(Path("runs") / "mine") and set(measured["scores"]) == {*TASKS, "Avg"}
     values = [row.value for run in sorted(place.glob("runs/mine/*/eval")) for path, record in load_records(run)
@@ -107,19 +107,19 @@ def test_a_training_by_the_very_recipe_is_a_reproduction(cli, place):
               and (row.metric, row.aggregation) == ("spearman", "all")]
     assert measured["scores"]["STS-B"] == {"mean": pytest.approx(fmean(values)), "sd": pytest.approx(stdev(values)), "n": 2}
     assert row["published"]["STS-B"] == 76.85 and row["published"]["Avg"] == 76.25 and row["changed"] == []
-    assert not any(other["measured"] for id, other in found.items() if id.startswith("simcse:5:") and id != row["row"])
+    assert not any(other["measured"] for id, other in actual.items() if id.startswith("simcse:5:") and id != row["row"])
     text = cli("reproduce", "simcse:5:7")[1]
     lines = text.splitlines()
     at = next(at for at, line in enumerate(lines) if "measured, 2 seeds" in line)
     assert f"{fmean(values):.2f} ± {stdev(values):.2f}" in lines[at]
     assert "difference" in lines[at + 1] and f"{fmean(values) - 76.85:+.2f}" in lines[at + 1]
     # the same training under another table's protocol, and its dev score
-    [other] = found["simcse:B.3:6"]["measured"]
+    [other] = actual["simcse:B.3:6"]["measured"]
     assert other["scores"]["STS12"]["mean"] != measured["scores"]["STS12"]["mean"]
-    assert found["simcse:1:1"]["measured"][0]["scores"]["STS-B"] == {
+    assert actual["simcse:1:1"]["measured"][0]["scores"]["STS-B"] == {
         "mean": 82.5, "sd": pytest.approx(0.5**0.5), "n": 2}
-    assert not found["simcse:E.1:6"]["measured"]  # no transfer task was measured
-    assert found["diffcse:1:9"]["measured"] == row["measured"]  # the row is a copy of this one
+    assert not actual["simcse:E.1:6"]["measured"]  # no transfer task was measured
+    assert actual["diffcse:1:9"]["measured"] == row["measured"]  # the row is a copy of this one
     shutil.rmtree(place / "runs" / "mine" / "seed-43")
     path = place / "runs" / "mine" / "seed-42" / "train.json"
     said = json.loads(path.read_text("utf-8"))
@@ -339,15 +339,15 @@ def test_a_copied_row_is_made_as_its_original(ways):
 
 def test_a_row_is_found_by_the_recipe_that_holds_its_figures(rows):
     """As those of methods that state nothing; a single figure has to be of the paper that the recipe cites."""
-    found = resolve(load_publications(), {})
-    assert found["simcse:5:7"].recipe == found["diffcse:1:9"].recipe == "simcse/unsup-bert-base"
-    assert found["sarcse:2:1"].recipe == "simcse/unsup-roberta-base-batch-32"
-    assert found["diffaug:1:11"].recipe == "diffaug/bert-base-semi-released"
-    assert found["diffcse:7:2"].recipe == "diffcse/mask-0.20"  # 84.04, once in the paper
-    assert "simcse:7:3" not in found  # 86.2 is held by several recipes of the paper
-    assert "diffaug:3/sts:2" not in found  # 82.5 is SimCSE's own
-    assert found["diffaug:2:1"].recipe["10 %"] == "simcse/unsup-bert-base-joint-labels-10"
-    assert "simcse:5:13" not in found
+    actual = resolve(load_publications(), {})
+    assert actual["simcse:5:7"].recipe == actual["diffcse:1:9"].recipe == "simcse/unsup-bert-base"
+    assert actual["sarcse:2:1"].recipe == "simcse/unsup-roberta-base-batch-32"
+    assert actual["diffaug:1:11"].recipe == "diffaug/bert-base-semi-released"
+    assert actual["diffcse:7:2"].recipe == "diffcse/mask-0.20"  # 84.04, once in the paper
+    assert "simcse:7:3" not in actual  # 86.2 is held by several recipes of the paper
+    assert "diffaug:3/sts:2" not in actual  # 82.5 is SimCSE's own
+    assert actual["diffaug:2:1"].recipe["10 %"] == "simcse/unsup-bert-base-joint-labels-10"
+    assert "simcse:5:13" not in actual
 
 
 def test_a_recipe_that_is_not_there_makes_no_row(rows):

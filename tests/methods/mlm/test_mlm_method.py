@@ -42,10 +42,10 @@ def test_the_shares_of_masking(probability, masked, random):
     assert within(same, count, 1 - masked - random + random / SIZE)
     others = after[chosen & (after != MASK) & (after != before)]
     if random:
-        found = np.bincount(others, minlength=SIZE)
+        actual = np.bincount(others, minlength=SIZE)
         ratio = len(others) / (SIZE - 1)
-        assert found[MASK] == 0 and found[0] > 0 and found[SIZE - 1] > 0  # special ids, too, may come, as in BERT
-        assert np.abs(np.delete(found, MASK) - ratio).max() < 6 * math.sqrt(ratio) + 0.1 * ratio
+        assert actual[MASK] == 0 and actual[0] > 0 and actual[SIZE - 1] > 0  # special ids, too, may come, as in BERT
+        assert np.abs(np.delete(actual, MASK) - ratio).max() < 6 * math.sqrt(ratio) + 0.1 * ratio
     else:
         assert not len(others)
 

@@ -124,9 +124,9 @@ class Oracle:
         """What the loss compares: of a text in template 0 or 1."""
         options, template = self.options, self.templates[which]
         tokens = (self.spell(text) if options.text == "pieces" else self.inside(text, self.written[which]))[: LIMIT - 2]
-        found = self.h(tokens, template)
+        actual = self.h(tokens, template)
         if not options.denoise:
-            return self.head(found)
+            return self.head(actual)
         split = len(self.templates[0][0]) if options.denoise_second_shift == "first" else None
         with torch.set_grad_enabled(options.denoise_gradient):
             delta = self.delta(len(tokens), template, split)
@@ -134,7 +134,7 @@ class Oracle:
                 delta = delta if options.denoise_gradient else delta.detach()
             else:  # in the released code it is made inside what has no gradient
                 delta = self.head(delta)
-        return self.head(found) - delta if "transform" in options.head else self.head(found - delta)
+        return self.head(actual) - delta if "transform" in options.head else self.head(actual - delta)
 
     def loss(self, data):
         """Section 6."""
@@ -181,13 +181,13 @@ def test_loss_and_gradients(masked_lms, family, kind, options):
     method = promptbert(folder, view="dropout" if "sentence" in DATA[kind] else "given", **options)
     method.backbone.engine = ("auto", "packed", "padded")[len(str(options)) % 3]
     oracle, data = Oracle(method), {role: texts_of(folder, rows) for role, rows in DATA[kind].items()}
-    found = method(batch_of(method, MemoryRows(folder, data), more_padding=len(str(options)) % 3))
-    assert list(found) == ["contrastive"] and found["contrastive"].weight == 1
-    assert found["contrastive"].count == len(next(iter(data.values())))
+    actual = method(batch_of(method, MemoryRows(folder, data), more_padding=len(str(options)) % 3))
+    assert list(actual) == ["contrastive"] and actual["contrastive"].weight == 1
+    assert actual["contrastive"].count == len(next(iter(data.values())))
     assert oracle.words is None or torch.equal(oracle.words, oracle.start_of_words())
     expected = oracle.loss(data)
-    assert total(found).item() == pytest.approx(expected.item(), rel=1e-6)
-    total(found).backward()
+    assert total(actual).item() == pytest.approx(expected.item(), rel=1e-6)
+    total(actual).backward()
     expected.backward()
     ours = {name: weight.grad for name, weight in method.named_parameters()}
     theirs = {f"backbone.model.{name}": weight.grad for name, weight in oracle.model.named_parameters()}
@@ -211,8 +211,8 @@ def test_the_vectors_of_other_losses(masked_lms, family, options):
     rows = [torch.tensor(np.array(row)) for row in method.read(MemoryRows(folder, {"premise": texts}), "premise")]
     ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=method.backbone.tokenizer.pad_token_id)
     mask = (torch.arange(ids.shape[1]) < torch.tensor([[len(row)] for row in rows])).long()
-    found, oracle = method.vectors(ids, mask), Oracle(method)
-    assert found.requires_grad and (found - torch.stack([oracle.z(text, 0) for text in texts])).abs().max() < 1e-6
+    actual, oracle = method.vectors(ids, mask), Oracle(method)
+    assert actual.requires_grad and (actual - torch.stack([oracle.z(text, 0) for text in texts])).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize(("family", "options"), alternating([(options,) for options in (

@@ -99,15 +99,15 @@ def naive_text(method, states):
 def naive_view(method, folder, texts):
     """([text] -> Naive, the view's reconstruction loss) from states computed text by text in transformers."""
     ids = tokens(folder, texts)
-    found = [naive_text(method, numpy(state)) for state in states(folder, ids)]
+    actual = [naive_text(method, numpy(state)) for state in states(folder, ids)]
     if method.decoder is None:
-        return found, None
+        return actual, None
     losses = []
-    for row, text in zip(ids, found, strict=True):
+    for row, text in zip(ids, actual, strict=True):
         errors = ((text.tokens - text.rebuilt) ** 2).sum(1) / (32 if method.options.mse_reduction == "mean" else 1)
         weights = numpy(method.weights)[row[1:-1]] if method.options.self_adaptive else 1.0
         losses.append((errors * weights).mean() if len(errors) else 0.0)
-    return found, sum(losses) / len(losses)
+    return actual, sum(losses) / len(losses)
 
 
 def numpy(values):
@@ -139,14 +139,14 @@ def test_the_losses(folder, sizes, data, options):
     view = "given" if "anchor" in data else "dropout"
     method = sarcse(folder, sizes, view=view, **options)
     texts = list(data.values()) if view == "given" else [data["sentence"]] * 2
-    found = [naive_view(method, folder, view) for view in texts]
-    blocks, chosen = [torch.tensor([text.vector for text in view]).double() for view, _ in found], method.options
+    actual = [naive_view(method, folder, view) for view in texts]
+    blocks, chosen = [torch.tensor([text.vector for text in view]).double() for view, _ in actual], method.options
     value = info_nce(*blocks, temperature=chosen.temperature, similarity=chosen.similarity)
     expected = {"contrastive": value.item()}
     weights = {"contrastive": chosen.contrastive_weight}
     counts = {"contrastive": len(blocks[0])}
     if chosen.beta or chosen.gamma:
-        losses = [loss for _, loss in found]
+        losses = [loss for _, loss in actual]
         expected |= {"reconstruction": losses[0], "reconstruction_positive": sum(losses[1:]) / len(losses[1:])}
         weights |= {"reconstruction": chosen.beta, "reconstruction_positive": chosen.gamma}
         counts |= {"reconstruction": len(blocks[0]), "reconstruction_positive": len(blocks[0]) * len(losses[1:])}
@@ -159,10 +159,10 @@ def test_the_losses(folder, sizes, data, options):
 
 def test_a_batch_without_a_token_is_rebuilt_without_error(folder):
     method = sarcse(folder)
-    found = terms(method, {"sentence": ["", "", ""]})
-    total(found).backward()
-    assert found["reconstruction"].value.item() == found["reconstruction_positive"].value.item() == 0
-    assert found["contrastive"].value.item() == pytest.approx(math.log(3))
+    actual = terms(method, {"sentence": ["", "", ""]})
+    total(actual).backward()
+    assert actual["reconstruction"].value.item() == actual["reconstruction_positive"].value.item() == 0
+    assert actual["contrastive"].value.item() == pytest.approx(math.log(3))
     assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in method.parameters())
     assert method.metrics() == {}
 
@@ -199,10 +199,10 @@ def test_weights_come_from_the_training_text(folder, rows, theta, scale):
     assert method.weights.isnan().all()  # no number that could be mistaken for one
     before = method.inputs()
     method.prepare(rows[0])
-    found = Counter(token for row in tokens(folder, rows[1]) for token in row[1:-1])
-    expected = [max(theta, 1 - scale * found[token] / found.total()) for token in range(len(method.weights))]
+    actual = Counter(token for row in tokens(folder, rows[1]) for token in row[1:-1])
+    expected = [max(theta, 1 - scale * actual[token] / actual.total()) for token in range(len(method.weights))]
     assert method.weights.tolist() == pytest.approx(expected, abs=1e-6)
-    assert 0 < len(found) < len(method.weights) and method.inputs() == before == {} and method.notes() == []
+    assert 0 < len(actual) < len(method.weights) and method.inputs() == before == {} and method.notes() == []
     special = text_cnn_backbone(folder).tokenizer
     assert [method.weights[token] for token in (special.cls_token_id, special.sep_token_id, special.pad_token_id)] == [1] * 3
     other = sarcse(folder, weighted=False, theta=theta, frequency_scale=scale)
@@ -243,7 +243,7 @@ def test_token_losses(folder, monkeypatch):
     method.decoder.eval()  # whatever modes there are, they stay
     monkeypatch.setattr("stsbench.methods.sarcse.method._TEXTS", 4)
     state, random = {name: value.clone() for name, value in method.state_dict().items()}, torch.get_rng_state()
-    found = method.token_losses(TEXTS)
+    actual = method.token_losses(TEXTS)
     assert method.training and method.backbone.model.training and not method.decoder.training
     assert torch.equal(torch.get_rng_state(), random)
     assert all(torch.equal(value, state[name]) for name, value in method.state_dict().items())
@@ -251,11 +251,11 @@ def test_token_losses(folder, monkeypatch):
     view, _ = naive_view(method, folder, TEXTS)
     ids = tokens(folder, TEXTS)
     spell = text_cnn_backbone(folder).tokenizer.convert_ids_to_tokens
-    for losses, row, text in zip(found, ids, view, strict=True):
+    for losses, row, text in zip(actual, ids, view, strict=True):
         errors = ((text.tokens - text.rebuilt) ** 2).sum(1) / 32
         assert [spelling for spelling, _, _ in losses] == spell(row[1:-1])
         assert [error for _, error, _ in losses] == pytest.approx(errors.tolist(), rel=1e-6)
         assert [weight for _, _, weight in losses] == [method.weights[token].item() for token in row[1:-1]]
-    assert found[0] == [] and len(found[-1]) == LIMIT - 2 and method.token_losses([]) == []
+    assert actual[0] == [] and len(actual[-1]) == LIMIT - 2 and method.token_losses([]) == []
     with pytest.raises(StsbenchError, match="has no decoder to rebuild tokens"):
         sarcse(folder, **NO_DECODER).token_losses(["cat"])

@@ -101,11 +101,11 @@ def test_loss_and_gradients_are_those_of_single_texts(folders, family, engine, o
     assert set(terms) == {"contrastive", "regulariser"} and (drawn is None) == (chosen.objective == "sg-opt")
     assert abs(terms["contrastive"].value.item() - expected.item()) < 1e-8
     weights = [weight for weight in method.parameters() if weight.requires_grad]
-    found, theirs = (torch.autograd.grad(value, weights, materialize_grads=True, allow_unused=True)
+    actual, theirs = (torch.autograd.grad(value, weights, materialize_grads=True, allow_unused=True)
                      for value in (terms["contrastive"].value, expected))
     assert all((ours - other).abs().max() < 1e-8 * max(1, float(other.abs().max()))
-               for ours, other in zip(found, theirs, strict=True))
-    assert sum(bool(each.any()) for each in found) > 20
+               for ours, other in zip(actual, theirs, strict=True))
+    assert sum(bool(each.any()) for each in actual) > 20
 
 
 def test_the_regulariser_is_the_sum_of_squared_differences(folders):

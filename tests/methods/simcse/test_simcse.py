@@ -156,9 +156,9 @@ def test_following_sentences(folder, view, reach):
         for row, first, second in zip(rows.rows, *views.tokens, strict=True):
             assert first.tolist() == tokens(folder, [TEXTS[row]])[0]
             seen.setdefault(row, set()).add(tuple(second.tolist()))
-    for row, found in seen.items():
+    for row, actual in seen.items():
         ahead = [other for other in range(row + 1, min(row + reach, 12) + 1) if DOCUMENTS[other] == DOCUMENTS[row]]
-        assert found == {tuple(ids) for ids in tokens(folder, [TEXTS[other] for other in ahead])}
+        assert actual == {tuple(ids) for ids in tokens(folder, [TEXTS[other] for other in ahead])}
     keys = [TEXTS[row + 1] for row in (0, 6, 8)]
     if reach == 1:
         queries = [TEXTS[row] for row in (0, 6, 8)]

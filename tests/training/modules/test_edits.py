@@ -99,13 +99,13 @@ def test_thesaurus_rows_of_one_word_add_up(tmp_path):
 @st.composite
 def rows(draw):
     """Rows of distinct ordinary tokens, unknown ones among them, most between [CLS] and [SEP]."""
-    found = []
+    actual = []
     for _ in range(draw(st.integers(0, 5))):
         length = draw(st.integers(0, 14))
         unknown = draw(st.sets(st.integers(0, 13), max_size=3))
         row = [UNK if place in unknown else 10 + place for place in range(length)]
-        found.append([CLS, *row, SEP] if draw(st.booleans()) or draw(st.booleans()) else row)
-    return found
+        actual.append([CLS, *row, SEP] if draw(st.booleans()) or draw(st.booleans()) else row)
+    return actual
 
 
 def share(row, percent):

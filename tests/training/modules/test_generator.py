@@ -230,9 +230,9 @@ def test_under_autocast_the_projector_computes_in_float32():
     x = (random(64, 16, seed=7) + 100).float()  # in bfloat16 the deviations would be lost in the mean
     expected = module(x)
     with torch.autocast("cpu", torch.bfloat16):
-        found = module(x)
+        actual = module(x)
         assert module(x.to(torch.bfloat16)).dtype == torch.float32
-    assert found.dtype == torch.float32 and torch.equal(found, expected)
+    assert actual.dtype == torch.float32 and torch.equal(actual, expected)
 # --- group whitening ---
 P, M, D = 2, 40, 12
 

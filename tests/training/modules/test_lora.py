@@ -102,17 +102,17 @@ def test_a_merged_copy_is_a_plain_model(folders, family, which, tmp_path):
     with using(model, 1):
         states(model).sum().backward()
         grads = [weight.grad for weight in model.parameters()]
-        found = merged(model, which)
+        actual = merged(model, which)
         assert all(one is two.grad for one, two in zip(grads, model.parameters(), strict=True))
     assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
-    assert found.state_dict().keys() == plain_model(folders[family]).state_dict().keys()
-    assert packable(found) and packable(model)
-    assert not any("peft" in type(part).__module__ for part in found.modules())
-    assert all(weight.grad is None and weight.requires_grad for weight in found.parameters())
-    assert far(states(found), by_equations(family, weights, change)) < 1e-9
-    found.save_pretrained(tmp_path)
+    assert actual.state_dict().keys() == plain_model(folders[family]).state_dict().keys()
+    assert packable(actual) and packable(model)
+    assert not any("peft" in type(part).__module__ for part in actual.modules())
+    assert all(weight.grad is None and weight.requires_grad for weight in actual.parameters())
+    assert far(states(actual), by_equations(family, weights, change)) < 1e-9
+    actual.save_pretrained(tmp_path)
     again = AutoModel.from_pretrained(tmp_path, dtype=torch.float64, add_pooling_layer=False).eval()
-    assert far(states(again), states(found)) < 1e-12
+    assert far(states(again), states(actual)) < 1e-12
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}
 
 

@@ -57,11 +57,11 @@ def own_positions(family, tokens, shift=0):
     """As the two papers' code counts: BERT from 0, RoBERTa from behind its padding token 1, which itself counts nothing."""
     if family == "bert":
         return [shift + place for place in range(len(tokens))]
-    found, count = [], 0
+    actual, count = [], 0
     for token in tokens:
         count += token != 1
-        found.append(1 if token == 1 else 1 + shift + count)
-    return found
+        actual.append(1 if token == 1 else 1 + shift + count)
+    return actual
 
 
 def small_backbone(family, engine, dropout=0.0):

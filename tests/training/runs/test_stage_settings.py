@@ -32,15 +32,15 @@ def high(place):
 
 
 def test_the_best_of_all_stages(place, high, tmp_path):
-    found, _ = run(tmp_path, "whole", high)
-    best = found["best"]
+    actual, _ = run(tmp_path, "whole", high)
+    best = actual["best"]
     lines = [line for line in read_log(tmp_path / "whole" / "log.jsonl") if line["kind"] == "dev" and line["step"] % 2 == 0]
     top = max((line for line in lines if line["step"]), key=lambda line: line["score"])
     assert (best["stage"], best["step"], best["score"]) == (top["stage"], top["step"], top["score"])
-    assert best["stage"] == "first" and found["exported"] == f"step {best['step']} of stage first"
+    assert best["stage"] == "first" and actual["exported"] == f"step {best['step']} of stage first"
     run(tmp_path, "one", high, stage=1)
     mine, _ = run(tmp_path, "two", high, stage=2, start_from=tmp_path / "one")
-    assert mine["best"] == best and mine["exported"] == found["exported"]
+    assert mine["best"] == best and mine["exported"] == actual["exported"]
     assert weights_of(tmp_path / "two") == weights_of(tmp_path / "whole")
     assert log_of(tmp_path / "one") + log_of(tmp_path / "two") == log_of(tmp_path / "whole")
     for name in ("whole", "two"):
@@ -61,9 +61,9 @@ def test_bests_that_cannot_be_compared(place, high, tmp_path):
 
 def test_each_stage_is_scored_by_its_own_held_out_rows(place, tmp_path):
     values = {"selection__by": "held-out", "selection__every": 2, "training__max_steps": 2}
-    found, _ = run(tmp_path, "both", recipe_of(place, data__held_out=10, **values))
+    actual, _ = run(tmp_path, "both", recipe_of(place, data__held_out=10, **values))
     lines = [line for line in read_log(tmp_path / "both" / "log.jsonl") if line["kind"] == "dev"]
-    assert {line["stage"] for line in lines} == {"first", "second"} and found["best"]["stage"] == "second"
+    assert {line["stage"] for line in lines} == {"first", "second"} and actual["best"]["stage"] == "second"
     run(tmp_path, "last", recipe_of(place, stages={"second.data.held_out": 10}, **values))
     lines = [line for line in read_log(tmp_path / "last" / "log.jsonl") if line["kind"] == "dev"]
     assert {line["stage"] for line in lines} == {"second"}
@@ -90,9 +90,9 @@ def test_dev_scores_are_of_the_dev_encoder(place, tmp_path, monkeypatch):
     method = sys.modules["toy_stages.method"]
 
     def dev_inference(self):
-        found = self.inference()
-        found.pooler = "mean"
-        return found
+        actual = self.inference()
+        actual.pooler = "mean"
+        return actual
 
     monkeypatch.setattr(method.Toy, "dev_inference", dev_inference)
     run(tmp_path, "dev", recipe_of(place, training__max_steps=1), stage=1)
@@ -142,9 +142,9 @@ def test_other_labels_than_the_classifiers(place, tmp_path):
         stored = json.loads(path.read_text())
         labels = stored["inputs"].pop("labels")
         path.write_text(json.dumps(stored))
-    found = refused(two)
-    assert found.startswith(f"--from {tmp_path / 'one'}: its weights do not fit what this run trains")
-    assert "size mismatch for nli_classifier.linear.weight" in found
+    actual = refused(two)
+    assert actual.startswith(f"--from {tmp_path / 'one'}: its weights do not fit what this run trains")
+    assert "size mismatch for nli_classifier.linear.weight" in actual
     # resumed, with other labels in the same file
     path.write_text(json.dumps({**stored, "inputs": {**stored["inputs"], "labels": labels}}))
     (tmp_path / "one" / "train.json").unlink()

@@ -54,9 +54,9 @@ def stored(folder):
 
 
 def same_weights(method, expected):
-    found = method.state_dict()
-    assert expected and found.keys() == expected.keys()
-    return all(torch.equal(found[name], expected[name]) for name in expected)
+    actual = method.state_dict()
+    assert expected and actual.keys() == expected.keys()
+    return all(torch.equal(actual[name], expected[name]) for name in expected)
 
 
 def test_the_best_is_not_just_the_last(run):
@@ -151,9 +151,9 @@ def adapter(folder, kind):
 def test_an_adapter_is_merged(tmp_path, kind):
     merged = adapter(tmp_path, kind).eval()
     expected = merged.state_dict()
-    found = load_backbone(tmp_path / "adapter", "x").model.state_dict()
-    assert found.keys() == {name for name in expected if not name.startswith("pooler.")}
-    for name, weight in found.items():
+    actual = load_backbone(tmp_path / "adapter", "x").model.state_dict()
+    assert actual.keys() == {name for name in expected if not name.startswith("pooler.")}
+    for name, weight in actual.items():
         torch.testing.assert_close(weight, expected[name], atol=1e-6, rtol=1e-6)
     batch = AutoTokenizer.from_pretrained(tmp_path / "base")(["the cat runs"], return_tensors="pt")
     with torch.no_grad():

@@ -44,8 +44,8 @@ def assert_same_run(run, folder):
 
 def newest(run):
     """(step, whether its score is still to come) of the newest checkpoint."""
-    found = sorted(run.glob("checkpoints/[0-9]*"))
-    position = json.loads((found[-1] / "position.json").read_text()) if found else {"step": 0, "unscored": False}
+    actual = sorted(run.glob("checkpoints/[0-9]*"))
+    position = json.loads((actual[-1] / "position.json").read_text()) if actual else {"step": 0, "unscored": False}
     return position["step"], position["unscored"]
 
 
@@ -167,10 +167,10 @@ def test_a_loss_that_is_no_number_stops_and_costs_no_other_seed(whole, tmp_path,
     assert train(run, values, seeds=2, kill=("poison", 8), cache=cache) == (0, None)
     assert json.loads(summary.read_text("utf-8"))["seeds"] == [43] and not (run / "seed-42" / "train.json").exists()
     assert train(run, values, seeds=2, resume=True, cache=cache) == (0, None)  # without the fault
-    found = json.loads(summary.read_text("utf-8"))
+    actual = json.loads(summary.read_text("utf-8"))
     scores = [json.loads((run / f"seed-{seed}" / "train.json").read_text())["best"]["score"] for seed in (42, 43)]
-    assert found["seeds"] == [42, 43] and found["dev"]["mean"] == pytest.approx(sum(scores) / 2)
-    assert found["dev"]["sd"] == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5)
+    assert actual["seeds"] == [42, 43] and actual["dev"]["mean"] == pytest.approx(sum(scores) / 2)
+    assert actual["dev"]["sd"] == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5)
     assert_same_run(run / "seed-42", whole[0])
     assert weights_of(run / "seed-42") != weights_of(run / "seed-43")
     monkeypatch.setenv("STSBENCH_CACHE", str(cache))
