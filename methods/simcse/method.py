@@ -119,7 +119,8 @@ class SimCSE(TemplateMethod, HeadMethod):
         end = self.backbone.tokenizer.eos_token_id
         ids = ids if end is None else ids.masked_fill(mask == 0, end)
         turned = (torch.arange(mask.shape[1], device=mask.device) + mask.sum(1, keepdim=True)) % mask.shape[1]
-        return self.backbone(ids.gather(1, turned), mask.gather(1, turned))[0].mean(1)
+        states: list[Tensor] = self.backbone(ids.gather(1, turned), mask.gather(1, turned))
+        return states[0].mean(1)
 
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return (n, d) vectors of the first two views, of two encoders each its own."""
