@@ -27,7 +27,7 @@ HOSTILE = "<script>alert(1)</script>"
 
 
 @pytest.fixture(scope="module")
-def made(own_runs, tmp_path_factory):
+def repository(own_runs, tmp_path_factory):
     """A checkout of sorts: a board of three entries with a README and docs beside it, built."""
     home = tmp_path_factory.mktemp("checkout")
     board = home / "leaderboard"
@@ -46,8 +46,8 @@ def files(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_everything_is_built_and_names_are_text(made):
-    built = files(made)
+def test_everything_is_built_and_names_are_text(repository):
+    built = files(repository)
     readme = built["README.md"].decode()
     assert readme.startswith("# Title") and readme.endswith("End.\n") and "old" not in readme and "letters" in readme
     names = ("index.html", "board.js", "board.css", "index.json", "leaderboard.md", "leaderboard.csv", "leaderboard.tex")

@@ -44,15 +44,15 @@ class Letters(Encoder):
 
 def made(folder, **data):
     """Name -> run folder: token-set, and letters at two levels of noise, of which `noisy` has two seeds."""
-    actual = {}
+    folders = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("stsbench.evaluation.provenance.git_revision", lambda: REVISION)
         for name, model in {"words": "lexical:token-set", "letters": Letters(0, 0.1), "noisy": Letters(1, 6.0),
                             "noisy-2": Letters(2, 6.0)}.items():
             result = evaluate(model, protocols=["sts", "retrieval", "geometry"], output=folder / name, **data)
             assert not result.failures
-            actual[name] = result.folder
-    return actual
+            folders[name] = result.folder
+    return folders
 
 
 _memos = {}  # digest of observations -> what was drawn from them
@@ -171,7 +171,7 @@ def check_signature(command, function, renamed=()):
 
 @pytest.fixture
 def checkout(repository, tmp_path, monkeypatch):
-    """A copy, as the working folder and to be damaged, of what the module's fixture `repository` has repository."""
+    """A copy, as the working folder and to be damaged, of what the fixture `repository` holds."""
     home = tmp_path / "mine"
     shutil.copytree(repository, home)
     monkeypatch.chdir(home)

@@ -19,7 +19,7 @@ from stsbench.leaderboard.records.paths import INDEX, read_index, records_folder
 
 
 @pytest.fixture(scope="module")
-def made(runs, tmp_path_factory):
+def repository(runs, tmp_path_factory):
     """A board with its runs inside, and the same with them outside."""
     home = tmp_path_factory.mktemp("boards")
     other = LETTERS.model_copy(update={"method": "noisy letters"})
