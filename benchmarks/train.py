@@ -6,8 +6,9 @@
 Both train the same model from the same file with the same batch size, 32 tokens, cls pooling, a dense layer and tanh,
 dropout of the model's config, cosine / 0.05, AdamW, a linear schedule and clipping at 1. `ours` is what `stsbench train
 simcse` runs, `padded` the same with transformers' own forward pass in place of the packed one (--padded), `st` is
-SentenceTransformerTrainer with MultipleNegativesRankingLoss (scale 20) on pairs (s, s). With --chunk N also
-`chunked`, ours with training.chunk N, and `st-cached`, theirs with CachedMultipleNegativesRankingLoss in mini-batches
+SentenceTransformerTrainer with MultipleNegativesRankingLoss (scale 20) on pairs (s, s), `simcse` (--trainer) SimCSE's
+padded batches and its loss in transformers' Trainer, which its own trainer copies. With --chunk N also `chunked`, ours
+with training.chunk N, and `st-cached`, theirs with CachedMultipleNegativesRankingLoss in mini-batches
 of N. Every measurement is a process of its own; the sides take turns, and the order of a round is the reverse of the
 one before. Steps are timed from one optimiser step to a later one by the same hook on both sides, which then ends the
 run: loading, the first --warm-up steps and the export are left out, and so is our tokenising, once before the first
@@ -140,6 +141,48 @@ def library(folder: Path, data: Path, work: Path, args: argparse.Namespace, side
     return [line["loss"] for line in trainer.state.log_history if "loss" in line]
 
 
+def simcse(folder: Path, data: Path, work: Path, args: argparse.Namespace, side: str) -> list[float]:
+    """SimCSE's loop: transformers' Trainer, both views in one padded batch; its losses, each the mean of 10 steps."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer, Trainer, TrainingArguments
+
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = AutoModel.from_pretrained(folder, dtype=torch.float32)
+            width = self.encoder.config.hidden_size
+            self.head = (torch.nn.Identity() if args.no_head
+                         else torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.Tanh()))
+
+        def forward(self, **inputs: Any) -> dict[str, Any]:
+            vectors = self.head(self.encoder(**inputs).last_hidden_state[:, 0])
+            first, second = vectors[0::2], vectors[1::2]
+            cosines = torch.nn.functional.cosine_similarity(first.unsqueeze(1), second.unsqueeze(0), dim=-1) / 0.05
+            return {"loss": torch.nn.functional.cross_entropy(cosines, torch.arange(len(first), device=cosines.device))}
+
+    def collate(batch: list[dict[str, Any]]) -> Any:
+        return tokenizer.pad([row for row in batch for _ in range(2)], return_tensors="pt")
+
+    texts = data.read_text(encoding="utf-8").splitlines()
+    encoded = tokenizer(texts, max_length=32, truncation=True)
+    rows = [{key: encoded[key][i] for key in encoded} for i in range(len(texts))]
+    trainer = Trainer(
+        model=Model(), data_collator=collate, train_dataset=rows,
+        args=TrainingArguments(
+            output_dir=str(work / "simcse"), per_device_train_batch_size=args.batch, max_steps=args.warm_up + args.steps + 1,
+            learning_rate=3e-5, lr_scheduler_type="linear", warmup_steps=0, weight_decay=0.0, max_grad_norm=1.0,
+            bf16=args.precision == "bf16", fp16=args.precision == "fp16", use_cpu=args.device == "cpu", save_strategy="no",
+            report_to="none", logging_steps=10, disable_tqdm=True, remove_unused_columns=False,
+        ),
+    )
+    with contextlib.suppress(Finished):
+        trainer.train()
+    return [row["loss"] for row in trainer.state.log_history if "loss" in row]
+
+
 def one(side: str, folder: Path, data: Path, args: argparse.Namespace) -> None:
     """Measure one side in this process and print JSON."""
     import torch
@@ -148,7 +191,7 @@ def one(side: str, folder: Path, data: Path, args: argparse.Namespace) -> None:
     clock = Clock(args.warm_up, args.warm_up + args.steps, args.device == "cuda")
     with tempfile.TemporaryDirectory() as temporary, contextlib.redirect_stdout(io.StringIO()):
         work = Path(temporary)
-        measure = library if side.startswith("st") else run_stsbench
+        measure = simcse if side == "simcse" else library if side.startswith("st") else run_stsbench
         losses = measure(folder, data, work, args, side)
     if not clock.seconds:
         raise SystemExit(f"{side}: {clock.step} steps were taken, {args.warm_up + args.steps} were asked for")
@@ -216,15 +259,16 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--no-head", action="store_true", help="neither side has the dense layer and tanh")
     parser.add_argument("--padded", action="store_true", help="also our loop with transformers' own forward pass")
+    parser.add_argument("--trainer", action="store_true", help="also SimCSE's loop in transformers' Trainer")
     parser.add_argument("--chunk", type=int, help="also both with so many texts' activations at a time")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--side", choices=["ours", "padded", "chunked", "st", "st-cached"], help=argparse.SUPPRESS)
+    parser.add_argument("--side", choices=["ours", "padded", "chunked", "st", "st-cached", "simcse"], help=argparse.SUPPRESS)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.side:
         return one(args.side, Path(args.model), args.work / "data.txt", args)
     chunked = ["chunked", "st-cached"] if args.chunk else []
-    sides = ["ours", *(["padded"] if args.padded else []), *chunked, "st"]
+    sides = ["ours", *(["padded"] if args.padded else []), *chunked, "st", *(["simcse"] if args.trainer else [])]
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)

@@ -12,6 +12,18 @@ SHAPES: dict[str, tuple[str, dict[str, Any], str]] = {
     "bert-base": ("Bert", {
         "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
     }, "mean"),
+    "e5-small": ("Bert", {
+        "hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 1536,
+    }, "mean"),
+    "mpnet-base": ("MPNet", {
+        "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
+        "max_position_embeddings": 514, "relative_attention_num_buckets": 32,
+    }, "mean"),
+    "deberta-v3-base": ("DebertaV2", {
+        "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
+        "relative_attention": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True,
+        "pos_att_type": ["p2c", "c2p"], "position_biased_input": False, "type_vocab_size": 0,
+    }, "mean"),
     "modernbert-base": ("ModernBert", {
         "hidden_size": 768, "num_hidden_layers": 22, "num_attention_heads": 12, "intermediate_size": 1152,
         "max_position_embeddings": 8192, "local_attention": 128, "global_attn_every_n_layers": 3,
@@ -29,10 +41,12 @@ NAMES = ("minilm", *SHAPES)
 
 
 def model_folder(name: str, folder: Path, layers: int | None) -> Path:
-    """`minilm`'s own folder, or a sentence-transformers folder with MiniLM's tokenizer: every model reads the same tokens.
+    """Return a folder that is one, that of `minilm`, or a new one of a shape's random weights behind MiniLM's tokenizer.
 
     layers: in the place of a shape's own number.
     """
+    if Path(name).is_dir():
+        return Path(name).resolve()
     minilm = _minilm()
     if name == "minilm":
         return minilm
