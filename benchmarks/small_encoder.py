@@ -4,8 +4,8 @@
 
 Each student learns the cosines that the teacher gives to the sentences of a batch (`distil`, kl), then NLI's pairs with
 their hard negatives weighed by how hard they are (`simcse` with `contrast.hardness`), from three seeds, whose weights are
-averaged (`soup`). The texts are the training part of --data: Wikipedia's sentences, NLI's, one caption of each photo.
-Every step is a command of stsbench, which is printed with its seconds; what is there already is not made again.
+averaged (`soup`). Seeds are trained side by side, a core each: two threads of one training wait for each other. The texts
+are the training part of --data: Wikipedia's sentences, NLI's, one caption of each photo. Every step is a command of stsbench, which is printed with its seconds; what is there already is not made again.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import itertools
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 SETTINGS = {"training.adam": "torch", "precision": "float32"}
@@ -48,6 +49,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=60_000)
     parser.add_argument("--seeds", default="42,43,44")
     parser.add_argument("--students", default=",".join(STUDENTS))
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
     args = parser.parse_args()
     os.environ["STSBENCH_DATA"] = str(args.data.resolve())
     args.output.mkdir(parents=True, exist_ok=True)
@@ -63,7 +65,8 @@ def main() -> None:
         if student == "static":
             start = "table"
             steps.run("table", "distil-static", "--model", teacher, "--dimensions", "256", "--output", "table")
-        seeds = [train(steps, student, start, seed) for seed in args.seeds.split(",")]
+        with ThreadPoolExecutor(args.processes) as pool:
+            seeds = list(pool.map(partial(train, steps, student, start), args.seeds.split(",")))
         steps.run(f"{student}-soup", "soup", *seeds, "--output", f"{student}-soup")
         steps.run(f"{student}-test", "eval", "--model", f"{student}-soup", "--protocol", "sts", "--quantise", "int8",
                   "--output", f"{student}-test")
@@ -78,13 +81,13 @@ def train(steps: Steps, student: str, start: str, seed: str) -> str:
               "--seed", seed, "--output", taught, *settings({
                   **SETTINGS, "options.teachers": [{"model": "vectors:taught"}], "data.held_out": 2000,
                   "selection.every": 200, "options.projection": "auto", **distil,
-              }))
+              }), threads=1)
     steps.run(pairs, "train", "simcse", "--recipe", "sup-bert-base", "--backbone", taught, "--data", "triplets.csv",
               "--seed", seed, "--output", pairs, *settings({
                   **SETTINGS, "backbone.pooler": "mean", "backbone.dropout": None, "options.head": "none",
                   "training.gather": "exact", "selection.by": "none", "contrast.hardness": "hard_negatives",
                   "contrast.strength": 5.0, **contrast,
-              }))
+              }), threads=1)
     return pairs
 
 
@@ -100,25 +103,22 @@ class Steps:
         self.folder = folder
         self.seconds: dict[str, dict[str, float]] = {}
 
-    def run(self, name: str, *words: object) -> None:
-        """Run `stsbench WORDS`, unless NAME stands in the folder; the process ends where it fails."""
+    def run(self, name: str, *words: object, threads: int | None = None) -> None:
+        """Run `stsbench WORDS`, unless NAME stands in the folder; RuntimeError where it fails."""
         if (self.folder / name).exists():
             return
         command = [str(Path(sys.executable).with_name("stsbench")), *map(str, words)]
         print(f"$ {' '.join(command)}", flush=True)
-        before, start = processor_seconds(), time.perf_counter()
+        environment = os.environ | ({} if threads is None else {"OMP_NUM_THREADS": str(threads)})
+        start = time.perf_counter()
         with (self.folder / f"{name}.log").open("w") as log:
-            if subprocess.run(command, cwd=self.folder, stdout=log, stderr=log).returncode:
-                sys.exit(f"failed: see {log.name}")
-        wall, processor = time.perf_counter() - start, processor_seconds() - before
-        self.seconds[name] = {"wall": round(wall, 1), "processor": round(processor, 1)}
-        print(f"  {self.seconds[name]}", flush=True)
-
-
-def processor_seconds() -> float:
-    """Return those of all processes that were run."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
+            process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, env=environment)
+            _, status, usage = os.wait4(process.pid, 0)
+        if status:
+            raise RuntimeError(f"failed: see {log.name}")
+        processor = usage.ru_utime + usage.ru_stime
+        self.seconds[name] = {"wall": round(time.perf_counter() - start, 1), "processor": round(processor, 1)}
+        print(f"  {name}: {self.seconds[name]}", flush=True)
 
 
 def write_texts(data: Path, path: Path, number: int) -> None:
