@@ -5,7 +5,8 @@
 Each student learns the cosines that the teacher gives to the sentences of a batch (`distil`, kl), then NLI's pairs with
 their hard negatives weighed by how hard they are (`simcse` with `contrast.hardness`), from three seeds, whose weights are
 averaged (`soup`). Seeds are trained side by side, a core each: two threads of one training wait for each other. The texts
-are the training part of --data: Wikipedia's sentences, NLI's, one caption of each photo. Every step is a command of stsbench, which is printed with its seconds; what is there already is not made again.
+are the training part of --data: Wikipedia's sentences, NLI's, one caption of each photo. Every step is a command of
+stsbench, which is printed with its seconds; what is there already is not made again.
 """
 
 from __future__ import annotations
