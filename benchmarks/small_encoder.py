@@ -3,7 +3,7 @@
     python benchmarks/small_encoder.py --data ../shared/data --teacher MODELS/all-mpnet-base-v2 --output small
 
 Each student learns the cosines that the teacher gives to the sentences of a batch (`distil`, kl), then NLI's pairs with
-their hard negatives weighed by how hard they are (`simcse` with `contrast.hardness`), from three seeds, whose weights are
+their hard negatives weighed by how hard they are (`simcse` with `contrast.hardness`), from several seeds, whose weights are
 averaged (`soup`). Seeds are trained side by side, a core each: two threads of one training wait for each other. The texts
 are the training part of --data: Wikipedia's sentences, NLI's, one caption of each photo. Every step is a command of
 stsbench, which is printed with its seconds; what is there already is not made again.
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--start", default="minilm", help="of whose six layers the second student keeps three")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--texts", type=int, default=60_000)
-    parser.add_argument("--seeds", default="42,43,44")
+    parser.add_argument("--seeds", default="42,43")
     parser.add_argument("--students", default=",".join(STUDENTS))
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     args = parser.parse_args()
