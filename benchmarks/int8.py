@@ -83,24 +83,23 @@ def bfloat16(weight: Any, bias: Any, _: int) -> Way:
 
 
 def onednn(out: Any, product_alone: bool = False) -> Callable[..., Way]:
-    """oneDNN's product of int8 with packed weights (torch.ops.onednn), its result in `out`."""
+    """oneDNN's product of uint8 rows with packed int8 weights (torch.ops.onednn), its result in `out`."""
     def build(weight: Any, bias: Any, _: int) -> Way:
         columns, scales = rounded(weight)
         packed = torch.ops.onednn.qlinear_prepack(columns, None)
         scales, zeros = scales.flatten(), torch.zeros(len(weight), dtype=torch.int32)
-        fixed: list[Any] = []
+        shift = torch.tensor(128.5)
+
+        def product(codes: Any) -> Any:
+            return torch.ops.onednn.qlinear_pointwise(
+                codes, 1.0, 128, packed, scales, zeros, None, 1.0, 0, out, "none", [], "")
 
         def way(rows: Any) -> Any:
-            if product_alone and fixed and len(fixed[0][0]) == len(rows):
-                codes, of_rows = fixed[0]
-            else:
-                codes, of_rows = rounded(rows)
-                fixed[:] = [(codes, of_rows)]
-            result = torch.ops.onednn.qlinear_pointwise(
-                codes, 1.0, 0, packed, scales, zeros, None, 1.0, 0, out, "none", [], "")
-            return result if product_alone else torch.addcmul(bias.to(out), result, of_rows.to(out))
+            of_rows = rows.abs().amax(1, keepdim=True).float().clamp_min(1e-12) / 127
+            codes = torch.addcmul(shift, rows, of_rows.reciprocal()).to(torch.uint8)  # cut, and so rounded: none is negative
+            return torch.addcmul(bias.to(out), product(codes), of_rows.to(out))
 
-        return way
+        return (lambda rows: product(torch.zeros(rows.shape, dtype=torch.uint8))) if product_alone else way
 
     return build
 

@@ -37,7 +37,7 @@ from stsbench.registry import resolve
 # are tokenised while a device computes, so that it waits for the first alone.
 _CHUNK, _CHUNK_AHEAD = 32_768, 4_096
 ENGINE = "our own forward pass"
-_BUDGET = {"cpu": 1024, "cuda": 32_768}  # tokens a batch: a CPU wants its caches, a GPU wants work
+_BUDGET = {"cpu": 2048, "cuda": 32_768}  # tokens a batch: a CPU wants its caches, a GPU wants work
 
 
 class TransformerEncoder(Encoder):
