@@ -148,7 +148,7 @@ def _cross_encoders(folder):
     for name, labels in (("one", 1), ("three", 3)):
         torch.manual_seed(labels)
         CrossEncoder(str(bare), num_labels=labels, device="cpu").save_pretrained(str(folder / name))
-    for name in ("lacking", "calling"):
+    for name in ("lacking", "calling", "older"):
         shutil.copytree(folder / "one", folder / name)
     from safetensors.torch import load_file, save_file
 
@@ -157,8 +157,31 @@ def _cross_encoders(folder):
     save_file(without, folder / "lacking/model.safetensors", {"format": "pt"})
     settings = folder / "calling/config_sentence_transformers.json"
     settings.write_text(settings.read_text().replace("torch.nn.modules.activation.Sigmoid", "torch.hub.help"))
+    (folder / "older/config_sentence_transformers.json").unlink()
+    settings = folder / "older/config.json"
+    settings.write_text(settings.read_text().replace("{", '{"sbert_ce_default_activation_function": "my.Activation",', 1))
     return folder
 
 
-# a classifier of one label, of three, one without its last layer, one that names a function; and a bare BERT
+# a classifier of one label, of three, one without its last layer, two that name code; and a bare BERT
 PLACES["cross-encoders"] = lambda place: shutil.copytree(_made(_cross_encoders), place, dirs_exist_ok=True)
+
+
+def _multi_vectors(folder):
+    import tiny_models
+    from safetensors.torch import load_file, save_file
+    from sentence_transformers import MultiVectorEncoder
+
+    model = MultiVectorEncoder(str(tiny_models.build(folder / "bare")), device="cpu")
+    model[0].document_length = 9
+    model.save_pretrained(str(folder / "many"))
+    for name in ("lacking", "unmade"):
+        shutil.copytree(folder / "many", folder / name)
+    weights = load_file(folder / "many/model.safetensors")
+    del weights["embeddings.word_embeddings.weight"]
+    save_file(weights, folder / "lacking/model.safetensors", {"format": "pt"})
+    (folder / "unmade/modules.json").unlink()
+    return folder
+
+
+PLACES["multi-vectors"] = lambda place: shutil.copytree(_made(_multi_vectors), place, dirs_exist_ok=True)

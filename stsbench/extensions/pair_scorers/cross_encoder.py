@@ -32,19 +32,19 @@ class CrossEncoder(PairModel):
         from sentence_transformers import CrossEncoder as Library
         from transformers import AutoModelForSequenceClassification
 
-        architecture = (read_settings(folder / "config.json").get("architectures") or ["none"])[0]
+        settings = read_settings(folder / "config.json")
+        architecture = (settings.get("architectures") or ["none"])[0]
         if not str(architecture).endswith("ForSequenceClassification"):
             raise EncoderError(f"{self.name} is no sequence classifier (architecture {architecture})")
-        activation = read_settings(folder / "config_sentence_transformers.json").get("activation_fn") or _ACTIVATIONS
+        # where the library stores it and stored it before; it passes over what it does not trust without an error
+        stored = [read_settings(folder / "config_sentence_transformers.json").get("activation_fn"),
+                  (settings.get("sentence_transformers") or {}).get("activation_fn"),
+                  settings.get("sbert_ce_default_activation_function")]
+        activation = next(filter(None, stored), _ACTIVATIONS)
         if not how["trust_remote_code"] and not str(activation).startswith(_ACTIVATIONS):
             raise EncoderError(f"{self.name}: its activation_fn {activation} is none of torch's: --trust-remote-code runs "
                                "it")
-        _, info = AutoModelForSequenceClassification.from_pretrained(
-            folder, device_map="meta", output_loading_info=True, local_files_only=True,
-            trust_remote_code=how["trust_remote_code"],
-        )
-        if missing := sorted(info["missing_keys"]):
-            raise EncoderError(f"{self.name} stores no {missing[0]}: its scores would be random")
+        self.check_stored(AutoModelForSequenceClassification, folder, how["trust_remote_code"])
         model = Library(str(folder), **how)
         if model.num_labels != 1:
             labels = ", ".join(map(str, model.config.id2label.values()))
@@ -59,8 +59,9 @@ class CrossEncoder(PairModel):
     def compare(self, first: Sequence[str], second: Sequence[str]) -> Compared:
         """Return the scores of n pairs, in the order in which their texts are given, after the activation."""
         pairs = list(zip(first, second, strict=True))
-        limit = self.model.max_seq_length or _WITHOUT_LIMIT
-        lengths = [len(ids) for ids in self.model.tokenizer(list(first), list(second), verbose=False)["input_ids"]]
+        limit, prompt = self.limit("query") or _WITHOUT_LIMIT, self.model.prompts.get(self.model.default_prompt_name) or ""
+        whole = [prompt + text for text in first]  # as the library puts it
+        lengths = [len(ids) for ids in self.model.tokenizer(whole, list(second), verbose=False)["input_ids"]]
         values = self._watched(lambda: self.model.predict(pairs, show_progress_bar=False))
         return Compared(np.asarray(values, np.float64), np.array(lengths) > limit)
 

@@ -10,6 +10,7 @@ from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec
 from stsbench.encoders.forward.identity import Opened, folder_digest, walk
 from stsbench.encoders.model_folder import check_module, check_settings, check_tokenizer
 from stsbench.encoders.options import CHANGING, spelled
+from stsbench.encoders.roles import ROLES
 from stsbench.encoders.transformer.find import resolve
 from stsbench.errors import EncoderError
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 _HONOURED = ("max_length", "dtype", "revision", "trust_remote_code")
+_LENGTHS = ("query_length", "document_length", "query_expansion")  # of a role, in the place of the tokenizer's
 
 
 class PairModel(Encoder):
@@ -30,7 +32,7 @@ class PairModel(Encoder):
     def __init__(self, argument: str, options: EncoderOptions) -> None:
         """Raise EncoderError, one line: no such folder, another kind of model, or an option that it does not honour."""
         self.name = options.model or f"{self.kind}:{argument}"
-        for option in (*CHANGING, "attention"):
+        for option in (*CHANGING, "attention", "batch_tokens"):
             if option not in _HONOURED and getattr(options, option) != getattr(EncoderOptions, option):
                 raise EncoderError(f"{spelled(option)} does not apply to {self.name}: sentence-transformers runs it as it "
                                    "is")
@@ -44,8 +46,8 @@ class PairModel(Encoder):
         weights, self._opened = folder_digest(folder), Opened([folder], native=options.trust_remote_code)
         self.model = self._watched(lambda: self._load(folder, options))
         self.spec = EncoderSpec(
-            self.name, self.kind, self._opened.digest(self.name, weights), max_length=self.model.max_seq_length,
-            dtype=options.dtype, options=self.described(),
+            self.name, self.kind, self._opened.digest(self.name, weights), dtype=options.dtype, options=self.described(),
+            max_length=min(filter(None, map(self.limit, ROLES)), default=None),
         )
 
     @classmethod
@@ -56,6 +58,20 @@ class PairModel(Encoder):
     @abstractmethod
     def open(self, folder: Path, how: dict[str, Any]) -> Any:
         """Return the library's model of a folder, by these arguments. EncoderError: it is of another kind."""
+
+    def limit(self, role: str) -> int | None:
+        """Return the most tokens that are read of a text in a role, or of both texts together; None for no limit."""
+        length: int | None = self.model.max_seq_length
+        return length
+
+    def check_stored(self, kind: Any, folder: Path, trusted: bool, unread: str = " ") -> None:
+        """Raise EncoderError where a folder lacks a weight of transformers' model of this `kind`, which would be random.
+        unread: how the names of those begin that no score depends on."""
+        _, info = kind.from_pretrained(
+            folder, device_map="meta", output_loading_info=True, local_files_only=True, trust_remote_code=trusted,
+        )
+        if missing := sorted(key for key in info["missing_keys"] if not key.startswith(unread)):
+            raise EncoderError(f"{self.name} stores no {missing[0]}: its scores would be random")
 
     def described(self) -> dict[str, Any]:
         """Return what a record says of how it scores."""
@@ -86,6 +102,8 @@ class PairModel(Encoder):
         with loading(folder, self.name), quiet():
             model = self.open(folder, how)
         if options.max_length is not None:
+            if own := [name for name in _LENGTHS if getattr(model[0], name, None)]:
+                raise EncoderError(f"--max-length does not apply to {self.name}, whose folder states {' and '.join(own)}")
             model.max_seq_length = options.max_length
         return model.eval()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.encoders.base import Encoder
+from stsbench.encoders.base import Encoder, Traits
 from stsbench.encoders.model_folder import read_settings
 from stsbench.encoders.roles import ROLES
 from stsbench.encoders.similarity import Compared
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Tokens = NDArray[np.float32]  # (tokens, d) of one text
+_PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}  # role -> the first of these is its prompt
 _PAIRS = 256  # whose token vectors are held at a time; none are cached
 
 
@@ -39,15 +40,33 @@ class MultiVector(PairModel):
         if declared not in ("MultiVectorEncoder", "ColBERT"):
             raise EncoderError(f"{self.name} is not declared as multi-vector (model_type {declared}): another encoder is "
                                "compared by --similarity maxsim under its own name")
-        return MultiVectorEncoder(str(folder), **how)
+        if not (folder / "modules.json").is_file():
+            raise EncoderError(f"{self.name} has no modules.json: its projection would be random")
+        model = MultiVectorEncoder(str(folder), **how)
+        if (folder / "config.json").is_file() and model.transformers_model is not None:
+            self.check_stored(type(model.transformers_model), folder, how["trust_remote_code"], unread="pooler.")
+        if model.similarity_fn_name != "maxsim":
+            self.traits = Traits(similarity=model.similarity_fn_name)
+        return model
+
+    def limit(self, role: str) -> int | None:
+        """Return that of the role, else the tokenizer's."""
+        first = self.model[0]
+        expansion = getattr(first, "query_expansion", None) if role == "query" else None
+        if expansion is not None and expansion["strategy"] == "fixed":  # to which a query is filled up, or cut
+            return int(expansion["length"])
+        return getattr(first, f"{role}_length", None) or super().limit(role)
 
     def token_vectors(self, texts: Sequence[str], role: str = "query") -> tuple[list[Tokens], NDArray[np.bool_]]:
         """Return the vectors that the model scores of texts in a role, as long as they come, and which texts were cut."""
         encode = getattr(self.model, f"encode_{role}")
         vectors = self._watched(lambda: encode(list(texts), convert_to_numpy=True, show_progress_bar=False))
-        limit = getattr(self.model[0], f"{role}_length", None) or self.model.max_seq_length
-        lengths = [len(ids) for ids in self.model.tokenizer(list(texts), verbose=False)["input_ids"]]
-        return vectors, np.array([limit is not None and length > limit for length in lengths])
+        limit, prompts = self.limit(role), self.model.prompts
+        names = [name for name in _PROMPTS[role] if name in prompts] or [self.model.default_prompt_name]
+        whole = [(prompts.get(names[0]) or "") + text for text in texts]
+        lengths = [len(ids) for ids in self.model.tokenizer(whole, verbose=False)["input_ids"]]
+        cut = np.array([limit is not None and length > limit for length in lengths])
+        return [rows.astype(np.float32) for rows in vectors], cut  # a sum of many in float16 would make ties
 
 
 Read = dict[str, tuple[Tokens, bool]]  # text -> its token vectors, and whether it was cut
@@ -65,7 +84,7 @@ def _compared(
         for row, (a, b) in enumerate(zip(first[rows], second[rows], strict=True), start):
             orders = [(a, b), (b, a)] if both_ways else [(a, b)]
             values[row] = np.mean([_maxsim(queries[one][0], documents[other][0], mean) for one, other in orders])
-            cut[row] = queries[a][1] or documents[b][1]
+            cut[row] = any(queries[one][1] or documents[other][1] for one, other in orders)
     return Compared(values, cut)
 
 

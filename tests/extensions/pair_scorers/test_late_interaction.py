@@ -70,6 +70,27 @@ def test_a_multi_vector_folder_is_scored_as_its_library_does(tmp_path, similarit
 
 
 @pytest.mark.usefixtures("place")
+def test_lengths_of_roles_half_precision_and_a_declared_similarity(tmp_path):
+    import torch
+
+    model = package.MultiVectorEncoder(str(build(tmp_path / "bare")), device="cpu", similarity_fn_name="meanmaxsim",
+                                       prompts={"query": "a ", "document": "a dog "})
+    model[0].query_expansion, model[0].document_length = {"strategy": "fixed", "length": 6}, 9
+    model.save_pretrained(str(tmp_path / "many"))
+    name = f"multi-vector:{tmp_path / 'many'}"
+    made, record = measured(name, "maxsim", dtype="float16")
+    library = package.MultiVectorEncoder(str(tmp_path / "many"), device="cpu", model_kwargs={"dtype": torch.float16})
+    expected = maxsim_pairwise(library.encode_query(FIRST), library.encode_document(SECOND))
+    np.testing.assert_allclose(made, expected, rtol=2e-3)
+    assert (made != made.astype(np.float16)).any()  # as the library's, sums of many that are not rounded to 16 bits
+    lengths = [[len(ids) for ids in library.tokenizer([prompt + text for text in side])["input_ids"]]
+               for prompt, side in (("a ", FIRST), ("a dog ", SECOND))]
+    cut = sum(query > 6 or document > 9 for query, document in zip(*lengths, strict=True))
+    assert record.counts["truncated"] == cut and 0 < cut < 30 and record.encoder.spec["max_length"] == 6
+    assert stsbench.load_encoder(name).traits.similarity == "meanmaxsim"
+
+
+@pytest.mark.usefixtures("place")
 def test_what_is_cut_counts(tmp_path):
     folder = build(tmp_path / "model")
     _, record = measured(str(folder), "maxsim", pooler="mean", max_length=6)
