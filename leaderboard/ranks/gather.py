@@ -18,6 +18,7 @@ from stsbench.leaderboard.records.entries import LoadedEntry
 from stsbench.leaderboard.records.publications import load_publications
 from stsbench.metrics.aggregation import OF_PARTS
 from stsbench.metrics.ranks import Significance, letters, rank_intervals, tiers
+from stsbench.metrics.similarity import SIMILARITIES
 
 from .board import FLAGS, Board, PairTests, Rank, Row, Tab
 from .exposure import Exposures
@@ -60,7 +61,9 @@ def gather(root: Path, records: str | Path | None = None) -> Board:
 def _grouped(placed: Sequence[Placed]) -> list[list[Placed]]:
     """Return lines that may stand in one tab: of one setting, and on the same data in every column that two of them share.
 
-    Defaults on the catalog's data come first: they have the plain name of a tab, and the published rows beside them.
+    Defaults on the catalog's data come first: they have the plain name of a tab, and the published rows beside them. What
+    compares texts without a vector of each comes behind the encoders of the same protocol: the first tab is that whose best
+    a page names.
     """
     groups: list[tuple[dict[str, str], list[Placed]]] = []
 
@@ -68,7 +71,8 @@ def _grouped(placed: Sequence[Placed]) -> list[list[Placed]]:
         line = item[1]
         # Of those with a name: files by theirs, then languages: all together, one, two.
         named = bool(line.language), line.language != SEVERAL, " and " in line.language, line.user_set.casefold(), line.part
-        return line.protocol.position, not line.known, line.sample, bool(form(line)), *named
+        of_vectors = line.protocol.settings.get("similarity", SIMILARITIES[0]) in SIMILARITIES
+        return line.protocol.position, not line.known, line.sample, bool(form(line)), not of_vectors, *named
 
     for item in sorted(placed, key=order):
         line = item[1]
