@@ -6,8 +6,9 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,12 +19,13 @@ from stsbench.data.sets.sets import PairSet
 from stsbench.display.markup import card_text
 from stsbench.encoders.forward.identity import folder_digest, model_files
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.transformer.exported import FILE, read_with_layout, write_exported
+from stsbench.encoders.transformer.exported import FILE, Exported, read_exported, read_with_layout, write_exported
 from stsbench.encoders.transformer.find import resolve
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.files import new_folder, sha256_file
 from stsbench.metrics.similarity import correlation, paired_similarity
 
+_OF_TRAININGS: dict[str, Any] = {"method": None, "recipe": None, "trained_on": (), "training_overlap": ()}
 DEV = "stsb/dev"  # the set of the catalog that greedy chooses by unless told
 
 
@@ -77,6 +79,10 @@ def _check_alike(first: Path, second: Path) -> None:
     files = [{path.relative_to(folder) for path in model_files(folder)} - {Path(FILE)} for folder in (first, second)]
     if stray := sorted(files[0] ^ files[1]):
         raise StsbenchError(f"{unlike}: one of them lacks {stray[0]}")
+    if all((folder / FILE).is_file() for folder in (first, second)):
+        one, two = (asdict(replace(read_with_layout(folder)[0], **_OF_TRAININGS)) for folder in (first, second))
+        if key := next((key for key in one if one[key] != two[key]), None):
+            raise StsbenchError(f"{unlike}: the {key} in their {FILE} differs")
     weights = _weights(first)
     if not weights:
         raise StsbenchError(f"{first} holds no .safetensors file, and no others are averaged: save it as one")
@@ -118,12 +124,12 @@ def _write(building: Path, folders: Sequence[Path]) -> None:
                 else:
                     raise StsbenchError(f"{folders[0] / path}: {key} are whole numbers, which differ and have no mean")
         save_file(mean, building / path, {"format": "pt"})
-    if (building / FILE).is_file():
-        described = [read_with_layout(folder)[0] for folder in folders if (folder / FILE).is_file()]
+    if described := [read_with_layout(folder)[0] for folder in folders if (folder / FILE).is_file()]:
         trained_on = tuple(dict.fromkeys(name for one in described for name in one.trained_on))
         overlap = tuple({str(item): item for one in described for item in one.training_overlap}.values())
-        # no training made these weights: a record shows no recipe
-        write_exported(building, replace(described[0], recipe=None, trained_on=trained_on, training_overlap=overlap))
+        # no training made these weights: a record shows no recipe; files that were changed since say how they are read
+        first = described[0] if read_exported(folders[0]) is not None else Exported(None, method=described[0].method)
+        write_exported(building, replace(first, recipe=None, trained_on=trained_on, training_overlap=overlap))
 
 
 def _choose(

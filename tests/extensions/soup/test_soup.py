@@ -13,9 +13,10 @@ from tiny_models import build, sentences
 
 from stsbench.data.fetch.sources import load_data
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.transformer.exported import Exported, read_with_layout, write_exported
+from stsbench.encoders.transformer.exported import FILE, Exported, read_with_layout, write_exported
 from stsbench.errors import StsbenchError
 from stsbench.extensions.soup.average import average_models
+from stsbench.training.export.export import write_layout
 
 WEIGHTS = "0_StaticEmbedding/model.safetensors"
 TEXTS = sentences(24, longest=7)
@@ -97,6 +98,19 @@ def test_half_precision_and_counted_numbers_stay_as_they_are(tmp_path):
     assert mean[key].dtype == np.float16 and abs(mean[key].astype(float) - 0.6).max() < 1e-3 and mean["steps"] == [7]
 
 
+def test_the_mean_is_read_as_its_files_say_and_was_trained_on_what_each_was(tables, tmp_path):
+    (tables[0] / FILE).unlink()
+    average_models(tables[:2], tmp_path / "mean")
+    assert read_with_layout(tmp_path / "mean")[0].trained_on == ("sts13",)
+    for name in ("one", "two"):  # whose pooler was changed in modules, which then say how they are read
+        write_layout(build(tmp_path / name), "cls", 32, 64, None, 2)
+        write_exported(tmp_path / name, Exported("cls"))
+        settings = tmp_path / name / "1_Pooling/config.json"
+        settings.write_text(settings.read_text().replace("cls_token\": true", "cls_token\": false"), "utf-8")
+    average_models([tmp_path / "one", tmp_path / "two"], tmp_path / "pooled")
+    assert [load_encoder(tmp_path / name).spec.pooler for name in ("one", "pooled")] == ["mean", "mean"]
+
+
 def test_nothing_is_chosen_on_test_pairs(tables, tmp_path):
     pairs = load_data("stsb/test", sample=True)
     rows = zip(pairs.first, pairs.second, pairs.gold, strict=True)
@@ -110,7 +124,9 @@ def test_nothing_is_chosen_on_test_pairs(tables, tmp_path):
 def test_what_has_no_mean_is_refused(tables, tmp_path):
     write_exported(tables[1], Exported(None, post=True))
     (tables[3] / "adapter_config.json").write_text("{}", "utf-8")
-    for models, why in ((tables[:2], "post-processing"), (tables[2:], "adapter")):
+    write_exported(tables[2], Exported(None, max_length=9))
+    unlike = "the max_length in their stsbench.json differs"
+    for models, why in ((tables[:2], "post-processing"), (tables[2:], "adapter"), (tables[:3:2], unlike)):
         with pytest.raises(StsbenchError, match=why):
             average_models(models, tmp_path / "mean")
     assert not (tmp_path / "mean").exists()
