@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,7 +20,7 @@ from stsbench.errors import DataError, StsbenchError
 from stsbench.evaluation.plan import user_protocol
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.extensions.jobs.expand import Job
-from stsbench.extensions.jobs.plan_file import Defaults
+from stsbench.extensions.jobs.plan_file import OF_FILES, Defaults
 from stsbench.extensions.jobs.state import BESIDE, alone
 from stsbench.files import atomic_write, sha256_file
 from stsbench.parsing import read_json_object
@@ -58,12 +59,13 @@ def check_jobs(jobs: Sequence[Job], output: Path, defaults: Defaults) -> None:
 
 
 def _tested(job: Job) -> Iterator[str]:
-    """Yield files and folders that an evaluation names: its model, its pairs, its corpora."""
+    """Yield files and folders that an evaluation names: its model, its pairs, its corpora, and those of its options."""
     if job.kind == "eval":
         model = job.words[job.words.index("--model") + 1]
         of_kind = [model.partition(":")[2].partition("?")[0]] if model.partition(":")[0] in kinds() else []
         of_user = (user_protocol(name, {}) for name in job.protocols)
         yield from (model, *of_kind, *(str(protocol.user_path) for protocol in of_user if protocol is not None))
+        yield from (value for word, value in pairwise(job.words) if word in OF_FILES)
 
 
 def digests(

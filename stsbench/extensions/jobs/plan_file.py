@@ -144,6 +144,7 @@ _ELSEWHERE = {"model", "protocols", "settings", "device", "offline", "data_dir",
 # Of keys among a command's words, all others at 0. A job's id has them in this order, whatever is declared where.
 _POSITIONS = {"tasks": -3, "pooler": -2, "template": -2, "batch_tokens": 1, "attention": 1, "dtype": 2}
 _OPTIONS = _declared()
+OF_FILES = {f"--{key.replace('_', '-')}" for key, (_, kind) in _OPTIONS.items() if Path in get_args(kind)}  # may name one
 _RENAMED: dict[str, list[str]] = {}  # key of an earlier version -> what is written now
 for _entry, _ in _OPTIONS.values():
     for _old, _new in _entry.metadata["renamed"].items():

@@ -123,6 +123,19 @@ def test_evaluations_are_of_one_model(here):
         check_jobs([job], Path("out"), Defaults())
 
 
+@pytest.mark.parametrize(("model", "options"), [
+    ("tiny", {"pooler": "cls", "post": "standardise", "fit_on": "more.txt"}), ("judge:chat", {"judge_prompt": "more.txt"}),
+])
+def test_a_file_that_an_option_names_is_one_of_them(here, model, options):
+    Path("more.txt").write_text("How alike are {a} and {b}?\n", "utf-8")
+    [job] = jobs_of(write({"eval": {"e": {"model": model, "protocols": "sts", **options}}})).values()
+    check_jobs([job], Path("out"), Defaults())
+    job.folder(Path("out")).mkdir()
+    Path("more.txt").write_text("How near is {a} to {b}?\n", "utf-8")
+    with pytest.raises(StsbenchError, match=r"^more.txt is not what it was when jobs in out read it"):
+        check_jobs([job], Path("out"), Defaults())
+
+
 def test_callers_at_one_moment_lose_nothing_that_the_others_read(tmp_path):
     """Each reads the file, adds its names and writes it."""
     names = [f"text-{number}" for number in range(40)]
