@@ -16,6 +16,9 @@ from stsbench.encoders.model_folder import check_tokenizer
 from stsbench.encoders.transformer.declared import TABLE
 from stsbench.encoders.transformer.sentence_transformer import table_rows
 
+# its readers add no special tokens, and a padding token among the words would count as one
+_PLAIN = {"post_processor": None, "truncation": None, "padding": None}
+
 
 class TableConfig(PretrainedConfig):
     """The sizes of a table: vocab_size, hidden_size; no layers."""
@@ -54,9 +57,7 @@ def load_table(folder: Path, name: str) -> tuple[StaticTable, PreTrainedTokenize
         rows = table_rows(folder)
         model = StaticTable(TableConfig(vocab_size=len(rows), hidden_size=rows.shape[1]))
         model.embeddings.weight.data = rows
-        plain = json.loads((folder / "tokenizer.json").read_text("utf-8"))
-        # its readers add no special tokens, and a padding token among the words would count as one
-        plain |= {"post_processor": None, "truncation": None, "padding": None}
+        plain = json.loads((folder / "tokenizer.json").read_text("utf-8")) | _PLAIN
         tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(plain)))
     return model, tokenizer
 
@@ -71,4 +72,5 @@ def write_table(model: StaticTable, tokenizer: Any, folder: Path, normalize: boo
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
     save_file({"embeddings": model.embeddings.weight.detach().float().contiguous()}, folder / "model.safetensors")
-    (folder / "tokenizer.json").write_text(tokenizer.backend_tokenizer.to_str() + "\n", "utf-8")
+    plain = json.loads(tokenizer.backend_tokenizer.to_str()) | _PLAIN  # a method's call may have left it cutting texts
+    (folder / "tokenizer.json").write_text(json.dumps(plain, ensure_ascii=False) + "\n", "utf-8")

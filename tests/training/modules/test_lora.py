@@ -31,6 +31,7 @@ from stsbench.errors import EncoderError
 from stsbench.training.modules.backbone import load_backbone, look_ahead
 from stsbench.training.modules.lora import adapt, add_lora, lora_weights, merged, using
 from stsbench.training.modules.packed_training import packable
+from stsbench.training.modules.static_table import write_table
 
 IDS = torch.tensor([[6, 9, 20, 11, 8], [7, 5, 5, 30, 12]])
 START = {"bert": 0, "roberta": 2}
@@ -228,6 +229,14 @@ def test_the_loss_and_its_gradient_are_sentence_transformers(folder):
     expected.backward()
     assert value.item() == pytest.approx(expected.item(), abs=1e-6)
     torch.testing.assert_close(backbone.model.embeddings.weight.grad, model[0].embedding.weight.grad, atol=1e-6, rtol=1e-5)
+
+
+def test_what_a_call_of_the_tokenizer_leaves_in_it_cuts_no_text_of_the_export(folder, tmp_path):
+    backbone = load_backbone(backbone_folder(str(folder)), "x", "mean", max_length=64)
+    backbone.tokenizer(TEXTS, truncation=True, max_length=2)
+    write_table(backbone.model, backbone.tokenizer, tmp_path, normalize=False)
+    vectors, expected = (load_encoder(str(place)).encode(TEXTS, normalize_embeddings=True) for place in (tmp_path, folder))
+    np.testing.assert_allclose(vectors, expected, atol=1e-6)
 
 
 @pytest.fixture(scope="module")
