@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from stsbench.data.text.examples import followed, following
 from stsbench.encoders.forward.passes import check_family, own_positions
 from stsbench.errors import StsbenchError
-from stsbench.losses.tokens import count_guesses, guess_metrics, masked_lm
+from stsbench.losses.tokens import guess_metrics
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.method import Method, Needs
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.edits import mask_tokens
-from stsbench.training.modules.masked_lm import LMHead, made_up
+from stsbench.training.modules.masked_lm import LMHead
 from stsbench.training.modules.soft_prompt import EmbeddingChange, SoftPrompt
 
 from .options import ConditionalMaskedLMOptions
@@ -71,14 +71,8 @@ class ConditionalMaskedLM(Method):
     def forward(self, batch: Batch) -> dict[str, Term]:
         """mlm: mean cross-entropy over the masked tokens of s2; mlm_back: of s1, with the vector of s2."""
         masked = slice(len(batch.ids) - len(batch.extra["mlm_labels"]), None)
-        hidden = self._states(batch, masked)
-        terms = {}
-        for name, states, labels in zip(_TERMS, hidden.split(len(batch)), self._labels(batch), strict=False):
-            chosen = (labels != IGNORED).nonzero(as_tuple=True)  # a GPU is waited for once
-            logits, targets = self.head(states[chosen]), labels[chosen]
-            count_guesses(self.guesses, logits, targets)
-            terms[name] = Term(masked_lm(logits, targets), len(logits))
-        return terms
+        parts = zip(_TERMS, self._states(batch, masked).split(len(batch)), self._labels(batch), strict=False)
+        return {name: Term(*self.head.loss(states, labels, self.guesses)) for name, states, labels in parts}
 
     def view_vectors(self, batch: Batch) -> None:
         """No two vectors are compared."""
@@ -92,10 +86,6 @@ class ConditionalMaskedLM(Method):
     def metrics(self) -> dict[str, float]:
         """masked_accuracy: the share of this process's masked tokens that were guessed right."""
         return guess_metrics(self.guesses)
-
-    def notes(self) -> list[str]:
-        """Return a masked-LM head that the checkpoint does not have."""
-        return [] if self.head.stored else [made_up(self.backbone.name)]
 
     def _masked(self, ids: Ragged, rng: np.random.Generator) -> tuple[Ragged, Ragged]:
         """Return a masked copy of each sentence, and its labels."""

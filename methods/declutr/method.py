@@ -17,13 +17,12 @@ from torch import Tensor
 
 from stsbench.encoders.forward.pooling import STATES, padded_length
 from stsbench.errors import DataError, StsbenchError
-from stsbench.losses.tokens import masked_lm
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import contrast_views
 from stsbench.training.api.method import Method, Needs
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.edits import mask_tokens
-from stsbench.training.modules.masked_lm import LMHead, made_up
+from stsbench.training.modules.masked_lm import LMHead
 
 from .options import DeCLUTROptions
 
@@ -90,9 +89,7 @@ class DeCLUTR(Method):
             terms["contrastive"] = Term(term.value, term.count, options.contrastive_weight)
         if self.lm_head is not None:
             labels = batch.extra[_LABELS][:, : last.shape[1]]
-            chosen = (labels != IGNORED).nonzero(as_tuple=True)  # a GPU is waited for once
-            targets = labels[chosen]
-            terms["mlm"] = Term(masked_lm(self.lm_head(last[chosen]), targets), len(targets), options.mlm_weight)
+            terms["mlm"] = Term(*self.lm_head.loss(last, labels), options.mlm_weight)
         return terms
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -102,10 +99,6 @@ class DeCLUTR(Method):
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
         """Return the anchors and the means of their positives."""
         return (self._anchors(batch)[0], self._positives(batch)) if self.options.contrastive_weight else None
-
-    def notes(self) -> list[str]:
-        """Return a head that the checkpoint does not have."""
-        return [] if self.lm_head is None or self.lm_head.stored else [made_up(self.backbone.name)]
 
     def _anchors(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return (A n, d) vectors of the anchors, document by document, and (A n, L', d) their last states, anchor by

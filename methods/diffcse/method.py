@@ -15,14 +15,14 @@ from stsbench.data.text.examples import followed, following
 from stsbench.encoders.prompt.modules import MLPHead
 from stsbench.errors import StsbenchError
 from stsbench.losses.tokens import corrective_lm, detections, masked_lm, replaced_tokens
-from stsbench.training.api.batch import IGNORED, Batch, Examples, Ragged, Shares, Term, Views, apply_to_all_rows, counted
+from stsbench.training.api.batch import IGNORED, Batch, Examples, Ragged, Shares, Term, Views
 from stsbench.training.api.contrasting import NegativeQueue, contrast
-from stsbench.training.api.method import Method, Needs
+from stsbench.training.api.method import Needs, ProjectedMethod
 from stsbench.training.api.views import Repeater, pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.copies import Conditioned
 from stsbench.training.modules.edits import delete_tokens, insert_masks, mask_tokens
-from stsbench.training.modules.masked_lm import Generator, LMHead, made_up
+from stsbench.training.modules.masked_lm import Generator, LMHead
 from stsbench.training.modules.projector import BatchNormProjector
 
 from .options import DiffCSEOptions, Operator, changes, detects, generates
@@ -30,7 +30,7 @@ from .options import DiffCSEOptions, Operator, changes, detects, generates
 _LABELS = " labels"
 
 
-class DiffCSE(Method):
+class DiffCSE(ProjectedMethod):
     """L = L_contrast + lambda L_RTD (Eq. 1 to 3), and the ablations of Tables 3 to 8."""
 
     name = "diffcse"
@@ -63,11 +63,6 @@ class DiffCSE(Method):
             usable=None if alone else partial(followed, option=f"options.sentence {options.sentence}"), reach=int(not alone),
         )
 
-    def start_stage(self, stage: str) -> None:
-        """Empty the queue, also where a stage of labelled rows (recipe.semi) trained the encoder before."""
-        if self.queue is not None:
-            self.queue.restart(self.backbone)
-
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """Return the sentences, then changed copies of them, block by block (`ViewMaker`)."""
         return self.make_views(rows, rng)
@@ -83,7 +78,7 @@ class DiffCSE(Method):
             encoded = cat([encoded, self.changer(block.operator, block.ids, block.mask, block.labels, block.original)])
             encoded_mask = cat([encoded_mask, block.mask])
         raw = self.backbone.pooled(encoded, encoded_mask)
-        projected = self._project(raw, batch.shares)
+        projected = self.project(raw, batch.shares)
         terms = self._contrastive(projected, n, batch.shares) if options.contrastive else {}
         if self.queue is not None:
             self.queue.enqueue(self.backbone, batch.ids[:n], batch.mask[:n], self.projector, batch.shares)
@@ -97,13 +92,6 @@ class DiffCSE(Method):
                 terms |= self.auxiliary(block, read, first)
         return terms
 
-    def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return (n, d') projected vectors. BatchNorm's statistics are over these rows, with training.gather exact those
-        of all processes, every one of which must call then."""
-        raw = self.backbone.pooled(ids, mask)
-        everywhere = self.training and self.gather_mode == "exact" and isinstance(self.projector, BatchNormProjector)
-        return self._project(raw, counted(len(raw), raw.device) if everywhere else Shares((len(raw),)))
-
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
         """Return (n, d') projected vectors of the sentence's two views; None where they are not contrasted."""
         return super().view_vectors(batch) if self.options.contrastive else None
@@ -116,11 +104,6 @@ class DiffCSE(Method):
         """Return the generator's digest by name; nothing without a generator."""
         generator = self.changer.generator if self.changer is not None else None
         return {"generator": generator.digest} if generator is not None else {}
-
-    def notes(self) -> list[str]:
-        """Return a masked-LM head that the checkpoint does not have."""
-        head = self.auxiliary.lm_head if self.auxiliary is not None else None
-        return [made_up(self.backbone.name)] if head is not None and not head.stored else []
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Of the auxiliary terms the tokens that they are the mean over."""
@@ -155,19 +138,6 @@ class DiffCSE(Method):
         if options.projector == "tanh":
             return MLPHead(width, std)
         return BatchNormProjector(width, width if reader is None else reader.width, std)
-
-    def _project(self, raw: Tensor, shares: Shares) -> Tensor:
-        """Return (v * n, d) vectors, view after view -> (v * n, d').
-
-        With training.gather exact, BatchNorm's statistics are over the views of all processes. Else they are over its own,
-        as in the released code.
-        """
-        if self.projector is None:
-            return raw
-        if isinstance(self.projector, BatchNormProjector):
-            return apply_to_all_rows(self.projector, raw, shares, self.gather_mode)
-        projected: Tensor = self.projector(raw)
-        return projected
 
     def _contrastive(self, vectors: Tensor, n: int, shares: Shares) -> dict[str, Term]:
         options = self.options

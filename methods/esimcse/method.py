@@ -33,11 +33,6 @@ class ESimCSE(HeadMethod):
         """Return sentences; dropout where the views are the sentence twice."""
         return Needs(dropout=options.repeat is None)
 
-    def start_stage(self, stage: str) -> None:
-        """Empty the queue, also where a stage of labelled rows (recipe.semi) trained the encoder before."""
-        if self.queue is not None:
-            self.queue.restart(self.backbone)
-
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """Return the sentence, and the sentence with repetitions."""
         plain = rows.ids("sentence")

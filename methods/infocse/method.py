@@ -14,14 +14,14 @@ from stsbench.encoders.forward.checkpoint import first_line
 from stsbench.encoders.forward.passes import known_family, wide_mask
 from stsbench.encoders.prompt.modules import MLPHead
 from stsbench.errors import StsbenchError
-from stsbench.losses.tokens import count_guesses, guess_metrics, masked_lm
-from stsbench.training.api.batch import IGNORED, Batch, Examples, Shares, Term, Views, apply_to_all_rows, counted
+from stsbench.losses.tokens import guess_metrics
+from stsbench.training.api.batch import IGNORED, Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast
-from stsbench.training.api.method import Inference, Method, Needs
+from stsbench.training.api.method import Needs, ProjectedMethod
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.copies import Reference
 from stsbench.training.modules.edits import mask_tokens
-from stsbench.training.modules.masked_lm import LMHead, made_up
+from stsbench.training.modules.masked_lm import LMHead
 from stsbench.training.modules.projector import BatchNormProjector
 
 from .options import InfoCSEOptions
@@ -29,7 +29,7 @@ from .options import InfoCSEOptions
 _FILE, _PREFIX = "model.pt", "c_head."  # where Condenser's pre-training stores the layers of its head, and under which names
 
 
-class InfoCSE(Method):
+class InfoCSE(ProjectedMethod):
     """L = L_contrast + w L_mlm, unsupervised, on plain sentences. With w 0 it is SimCSE with the projector chosen."""
 
     name = "infocse"
@@ -66,19 +66,12 @@ class InfoCSE(Method):
         """contrastive: InfoNCE between the projected vectors of the two views; mlm: the reconstruction, by the vectors
         before the projector."""
         raw = self.backbone.pooled(batch.ids, batch.mask)
-        first, second = self._project(raw, batch.shares).split(len(batch))
+        first, second = self.project(raw, batch.shares).split(len(batch))
         temperature = self.options.temperature
         terms = {"contrastive": contrast(first, second, [], batch.shares, self.gather_mode, temperature=temperature)}
         if self.auxiliary is not None:
             terms["mlm"] = self.auxiliary(batch.extra["mlm_ids"], batch.mask, batch.extra["mlm_labels"], raw)
         return terms
-
-    def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return (n, d) projected vectors. BatchNorm's statistics are over these rows, with training.gather exact those
-        of all processes, every one of which must call then."""
-        raw = self.backbone.pooled(ids, mask)
-        everywhere = self.training and self.gather_mode == "exact"
-        return self._project(raw, counted(len(raw), raw.device) if everywhere else Shares((len(raw),)))
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """mlm: the masked tokens."""
@@ -86,24 +79,7 @@ class InfoCSE(Method):
 
     def metrics(self) -> dict[str, float]:
         """Return masked_accuracy, the share of this process's masked tokens guessed right since the last call."""
-        return {} if self.auxiliary is None else self.auxiliary.metrics()
-
-    def notes(self) -> list[str]:
-        """Return a masked-LM head that the checkpoint does not have."""
-        missing = self.auxiliary is not None and not self.auxiliary.lm_head.stored
-        return [made_up(self.backbone.name)] if missing else []
-
-    def inference(self) -> Inference:
-        """Return the encoder by [CLS], without the projector."""
-        return Inference(self.backbone.model, self.backbone.tokenizer, "cls")
-
-    def _project(self, raw: Tensor, shares: Shares) -> Tensor:
-        """Return (v * n, d) vectors, view after view -> (v * n, d). With training.gather exact, BatchNorm's statistics
-        are over the views of all processes; else over its own, as in the released code."""
-        if isinstance(self.projector, BatchNormProjector):
-            return apply_to_all_rows(self.projector, raw, shares, self.gather_mode)
-        projected: Tensor = self.projector(raw)
-        return projected
+        return {} if self.auxiliary is None else guess_metrics(self.auxiliary.guesses)
 
 
 def check_backbone(options: InfoCSEOptions, backbone: Backbone) -> None:
@@ -160,14 +136,7 @@ class Auxiliary(nn.Module):
         visible = wide_mask(self.frozen.backbone.model, mask.bool(), 0)
         for layer in self.head:
             hidden = layer(hidden, visible)
-        chosen = (labels != IGNORED).nonzero(as_tuple=True)  # a GPU is waited for once
-        logits, targets = self.lm_head(hidden[chosen]), labels[chosen]
-        count_guesses(self.guesses, logits, targets)
-        return Term(masked_lm(logits, targets), len(targets), self.weight)
-
-    def metrics(self) -> dict[str, float]:
-        """Return masked_accuracy, the share of this process's masked tokens guessed right since the last call."""
-        return guess_metrics(self.guesses)
+        return Term(*self.lm_head.loss(hidden, labels, self.guesses), self.weight)
 
 
 def _first_layers(backbone: Backbone, count: int, dropout: bool) -> Reference:

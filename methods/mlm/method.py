@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from stsbench.errors import StsbenchError
-from stsbench.losses.tokens import count_guesses, guess_metrics, masked_lm
+from stsbench.losses.tokens import guess_metrics
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Term, Views
 from stsbench.training.api.method import Inference, Method, Needs
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.edits import mask_tokens
-from stsbench.training.modules.masked_lm import LMHead, as_masked_lm, made_up
+from stsbench.training.modules.masked_lm import LMHead, as_masked_lm
 
 from .options import MaskedLMOptions
 
@@ -68,13 +68,10 @@ class MaskedLM(Method):
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """mlm: mean cross-entropy over the masked positions; only they get logits."""
-        chosen = (batch.extra["mlm_labels"] != IGNORED).nonzero(as_tuple=True)  # a GPU is waited for once
-        labels = batch.extra["mlm_labels"][chosen]
-        texts, positions = chosen
-        before = int(self.options.predict == "previous")
-        logits = self.head(self.backbone(batch.ids, batch.mask)[0][texts, positions - before])
-        count_guesses(self.guesses, logits, labels)
-        return {"mlm": Term(masked_lm(logits, labels), len(labels))}
+        states, labels = self.backbone(batch.ids, batch.mask)[0], batch.extra["mlm_labels"]
+        if self.options.predict == "previous":  # by the state of the token before
+            states, labels = states[:, :-1], labels[:, 1:]
+        return {"mlm": Term(*self.head.loss(states, labels, self.guesses))}
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """mlm: the masked tokens."""
@@ -83,10 +80,6 @@ class MaskedLM(Method):
     def metrics(self) -> dict[str, float]:
         """masked_accuracy: the share of this process's masked tokens that were guessed right."""
         return guess_metrics(self.guesses)
-
-    def notes(self) -> list[str]:
-        """Return a head that the checkpoint does not have."""
-        return [] if self.head.stored else [made_up(self.backbone.name)]
 
     def inference(self) -> Inference:
         """Return the encoder, and around it the masked LM, both worth exporting."""

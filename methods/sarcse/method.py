@@ -18,7 +18,7 @@ from stsbench.losses.tokens import reconstruction, token_errors, token_weights
 from stsbench.torch_random import forked
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import contrast
-from stsbench.training.api.method import Inference, Method, Needs
+from stsbench.training.api.method import Method, Needs
 from stsbench.training.api.views import pairs_or_sentence, role_views
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.rows.batches import to_batch
@@ -115,10 +115,6 @@ class SARCSE(Method):
         self.sums.zero_()
         self.tokens.zero_()
         return {"reconstruction_error": error, "token_weight": weight}
-
-    def inference(self) -> Inference:
-        """Return transformer and TextCNN; the decoder is left behind."""
-        return Inference(self.backbone.model, self.backbone.tokenizer, "text_cnn", token_pooler=self.backbone.head)
 
     def token_losses(self, texts: list[str]) -> list[list[tuple[str, float, float]]]:
         """For each text, cut as in training: a token as the vocabulary spells it, its squared error (the mean or the sum

@@ -17,7 +17,6 @@ from torch.nn import functional
 from stsbench.data.text.examples import followed, following
 from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
-from stsbench.losses.tokens import masked_lm
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.contrasting import NegativeQueue, contrast
 from stsbench.training.api.method import HeadMethod, Needs, TemplateMethod
@@ -32,7 +31,7 @@ from stsbench.training.modules.edits import (
     round_share,
     synonym,
 )
-from stsbench.training.modules.masked_lm import Generator, LMHead, made_up
+from stsbench.training.modules.masked_lm import Generator, LMHead
 
 from .options import NEXT, SimCSEOptions
 
@@ -77,11 +76,6 @@ class SimCSE(TemplateMethod, HeadMethod):
                      or options.positive_word is not None),
         )
 
-    def start_stage(self, stage: str) -> None:
-        """Empty the queue, also where a stage of labelled rows (recipe.semi) trained the encoder before."""
-        if self.queue is not None:
-            self.queue.restart(self.backbone)
-
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """Return one view (one dropout mask for both), two, or as many as the data have roles, in their order."""
         return self.make_views(rows, rng)
@@ -102,9 +96,7 @@ class SimCSE(TemplateMethod, HeadMethod):
             self.queue.enqueue(self.backbone, ids[:n], batch.mask[:n], self.head, batch.shares)
         if self.lm_head is not None:
             hidden = self.backbone(batch.extra["mlm_ids"], batch.mask)[0]
-            chosen = (batch.extra["mlm_labels"] != IGNORED).nonzero(as_tuple=True)  # a GPU is waited for once
-            labels = batch.extra["mlm_labels"][chosen]
-            terms["mlm"] = Term(masked_lm(self.lm_head(hidden[chosen]), labels), len(labels), options.mlm_weight)
+            terms["mlm"] = Term(*self.lm_head.loss(hidden, batch.extra["mlm_labels"]), options.mlm_weight)
         return terms
 
     def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
@@ -139,10 +131,6 @@ class SimCSE(TemplateMethod, HeadMethod):
         if self.replacer is not None:
             digests["replacer"] = self.replacer.digest
         return digests
-
-    def notes(self) -> list[str]:
-        """Return a masked-LM head that the checkpoint does not have."""
-        return [made_up(self.backbone.name)] if self.lm_head is not None and not self.lm_head.stored else []
 
     def _contrasted(self, batch: Batch) -> Tensor:
         """Return the token ids that the contrastive pass reads."""

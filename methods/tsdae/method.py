@@ -24,7 +24,7 @@ from stsbench.losses.tokens import masked_lm
 from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.method import Method, Needs
 from stsbench.training.modules.backbone import Backbone, load_backbone
-from stsbench.training.modules.masked_lm import LMHead, made_up
+from stsbench.training.modules.masked_lm import LMHead
 
 from .options import TSDAEOptions
 
@@ -91,11 +91,6 @@ class TSDAE(Method):
     def inputs(self) -> dict[str, str]:
         """Return the decoder, where it is another checkpoint."""
         return {} if self.decoder.digest is None else {"decoder": self.decoder.digest}
-
-    def notes(self) -> list[str]:
-        """Return a language-model head that the checkpoint does not have."""
-        stored = self.decoder.head.stored
-        return [] if stored else [made_up(self.options.decoder or self.backbone.name)]
 
     def _damaged(self, rows: Examples, rng: np.random.Generator) -> Ragged:
         options = self.options

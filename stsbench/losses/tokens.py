@@ -26,20 +26,11 @@ def masked_lm(logits: Tensor, labels: Tensor) -> Tensor:
     return functional.cross_entropy(logits, labels, reduction="sum") / max(len(labels), 1)
 
 
-def masked_accuracy(logits: Tensor, labels: Tensor) -> tuple[Tensor, int]:
-    """Return how many labels have the highest logit, a () integer tensor on the logits' device, and of how many (m).
-
-    logits: (m, V); labels: (m,).
-    """
-    with torch.no_grad():
-        return (logits.argmax(1) == labels).sum(), len(labels)
-
-
 def count_guesses(guesses: Tensor, logits: Tensor, labels: Tensor) -> None:
-    """Add right guesses, and guesses, to the int64 (2,) `guesses`: a buffer, so that a resumed run logs the same numbers."""
-    correct, count = masked_accuracy(logits.detach(), labels)
-    guesses[0].add_(correct)
-    guesses[1].add_(count)
+    """Add right guesses, the highest of logits (m, V) at the label, (m,), and guesses to the int64 (2,) `guesses`: a buffer,
+    so that a resumed run logs the same numbers."""
+    guesses[0].add_((logits.detach().argmax(1) == labels).sum())
+    guesses[1].add_(len(labels))
 
 
 def guess_metrics(guesses: Tensor) -> dict[str, float]:

@@ -13,8 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-IGNORED = -100
-"""A label at a position without a loss."""
+from stsbench.training.modules.edits import IGNORED as IGNORED
 
 Ragged = Sequence["Sequence[int] | np.ndarray"]
 """`[example]` -> token ids."""

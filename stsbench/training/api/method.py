@@ -16,10 +16,13 @@ from stsbench.encoders.prompt.modules import MLPHead, check_head
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import FullStop
 from stsbench.errors import StsbenchError
-from stsbench.training.api.batch import Batch, Examples, Gathering, Ragged, Term, Views
+from stsbench.training.api.batch import Batch, Examples, Gathering, Ragged, Shares, Term, Views, apply_to_all_rows, counted
+from stsbench.training.api.contrasting import NegativeQueue
 from stsbench.training.api.labelled import LabelScores, nli_roles, nli_views
 from stsbench.training.api.options import Options
 from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.masked_lm import LMHead
+from stsbench.training.modules.projector import BatchNormProjector
 from stsbench.training.modules.prompting import InTemplate
 
 LabelledUse = Literal["none", "only", "with"]
@@ -214,7 +217,11 @@ class Method(nn.Module):
         return {}
 
     def start_stage(self, stage: str) -> None:
-        """Freeze and unfreeze for a stage; by default everything is trained in every stage."""
+        """Freeze and unfreeze for a stage; by default everything is trained in every stage, and queues begin empty, also
+        where a stage of labelled rows (recipe.semi) trained the encoder before."""
+        for part in self.modules():
+            if isinstance(part, NegativeQueue):
+                part.restart(self.backbone)
 
     def inputs(self) -> dict[str, str]:
         """Return further files that training reads (a thesaurus, another model): name -> sha256. A resumed run reads the
@@ -222,8 +229,11 @@ class Method(nn.Module):
         return {}
 
     def notes(self) -> list[str]:
-        """Return what a user should know before training starts, a line each: weights made up at random, say."""
-        return []
+        """Return what a user should know before training starts, a line each; by default of masked-LM heads that their
+        checkpoint does not have."""
+        heads = [part.name for part in self.modules() if isinstance(part, LMHead) and not part.stored]
+        new = "a new one starts from random weights, its output layer from the embeddings"
+        return [f"{name} stores no masked-LM head: {new}" for name in heads]
 
     def diagnose(self) -> dict[str, float]:
         """Return numbers on the state of the training, for the log's line of each development score (its kind is "dev").
@@ -296,6 +306,29 @@ class HeadMethod(Method):
         if self.head is None or self.options.head != "mlp":
             return super().inference()
         return Inference(self.backbone.model, self.backbone.tokenizer, "cls+dense", dense=self.head.dense)
+
+
+class ProjectedMethod(Method):
+    """A method with a projector before the contrastive loss, which the test leaves out; None: there is none."""
+
+    projector: nn.Module | None
+
+    def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return (n, d') projected vectors. BatchNorm's statistics are over these rows, with training.gather exact those
+        of all processes, every one of which must call then."""
+        raw = self.backbone.pooled(ids, mask)
+        everywhere = self.training and self.gather_mode == "exact" and isinstance(self.projector, BatchNormProjector)
+        return self.project(raw, counted(len(raw), raw.device) if everywhere else Shares((len(raw),)))
+
+    def project(self, raw: Tensor, shares: Shares) -> Tensor:
+        """Return (v * n, d) vectors, view after view -> (v * n, d').
+
+        With training.gather exact, BatchNorm's statistics are over the views of all processes. Else they are over its own,
+        as in the released codes of DiffCSE and InfoCSE.
+        """
+        if isinstance(self.projector, BatchNormProjector):
+            return apply_to_all_rows(self.projector, raw, shares, self.gather_mode)
+        return raw if self.projector is None else self.projector(raw)
 
 
 class ScoredMethod(Method):

@@ -18,7 +18,7 @@ Row = NDArray[np.int64]
 Rows = list[Row]
 Ids = Sequence[int] | NDArray[np.integer]
 Given = Sequence[Ids]
-_IGNORED = -100  # torch's cross-entropy skips it; the label of a position that is not to be guessed
+IGNORED = -100  # torch's cross-entropy skips it; the label of a position that is not to be guessed
 Thesaurus = dict[str, tuple[str, ...]]  # lower-case word -> its synonyms
 _WORD = re.compile(r"(\W*)(.*?)(\W*)", re.DOTALL)  # punctuation, the word itself, punctuation
 _ROUNDING = 1e-9  # 0.29 * 100 is 28.999... in floating point
@@ -183,7 +183,7 @@ def mask_tokens(
     other = chosen & (fate >= masked) & (fate < masked + random)
     copy = np.where(chosen & (fate < masked), mask_id, tokens)
     copy[other] = rng.integers(0, vocab_size, int(other.sum()))
-    labels = np.where(chosen, tokens, _IGNORED)
+    labels = np.where(chosen, tokens, IGNORED)
     ends = np.cumsum([len(row) for row in rows])[:-1]
     return np.split(copy, ends), np.split(labels, ends)
 

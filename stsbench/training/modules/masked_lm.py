@@ -15,7 +15,9 @@ from stsbench.encoders.forward.checkpoint import first_line, quiet
 from stsbench.encoders.forward.identity import folder_digest
 from stsbench.encoders.transformer.find import backbone_folder, resolve_base
 from stsbench.errors import EncoderError, StsbenchError
+from stsbench.losses.tokens import count_guesses, masked_lm
 from stsbench.training.modules.backbone import Backbone, load_backbone
+from stsbench.training.modules.edits import IGNORED
 
 # What stands between hidden states and logits in transformers' *ForMaskedLM classes: attributes, applied one after another.
 _CHAINS = (
@@ -32,13 +34,14 @@ _PLACES = 1024  # that get vocabulary logits at a time: 125 MB with BERT's vocab
 class LMHead(nn.Module):
     """(m, d) hidden states -> (m, V) logits, with the modules of a transformers *ForMaskedLM class."""
 
-    def __init__(self, parts: dict[str, nn.Module], decoder: str, architecture: Any, stored: bool) -> None:
-        """parts: the chain, in order; decoder: the path of its output layer; stored: the checkpoint holds the head."""
+    def __init__(self, parts: dict[str, nn.Module], decoder: str, architecture: Any, stored: bool, name: str) -> None:
+        """parts: the chain, in order; decoder: the path of its output layer; stored: whether the checkpoint `name` holds
+        it."""
         super().__init__()
         self.parts = nn.ModuleDict(parts)
         self.decoder_path = decoder
         self.architecture = architecture
-        self.stored = stored
+        self.stored, self.name = stored, name
 
     @property
     def decoder(self) -> Any:
@@ -49,6 +52,17 @@ class LMHead(nn.Module):
         for part in self.parts.values():
             hidden = part(hidden)
         return hidden
+
+    def loss(self, states: Tensor, labels: Tensor, guesses: Tensor | None = None) -> tuple[Tensor, int]:
+        """Return `losses.masked_lm` over the positions that have a label, and how many these are: only they get logits.
+
+        states: (n, L, d); labels: (n, L), IGNORED elsewhere; guesses: of `count_guesses`.
+        """
+        chosen = (labels != IGNORED).nonzero(as_tuple=True)  # a GPU is waited for once
+        logits, targets = self(states[chosen]), labels[chosen]
+        if guesses is not None:
+            count_guesses(guesses, logits, targets)
+        return masked_lm(logits, targets), len(targets)
 
     @classmethod
     def load(cls, folder: Path, model: Any, name: str, tied: bool, causal: bool = False) -> LMHead:
@@ -65,7 +79,7 @@ class LMHead(nn.Module):
         chain, path = _chain(whole, model, name)
         lacking = {key for key in missing if not key.startswith(f"{whole.base_model_prefix}.")}
         _one_bias(whole, path, lacking)
-        head = cls({part: getattr(whole, part) for part in chain}, path, type(whole), stored=not lacking)
+        head = cls({part: getattr(whole, part) for part in chain}, path, type(whole), not lacking, name)
         names = {key for key, _ in head.parts.named_parameters() if not key.startswith(f"{path}.")}
         if lacking and not names <= lacking:
             raise EncoderError(f"{name} stores half a masked-LM head: it lacks {min(lacking)}; give it all of it, or none")
@@ -77,11 +91,6 @@ class LMHead(nn.Module):
             head.decoder.weight = embeddings if tied else nn.Parameter(embeddings.detach().clone())
         head.train(model.training)
         return head
-
-
-def made_up(name: str) -> str:
-    """Return the line that says so of a head."""
-    return f"{name} stores no masked-LM head: a new one starts from random weights, its output layer from the embeddings"
 
 
 def as_masked_lm(model: Any, head: LMHead) -> Any:
