@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,9 +13,9 @@ from stsbench.errors import StsbenchError
 from stsbench.losses.labelled import pair_angles, pair_cosines
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast, contrast_labelled, rank_pairs
-from stsbench.training.api.labelled import unordered
+from stsbench.training.api.labelled import TRIPLET, unordered
 from stsbench.training.api.method import Needs, PoolerMethod, ScoredMethod, TemplateMethod
-from stsbench.training.api.views import scored_pairs
+from stsbench.training.api.views import require_roles, scored_pairs
 
 from .options import AnglEOptions
 
@@ -33,7 +34,8 @@ class AnglE(TemplateMethod, PoolerMethod, ScoredMethod):
             return Needs(scored_pairs, wrong_score=partial(check_scores, options))
         if options.format == "labelled":
             return cls.labelled_needs(options)
-        return Needs(partial(contrasted_roles, TRIPLET if options.format == "triplets" else TRIPLET[:2], options.format))
+        roles = TRIPLET if options.format == "triplets" else TRIPLET[:2]
+        return Needs(partial(require_roles, roles, f"options.format {options.format}"))
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """Return the two texts of a pair with their score, or a text a role."""
@@ -57,7 +59,7 @@ class AnglE(TemplateMethod, PoolerMethod, ScoredMethod):
         o, terms = self.options, {}
         if o.ibn_weight:
             term = contrast_labelled(first, second, scores, batch.shares, self.gather_mode, scale=o.ibn_scale)
-            terms["in_batch"] = weighted(term, o.ibn_weight)
+            terms["in_batch"] = replace(term, weight=o.ibn_weight)
         return {**terms, **self._ranked_terms([(first, second)], scores, batch)}
 
     def _contrasted_terms(
@@ -71,10 +73,10 @@ class AnglE(TemplateMethod, PoolerMethod, ScoredMethod):
         terms = {}
         if o.ibn_weight:
             term = contrast(queries, keys, [], batch.shares, mode, temperature=temperature)
-            terms["in_batch"] = weighted(term, o.ibn_weight / 2)
+            terms["in_batch"] = replace(term, weight=o.ibn_weight / 2)
         if o.cln_weight:
             term = contrast(queries, keys, negatives, batch.shares, mode, temperature=temperature)
-            terms["hard_negatives"] = weighted(term, o.cln_weight / 2)
+            terms["hard_negatives"] = replace(term, weight=o.cln_weight / 2)
         scores = queries.new_tensor([1.0, 0.0]).expand(len(queries), 2)  # scores of a query's positive and of its negative
         return {**terms, **self._ranked_terms([(queries, keys), (queries, negatives[0])], scores, batch)}
 
@@ -87,7 +89,7 @@ class AnglE(TemplateMethod, PoolerMethod, ScoredMethod):
         ):
             if weight:
                 term = rank_pairs(pairs, similarity, scores, batch.shares, self.gather_mode, scale=scale)
-                terms[name] = weighted(term, weight)
+                terms[name] = replace(term, weight=weight)
         return terms
 
     def notes(self) -> list[str]:
@@ -98,37 +100,15 @@ class AnglE(TemplateMethod, PoolerMethod, ScoredMethod):
         return [f"vectors of {width} numbers have no halves: the angle is that of vectors with a zero behind them"]
 
 
-TRIPLET = ("anchor", "positive", "negative")
-
-
-def weighted(term: Term, weight: float) -> Term:
-    """Return the term with a weight."""
-    return Term(term.value, term.count, weight)
-
-
 def check_scores(options: AnglEOptions, scores: NDArray[np.float64]) -> tuple[int, str] | None:
     """Return what `Needs.wrong_score` returns of scores without an order, or graded ones beside in-batch negatives."""
     if options.ibn_weight:
         graded = np.flatnonzero((scores != 0) & (scores != 1))
         if len(graded):
-            return int(graded[0]), _graded(float(scores[graded[0]]))
+            return int(graded[0]), (
+                f"the score {scores[graded[0]]:g}, and in-batch negatives (options.ibn_weight) take 0 and 1 alone: set "
+                "options.ibn_weight 0, or make the scores 0 and 1"
+            )
         if options.cosine_weight == options.angle_weight == 0:
             return None  # nothing is ranked
     return unordered(scores)
-
-
-def _graded(score: float) -> str:
-    return (
-        f"the score {score:g}, and in-batch negatives (options.ibn_weight) take 0 and 1 alone: set options.ibn_weight 0, or "
-        "make the scores 0 and 1"
-    )
-
-
-def contrasted_roles(roles: tuple[str, ...], form: str, available: tuple[str, ...], method: str) -> tuple[str, ...]:
-    """Return `roles`, the roles of options.format `form`. Raises StsbenchError for roles that `available` lacks."""
-    if not set(roles) <= set(available):
-        raise StsbenchError(
-            f"{method} with options.format {form} needs the columns {', '.join(roles[:-1])} and {roles[-1]} (the data give "
-            f"{', '.join(available) or 'no column'}): name them in data.columns"
-        )
-    return roles

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import model_validator
 
 from stsbench.settings import setting
-from stsbench.training.api.options import Options
+from stsbench.training.api.options import Options, check_shares
 
 
 class ConditionalMaskedLMOptions(Options):
@@ -29,11 +29,4 @@ class ConditionalMaskedLMOptions(Options):
     masked: float = setting(0.8, "share of the chosen tokens that become [MASK]", "BERT", ge=0, le=1)
     random: float = setting(0.1, "share of them that become a random token; the rest stay", "BERT", ge=0, le=1)
 
-    @model_validator(mode="after")
-    def _check_shares(self) -> Self:
-        if self.masked + self.random > 1:
-            raise ValueError(
-                f"masked {self.masked:g} and random {self.random:g} are shares of the chosen tokens: "
-                "their sum may not exceed 1"
-            )
-        return self
+    _shares = model_validator(mode="after")(check_shares)

@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from stsbench.options import POSITIVE, Values, Where
 from stsbench.settings import setting
-from stsbench.training.api.options import Options, Queue, Repetition
+from stsbench.training.api.options import Options, Queue, Repetition, check_shares
 
 Operator = Literal["replace", "insert", "delete"]
 
@@ -137,11 +137,7 @@ class DiffCSEOptions(Options):
         operators = f"[{', '.join(self.operators)}]"
         if not self.operators or len(set(self.operators)) < len(self.operators):
             raise ValueError(f"operators takes one or more of replace, insert, delete, each once, not {operators}")
-        if self.masked + self.random > 1:
-            raise ValueError(
-                f"masked {self.masked:g} and random {self.random:g} are shares of the chosen tokens: "
-                "their sum may not exceed 1"
-            )
+        check_shares(self)
         if self.task == "corrective_lm" and self.rtd_mean == "attended":
             raise ValueError("rtd_mean attended has no effect: task corrective_lm never counts padding; leave it at all")
         if self.augmented_as is not None and len(self.operators) > 1 and self.combine == "sum":

@@ -37,7 +37,7 @@ class Distil(Method):
         """Start without the teachers, which are read when they are first asked."""
         super().__init__(backbone, options)
         models = [(teacher.model, teacher.settings, teacher.weight) for teacher in options.teachers]
-        self.teachers = Teachers(models, "options.teachers", getattr(backbone, "offline", False))
+        self.teachers = Teachers(models, "options.teachers", backbone.offline)
         compares = options.objective == "vectors"
         self.pca = PCA(options.center) if compares and options.projection in ("auto", "pca") else None
         self.linear = LinearProjection(backbone.vector_width) if compares and options.projection == "linear" else None

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import model_validator
 
 from stsbench.settings import setting
-from stsbench.training.api.options import Options
+from stsbench.training.api.options import Options, check_shares
 
 _BERT = "Devlin et al. (2019), section 3.1"
 
@@ -30,9 +30,4 @@ class MaskedLMOptions(Options):
     )
     tied: bool = setting(True, "a head made here shares the embeddings as its output layer")
 
-    @model_validator(mode="after")
-    def _check_shares(self) -> Self:
-        if self.masked + self.random > 1:
-            shares = f"masked {self.masked:g} and random {self.random:g}"
-            raise ValueError(f"{shares} are shares of the chosen tokens: their sum may not exceed 1")
-        return self
+    _shares = model_validator(mode="after")(check_shares)

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,24 +13,22 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stsbench.encoders.forward.checkpoint import load_model
-from stsbench.encoders.forward.identity import folder_digest
 from stsbench.encoders.forward.model import dropout_rates
 from stsbench.encoders.prompt.modules import MLPHead
-from stsbench.encoders.transformer.find import backbone_folder, resolve_base
+from stsbench.encoders.transformer.find import resolve_base
 from stsbench.errors import StsbenchError
 from stsbench.losses.group import agreement, group_cross_entropy, group_scores
 from stsbench.torch_random import forked
 from stsbench.training.api.batch import Batch, Examples, Term, Views, gather
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import HeadMethod, Needs
-from stsbench.training.modules.backbone import Backbone, load_backbone
+from stsbench.training.modules.backbone import Backbone, load_another
 from stsbench.training.modules.edits import backwards, shuffled, with_deletions, with_repetitions
 from stsbench.training.modules.lora import check_whole
 
 from .options import Augmentation, PCLOptions, PeerOptions
 
 Ids = NDArray[np.int64]
-_OPTION = "options.peer.model"
 
 
 class PCL(HeadMethod):
@@ -158,22 +155,19 @@ class Peer(nn.Module):
     def __init__(self, backbone: Backbone, options: PeerOptions) -> None:
         """Raise StsbenchError, one line, for a model of another vocabulary or width than the backbone's."""
         super().__init__()
-        offline = getattr(backbone, "offline", False)
         self.masked, self.digest, self.name = options.mask, None, options.model or backbone.name
         if options.model is None:  # as the encoder is now, which a run may have begun from another one's weights
             folder, model = Path(backbone.folder), copy.deepcopy(backbone.model)
             if not options.frozen:
                 check_whole(model, "options.peer")
         else:
-            folder = backbone_folder(options.model, offline, _OPTION)
-            model = _load_transformer(folder, options.model, backbone)
-            base = resolve_base(folder, offline)
-            self.digest = folder_digest(folder, [base] if base else [])
+            other, self.digest = _load_other(options.model, backbone)
+            folder, model = other.folder, other.model
         # padding that is attended to has to be computed
         engine = backbone.engine if options.mask else "padded"
         self.backbone = Backbone(model, backbone.tokenizer, "cls", backbone.max_length, engine)
         self.pooler = MLPHead(backbone.width, getattr(model.config, "initializer_range", 0.02))
-        dense = _stored_pooler(folder, self.name, offline)
+        dense = _stored_pooler(folder, self.name, backbone.offline)
         self.made_up = dense is None
         if dense is not None:
             self.pooler.dense.load_state_dict(dense.state_dict())
@@ -190,20 +184,17 @@ class Peer(nn.Module):
         return vectors
 
 
-def _load_transformer(folder: Path, name: str, backbone: Backbone) -> Any:
-    """Return the transformer of a folder, with the backbone's rate of dropout, if it reads the backbone's tokens and
-    gives vectors of its width."""
-    rates = {*dropout_rates(backbone.model.config).values()}
-    other = load_backbone(
-        folder, name, max_length=backbone.max_length, dropout=rates.pop() if len(rates) == 1 else None,
-        offline=getattr(backbone, "offline", False),
-    )
-    what = f"{_OPTION} {name} must have the %s of {backbone.name}, and it has not: name another, or null for the backbone's"
+def _load_other(name: str, backbone: Backbone) -> tuple[Backbone, str]:
+    """Return a model, with the backbone's rate of dropout, if it reads the backbone's tokens and gives vectors of its
+    width; and its digest."""
+    option, rates = "options.peer.model", {*dropout_rates(backbone.model.config).values()}
+    other, digest = load_another(name, backbone, option, rates.pop() if len(rates) == 1 else None)
+    what = f"{option} {name} must have the %s of {backbone.name}, and it has not: name another, or null for the backbone's"
     if other.tokenizer.get_vocab() != backbone.tokenizer.get_vocab():
         raise StsbenchError(what % "vocabulary")
     if other.width != backbone.width:
         raise StsbenchError(what % f"width {backbone.width}")
-    return other.model
+    return other, digest
 
 
 def _stored_pooler(folder: Path, name: str, offline: bool) -> nn.Linear | None:

@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from stsbench.errors import StsbenchError
 from stsbench.losses.labelled import sbert_regression
 from stsbench.losses.margins import triplet
 from stsbench.training.api.batch import Batch, Examples, Term, Views
-from stsbench.training.api.labelled import NLIClassifier, count_classes, nli_roles
+from stsbench.training.api.labelled import TRIPLET, NLIClassifier, count_classes, nli_roles
 from stsbench.training.api.method import Needs, PoolerMethod
+from stsbench.training.api.views import SCORED, require_roles
 from stsbench.training.modules.backbone import Backbone
 
 from .options import SBERTOptions
+
+STAGES = {"nli": ("nli",), "sts": ("sts",), "nli-sts": ("nli", "sts"), "triplet": ("triplet",)}  # objective -> stages
 
 
 class SBERT(PoolerMethod):
@@ -42,9 +44,10 @@ class SBERT(PoolerMethod):
     @classmethod
     def needs(cls, options: SBERTOptions) -> Needs:
         """Return labelled pairs alone in stage nli; scored pairs, or triplets, in the others."""
+        roles = TRIPLET if options.objective == "triplet" else SCORED
         return Needs(
-            partial(data_roles, options), negatives=False, score_range=options.scale,
-            labelled={"nli": "only"}, labelled_roles=partial(nli_roles, triplets=False),
+            partial(require_roles, roles, f"options.objective {options.objective}"), negatives=False,
+            score_range=options.scale, labelled={"nli": "only"}, labelled_roles=partial(nli_roles, triplets=False),
         )
 
     def prepare_labelled(self, rows: Any) -> None:
@@ -80,20 +83,3 @@ class SBERT(PoolerMethod):
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
         """None: two texts of a pair may be one and the same."""
         return None
-
-
-PAIRS = ("sentence1", "sentence2", "score")
-TRIPLET = ("anchor", "positive", "negative")
-STAGES = {"nli": ("nli",), "sts": ("sts",), "nli-sts": ("nli", "sts"), "triplet": ("triplet",)}  # objective -> stages
-
-
-def data_roles(options: SBERTOptions, available: tuple[str, ...], method: str) -> tuple[str, ...]:
-    """Return PAIRS or TRIPLET, whichever the objective trains on. Raises StsbenchError for roles that `available` lacks."""
-    wanted = TRIPLET if options.objective == "triplet" else PAIRS
-    if not set(wanted) <= set(available):
-        first, second, third = wanted
-        raise StsbenchError(
-            f"{method} with options.objective {options.objective} needs the columns {first}, {second} and {third} (the data "
-            f"give {', '.join(available) or 'no column'}): name them in data.columns"
-        )
-    return wanted

@@ -17,13 +17,11 @@ from torch import Tensor, nn
 
 from stsbench.data.text.tokens import cutting
 from stsbench.encoders.forward.checkpoint import quiet
-from stsbench.encoders.forward.identity import folder_digest
-from stsbench.encoders.transformer.find import backbone_folder, resolve_base
 from stsbench.errors import StsbenchError
 from stsbench.losses.tokens import masked_lm
 from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.method import Method, Needs
-from stsbench.training.modules.backbone import Backbone, load_backbone
+from stsbench.training.modules.backbone import Backbone, load_another
 from stsbench.training.modules.masked_lm import LMHead
 
 from .options import TSDAEOptions
@@ -155,18 +153,13 @@ class Decoder(nn.Module):
             return encode(texts)[0]
 
     def _load(self, backbone: Backbone, name: str) -> Backbone:
-        offline = getattr(backbone, "offline", False)
-        folder = backbone_folder(name, offline, "options.decoder")
         dropout = getattr(backbone.model.config, "hidden_dropout_prob", None)  # the encoder's: backbone.dropout is of both
-        other = load_backbone(folder, name, max_length=backbone.max_length, dropout=dropout, offline=offline)
-        other.folder, other.name, other.offline = folder, name, offline
+        other, self.digest = load_another(name, backbone, "options.decoder", dropout)
         if other.width != backbone.width:
             raise StsbenchError(
                 f"options.decoder {name} has the width {other.width}, and {backbone.name} {backbone.width}: its "
                 "cross-attention reads the encoder's vector, so name a model of the same width"
             )
-        base = resolve_base(folder, offline)
-        self.digest = folder_digest(folder, [base] if base else [])
         return other
 
 

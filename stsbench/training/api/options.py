@@ -18,6 +18,15 @@ class Options(Settings):
     default_recipe: ClassVar[str | None] = None  # recipes/NAME.yaml or NAME.yaml beside the module
 
 
+def check_shares(options: Any) -> Any:
+    """Return the options, whose `masked` and `random` are shares of the tokens that are chosen; ValueError where they are
+    more than all of them."""
+    if options.masked + options.random > 1:
+        shares = f"masked {options.masked:g} and random {options.random:g}"
+        raise ValueError(f"{shares} are shares of the chosen tokens: their sum may not exceed 1")
+    return options
+
+
 CleanUp = Literal["prompteol", "added", "none"]  # of a text before a test
 
 

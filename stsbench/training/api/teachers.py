@@ -149,7 +149,7 @@ class Ranking:
         """Name the teachers, which are loaded when they are needed. section: where the options stand, for messages."""
         self.options, self.backbone, self.section = options, backbone, section
         models = [(teacher.model, teacher.settings, teacher.weight) for teacher in options.teachers]
-        self.teachers = Teachers(models, f"{section}.teachers", getattr(backbone, "offline", False))
+        self.teachers = Teachers(models, f"{section}.teachers", backbone.offline)
 
     def inputs(self) -> dict[str, str]:
         """Return the teachers, by their fingerprints."""

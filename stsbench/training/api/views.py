@@ -60,6 +60,17 @@ def pairs_or_sentence(
     return pairs
 
 
+def require_roles(roles: tuple[str, ...], option: str, available: tuple[str, ...], method: str) -> tuple[str, ...]:
+    """Return `roles`, which an option takes, "options.format triplets" say. Raises StsbenchError, one line, for roles that
+    `available` lacks."""
+    if not set(roles) <= set(available):
+        raise StsbenchError(
+            f"{method} with {option} needs the columns {', '.join(roles[:-1])} and {roles[-1]} (the data give "
+            f"{', '.join(available) or 'no column'}): name them in data.columns"
+        )
+    return roles
+
+
 def scored_pairs(roles: tuple[str, ...], method: str) -> tuple[str, ...]:
     """Return SCORED. method: the method, for the message. Raises StsbenchError, one line, for roles that lack one of them,
     as plain text does."""

@@ -183,8 +183,7 @@ class Wrapped(Around):
                 guide.threshold, guide.margin, 1.0 if guide.phi is None else guide.phi, guide.contrast_anchors,
                 guide.contrast_positives, guide.diagonals, guide.masked, guide.loss,
             )
-            offline = getattr(method.backbone, "offline", False)
-            self.reader = Teachers([(guide.model, guide.settings, 1.0)], "guide.model", offline)
+            self.reader = Teachers([(guide.model, guide.settings, 1.0)], "guide.model", method.backbone.offline)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """Return the objective's, the guide's cosines of the texts as the data give them, whatever the views change in

@@ -13,13 +13,14 @@ from torch import Tensor, nn
 
 from stsbench.data.text.tokens import cutting
 from stsbench.encoders.forward.checkpoint import load_model
+from stsbench.encoders.forward.identity import folder_digest
 from stsbench.encoders.forward.model import keep_layers, position_limit
 from stsbench.encoders.forward.passes import pad_right
 from stsbench.encoders.forward.pooling import KINDS, STATES, padded_length, token_pooler_folder
 from stsbench.encoders.forward.token_pooler import CLASSES, TokenPooler
 from stsbench.encoders.prompt.tokenizer import load_tokenizer
 from stsbench.encoders.transformer.declared import is_static
-from stsbench.encoders.transformer.find import resolve_base
+from stsbench.encoders.transformer.find import backbone_folder, resolve_base
 from stsbench.encoders.transformer.parts import check_ends
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.torch_random import checkpointed
@@ -76,7 +77,7 @@ class Backbone(nn.Module):
 
     folder: Path
     name: str
-    offline: bool
+    offline: bool = False
 
     def __init__(
         self, model: Any, tokenizer: Any, pooler: str = "cls", max_length: int = 32, engine: Engine = "auto",
@@ -363,6 +364,21 @@ def load_backbone(
     if lora is not None:
         adapt(model, name, **lora)
     return Backbone(model, tokenizer, pooler, max_length, head=head)
+
+
+def load_another(
+    model: str | None, backbone: Backbone, option: str, dropout: float | None = None
+) -> tuple[Backbone, str]:
+    """Return the encoder that an option names, Hub id or folder, to stand beside the backbone; and its files' digest.
+
+    model: None: the backbone's own checkpoint, as it is stored; dropout: as for `load_backbone`, which says what is raised.
+    """
+    offline, name = backbone.offline, backbone.name if model is None else model
+    folder = backbone.folder if model is None else backbone_folder(model, offline, option)
+    another = load_backbone(folder, name, max_length=backbone.max_length, dropout=dropout, offline=offline)
+    another.folder, another.name, another.offline = folder, name, offline
+    base = resolve_base(folder, offline)
+    return another, folder_digest(folder, [base] if base else [])
 
 
 def look_ahead(model: Any, name: str) -> None:

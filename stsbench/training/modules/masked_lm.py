@@ -12,11 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.encoders.forward.checkpoint import first_line, quiet
-from stsbench.encoders.forward.identity import folder_digest
-from stsbench.encoders.transformer.find import backbone_folder, resolve_base
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.losses.tokens import count_guesses, masked_lm
-from stsbench.training.modules.backbone import Backbone, load_backbone
+from stsbench.training.modules.backbone import Backbone, load_another
 from stsbench.training.modules.edits import IGNORED
 
 # What stands between hidden states and logits in transformers' *ForMaskedLM classes: attributes, applied one after another.
@@ -196,13 +194,8 @@ class Generator(nn.Module):
         setting. Raises StsbenchError, one line, for another vocabulary, no mask token or no stored masked-LM head.
         """
         super().__init__()
-        self.name = backbone.name if model is None else model
-        offline = getattr(backbone, "offline", False)
-        folder = backbone.folder if model is None else backbone_folder(model, offline, option)
-        self.backbone = load_backbone(folder, self.name, max_length=backbone.max_length, offline=offline)
-        base = resolve_base(folder, offline)
-        self.digest = folder_digest(folder, [base] if base else [])
-        self.mode = mode
+        self.backbone, self.digest = load_another(model, backbone, option)
+        self.name, self.mode = self.backbone.name, mode
         tokenizer = self.backbone.tokenizer
         known = tokenizer.get_vocab()
         if known != backbone.tokenizer.get_vocab():
@@ -216,7 +209,7 @@ class Generator(nn.Module):
             )
         if tokenizer.mask_token_id != backbone.tokenizer.mask_token_id:
             raise StsbenchError(f"{option} {self.name} must have the mask token of {backbone.name}, and it does not")
-        self.head = LMHead.load(folder, self.backbone.model, self.name, tied=True)
+        self.head = LMHead.load(self.backbone.folder, self.backbone.model, self.name, tied=True)
         if not self.head.stored:
             raise StsbenchError(
                 f"{self.name} stores no masked-LM head, so its words would be random: name a masked LM with the same "
