@@ -7,9 +7,8 @@ JohnGiorgi/DeCLUTR@b78ac57.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,8 +60,7 @@ class DeCLUTR(Method):
         """Return a views of anchors, masked, the tokens to guess in extra "mlm_labels"; then P views of the positives of
         the first anchor, of the second, and so on; none where options.contrastive_weight is 0."""
         options, documents = self.options, rows.ids("sentence")
-        draws = RandomDraws(rng)
-        drawn = [sample_spans(len(document), options, draws) for document in documents]
+        drawn = [sample_spans(len(document), options, rng) for document in documents]
         anchors = [self._read(documents, [pairs[a][0] for pairs in drawn]) for a in range(options.anchors)]
         positives = [
             self._read(documents, [pairs[a][1][p] for pairs in drawn])
@@ -116,9 +114,9 @@ class DeCLUTR(Method):
         vectors = self.vectors(*_shortened(batch.ids[rows], batch.mask[rows]))
         return _by_document(vectors.unflatten(0, (self.options.anchors, self.options.positives, -1)).mean(1))
 
-    def _read(self, documents: list[NDArray[np.int32]], spans: list[Span]) -> list[Any]:
+    def _read(self, documents: list[NDArray[np.int32]], spans: list[range]) -> list[Any]:
         """Return the ids by which the model reads one span a document: special tokens included, cut at max_length."""
-        pieces = [document[span.start : span.end] for document, span in zip(documents, spans, strict=True)]
+        pieces = [document[span.start : span.stop] for document, span in zip(documents, spans, strict=True)]
         if self.options.spans == "retokenised":
             tokenizer = self.backbone.tokenizer
             return self.backbone.tokenise([tokenizer.decode(ids, clean_up_tokenization_spaces=True) for ids in pieces])
@@ -194,49 +192,13 @@ def long_enough(options: DeCLUTROptions, rows: Any) -> NDArray[np.bool_]:
     return enough
 
 
-class Draws(Protocol):
-    """Where random numbers come from; given ones replay a sample."""
-
-    def beta(self, a: float, b: float) -> float:
-        """Return a number in [0, 1]."""
-
-    def integer(self, low: int, high: int) -> int:
-        """Return uniform from `low` to `high`, both among them."""
-
-
-class RandomDraws:
-    """Draws from a generator."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.rng = rng
-
-    def beta(self, a: float, b: float) -> float:
-        """See Draws."""
-        return float(self.rng.beta(a, b))
-
-    def integer(self, low: int, high: int) -> int:
-        """See Draws."""
-        return int(self.rng.integers(low, high, endpoint=True))
-
-
-@dataclass(frozen=True)
-class Span:
-    """Tokens start ... end - 1 of a document."""
-
-    start: int
-    end: int
-
-    def __len__(self) -> int:
-        return self.end - self.start
-
-
 def least(options: DeCLUTROptions) -> int:
     """Return word pieces that a document needs: room for every anchor, 2 l_max each."""
     return 2 * options.anchors * options.l_max
 
 
-def sample_spans(tokens: int, options: DeCLUTROptions, draws: Draws) -> list[tuple[Span, list[Span]]]:
-    """Return the anchors of a document of `tokens` word pieces, each with its positives.
+def sample_spans(tokens: int, options: DeCLUTROptions, rng: np.random.Generator) -> list[tuple[range, list[range]]]:
+    """Return the anchors of a document of `tokens` word pieces, each with its positives: the places of their tokens.
 
     Anchors begin within slots of l_max tokens. A slot that was drawn goes, and its neighbours with it, so two anchors never
     overlap. ValueError for a document shorter than `least`.
@@ -246,38 +208,43 @@ def sample_spans(tokens: int, options: DeCLUTROptions, draws: Draws) -> list[tup
     slots = list(range(0, tokens - options.l_max + 1, options.l_max))
     pairs = []
     for number in range(options.anchors):
-        anchor = _anchor(slots, options.anchors - number, options, draws)
-        pairs.append((anchor, [_positive(anchor, tokens, options, draws) for _ in range(options.positives)]))
+        anchor = _anchor(slots, options.anchors - number, options, rng)
+        pairs.append((anchor, [_positive(anchor, tokens, options, rng) for _ in range(options.positives)]))
     return pairs
 
 
-def _anchor(slots: list[int], missing: int, options: DeCLUTROptions, draws: Draws) -> Span:
+def _anchor(slots: list[int], missing: int, options: DeCLUTROptions, rng: np.random.Generator) -> range:
     """Return one anchor; its slot and the neighbours are taken out of `slots`. missing: anchors to be drawn, this one
     included."""
-    length = _length(_ANCHOR, options.l_min, options.l_max, draws)
+    length = _length(_ANCHOR, options.l_min, options.l_max, rng)
     last = len(slots) - 1
     scarce = len(slots) // missing < missing  # a slot in the middle might leave too few for the others
-    slot = last * draws.integer(0, 1) if scarce else draws.integer(0, last)
-    start = draws.integer(slots[slot], slots[slot] + options.l_max - length)
+    slot = last * _integer(rng, 0, 1) if scarce else _integer(rng, 0, last)
+    start = _integer(rng, slots[slot], slots[slot] + options.l_max - length)
     del slots[max(0, slot - 1) : slot + 2]
-    return Span(start, start + length)
+    return range(start, start + length)
 
 
-def _positive(anchor: Span, tokens: int, options: DeCLUTROptions, draws: Draws) -> Span:
+def _positive(anchor: range, tokens: int, options: DeCLUTROptions, rng: np.random.Generator) -> range:
     longest = options.l_max
     if options.sampling == "subsuming":
         longest = len(anchor)
-    length = _length(_POSITIVE, options.l_min, longest, draws)
+    length = _length(_POSITIVE, options.l_min, longest, rng)
     if options.sampling == "subsuming":
-        start = draws.integer(anchor.start, anchor.end - length)
+        start = _integer(rng, anchor.start, anchor.stop - length)
     elif options.sampling == "adjacent":
         # `least` leaves room for l_max tokens on one side; as in the code none begins with the document's first token
-        starts = [anchor.start - length] * (anchor.start > length) + [anchor.end] * (anchor.end + length <= tokens)
-        start = starts[draws.integer(0, len(starts) - 1)]
+        starts = [anchor.start - length] * (anchor.start > length) + [anchor.stop] * (anchor.stop + length <= tokens)
+        start = starts[_integer(rng, 0, len(starts) - 1)]
     else:
-        start = draws.integer(max(0, anchor.start - length), min(anchor.end, tokens - length))
-    return Span(start, start + length)
+        start = _integer(rng, max(0, anchor.start - length), min(anchor.stop, tokens - length))
+    return range(start, start + length)
 
 
-def _length(shape: tuple[int, int], shortest: int, longest: int, draws: Draws) -> int:
-    return int(draws.beta(*shape) * (longest - shortest) + shortest)
+def _integer(rng: np.random.Generator, low: int, high: int) -> int:
+    """Return one uniform from `low` to `high`, both among them."""
+    return int(rng.integers(low, high, endpoint=True))
+
+
+def _length(shape: tuple[int, int], shortest: int, longest: int, rng: np.random.Generator) -> int:
+    return int(rng.beta(*shape) * (longest - shortest) + shortest)

@@ -49,7 +49,6 @@ class PromptBERT(Method):
         if options.trained != "all":
             self.words = _words(backbone, options, self.first)
             backbone.requires_grad_(False)  # its dropout stays on: that is what makes the views differ
-        self.make_views = ViewMaker(options, self.first, self.second, backbone.max_length)
 
     @classmethod
     def needs(cls, options: PromptBERTOptions) -> Needs:
@@ -62,7 +61,11 @@ class PromptBERT(Method):
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """Return the sentence in both templates; or a view a role, the anchor in the first template, all others in the
         second."""
-        return self.make_views(rows)
+        anchor, *others = rows.roles
+        first = self.read(rows, anchor)
+        if others:
+            return Views([first, *(self._read(rows, role, self.second) for role in others)])
+        return Views([first, first if self.second is self.first else self._read(rows, anchor, self.second)])
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """contrastive: SimCSE's Eq. 4 (plain sentences) or 5 (pairs, hard negatives), of the denoised vectors at [MASK]."""
@@ -77,7 +80,7 @@ class PromptBERT(Method):
 
     def read(self, rows: Examples, role: str) -> Ragged:
         """Return the texts inside the first template."""
-        return self.make_views.read(rows, role)
+        return self._read(rows, role, self.first)
 
     def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Return (n, d) vectors as the loss compares them, denoised and through the head. ids, mask: (n, L), as `read`
@@ -113,6 +116,12 @@ class PromptBERT(Method):
             f"them inside the template, {'denoised' if self.options.test_denoise else 'not denoised'}, "
             f"{'with' if self.options.full_stop else 'without'} it"
         ]
+
+    def _read(self, rows: Examples, role: str, template: TokenTemplate) -> Ragged:
+        if self.options.text == "pieces":
+            return template.wrap(rows.ids(role))
+        pieces = template.pieces(rows.texts(role), self.backbone.max_length - 2)  # the authors' code counts these alone
+        return template.wrap(pieces)
 
     def _vectors(self, ids: Tensor, mask: Tensor, first: int) -> Tensor:
         """Return (rows, d): rows of all views, the `first` of them in the first template, all others in the second.
@@ -190,28 +199,3 @@ def _words(backbone: Backbone, options: PromptBERTOptions, template: TokenTempla
         )
     table = backbone.model.get_input_embeddings().weight
     return nn.Parameter(table[torch.as_tensor(template.word_ids, device=table.device)].detach().clone())
-
-
-class ViewMaker:
-    """Rows to views. max_length: tokens of a sentence with two special ones, as backbone.max_length counts them."""
-
-    def __init__(self, options: PromptBERTOptions, first: TokenTemplate, second: TokenTemplate, max_length: int) -> None:
-        self.inside = options.text == "inside"
-        self.first, self.second = first, second
-        self.limit = max_length - 2  # the authors' code counts the sentence's pieces alone
-
-    def __call__(self, rows: Examples) -> Views:
-        """Return the first view inside the first template, all others inside the second."""
-        if rows.roles != ("sentence",):
-            anchor, *others = rows.roles
-            return Views([self._read(rows, anchor, self.first), *(self._read(rows, role, self.second) for role in others)])
-        first = self._read(rows, "sentence", self.first)
-        return Views([first, first if self.second is self.first else self._read(rows, "sentence", self.second)])
-
-    def read(self, rows: Examples, role: str) -> Ragged:
-        """Return the texts of a role inside the first template."""
-        return self._read(rows, role, self.first)
-
-    def _read(self, rows: Examples, role: str, template: TokenTemplate) -> Ragged:
-        pieces = template.pieces(rows.texts(role), self.limit) if self.inside else rows.ids(role)
-        return template.wrap(pieces)

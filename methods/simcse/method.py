@@ -56,7 +56,11 @@ class SimCSE(TemplateMethod, HeadMethod):
         self.queue: NegativeQueue | None = None
         if options.queue is not None:
             self.queue = NegativeQueue(backbone, backbone.vector_width, options.queue)
-        self.make_views = ViewMaker(backbone, options, self.read)
+        self.tokenizer = copy.deepcopy(backbone.tokenizer)  # the truncation set on it below must not reach its other users
+        self.change = _change(options)
+        self.repeater = Repeater(backbone, options.repeat) if options.repeat is not None else None
+        if options.mlm_weight > 0 and self.tokenizer.mask_token_id is None:
+            raise StsbenchError(f"options.mlm_weight needs a mask token, and the tokenizer of {backbone.name} has none")
         if options.mean_over == "row" and backbone.pooler != "mean":
             raise StsbenchError(f"options.mean_over row is of the pooler mean, not {backbone.pooler}: set backbone.pooler")
         self.behind = 0  # tokens between the state of options.positive_word and the one that is read
@@ -77,8 +81,15 @@ class SimCSE(TemplateMethod, HeadMethod):
         )
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return one view (one dropout mask for both), two, or as many as the data have roles, in their order."""
-        return self.make_views(rows, rng)
+        """Return one view (one dropout mask for both), two, or as many as the data have roles, in their order; and masked
+        copies of them where there is a masked-LM term."""
+        views = self._views(rows, rng)
+        if self.options.mlm_weight > 0:
+            special, mask_id = self.tokenizer.all_special_ids, self.tokenizer.mask_token_id
+            vocabulary, probability = len(self.tokenizer), self.options.mlm_probability
+            copies = [mask_tokens(ids, special, mask_id, vocabulary, rng, probability) for ids in views.tokens]
+            views.extra = {"mlm_ids": [ids for ids, _ in copies], "mlm_labels": [labels for _, labels in copies]}
+        return views
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """contrastive: the mean over anchors of -log(e^(sim(z1, z2) / t) / sum over the batch); mlm: the auxiliary loss."""
@@ -132,6 +143,41 @@ class SimCSE(TemplateMethod, HeadMethod):
             digests["replacer"] = self.replacer.digest
         return digests
 
+    def _views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """Return the views alone. Sentences that are changed word by word are split at white space and tokenised anew."""
+        if "sentence" not in rows.roles:
+            anchor, *later = rows.roles
+            return Views([self.read(rows, anchor), *(self._later(rows, role, rng) for role in later)])
+        view, both = self.options.view, self.options.augment_both
+        plain: Ragged = self.read(rows, "sentence")
+        if self.options.fixed_dropout_mask or self.options.positive_word is not None:
+            return Views([plain])
+        if view == "dropout":
+            return Views([plain, self._later(rows, "sentence", rng)])
+        if view in NEXT:
+            return Views([plain, following(rows, NEXT[view], rng).ids("sentence")], of_rows=False)
+        texts = rows.texts("sentence")
+        if self.change is not None:
+            first = self._changed(texts, rng) if both else plain
+            return Views([first, self._changed(texts, rng)])
+        rate, encoded = self.options.rate, self._tokenised(texts)
+        assert rate is not None
+        unchanged = plain, [np.full(len(ids), IGNORED) for ids in plain]
+        pairs = [words_to_replace(encoded, rate, rng) if both else unchanged, words_to_replace(encoded, rate, rng)]
+        return Views([ids for ids, _ in pairs], {"replaced_labels": [labels for _, labels in pairs]})
+
+    def _later(self, rows: Examples, role: str, rng: np.random.Generator) -> Ragged:
+        return self.read(rows, role) if self.repeater is None else self.repeater(rows, role, rng)
+
+    def _changed(self, texts: list[str], rng: np.random.Generator) -> Ragged:
+        assert self.change is not None
+        changed = [" ".join(self.change(text.split(), rng=rng)) for text in texts]
+        ids: Ragged = self._tokenised(changed)["input_ids"]
+        return ids
+
+    def _tokenised(self, texts: list[str]) -> Any:
+        return self.tokenizer(texts, truncation=True, max_length=self.backbone.max_length, padding=False)
+
     def _contrasted(self, batch: Batch) -> Tensor:
         """Return the token ids that the contrastive pass reads."""
         if self.options.mlm_in_place:
@@ -175,63 +221,6 @@ def _second(backbone: Backbone, head: nn.Module | None) -> nn.ModuleList:
     """Return another encoder that starts alike and shares nothing but the tokenizer."""
     parts = nn.ModuleList([backbone, nn.Identity() if head is None else head])
     return copy.deepcopy(parts, {id(backbone.tokenizer): backbone.tokenizer})
-
-
-class ViewMaker:
-    """Rows to views. Sentences that are changed word by word are split at white space, changed and tokenised anew."""
-
-    def __init__(self, backbone: Backbone, options: SimCSEOptions, read: Callable[[Examples, str], Ragged]) -> None:
-        """read: rows and a role -> token ids."""
-        self.options, self.max_length, self.read = options, backbone.max_length, read
-        self.tokenizer = copy.deepcopy(backbone.tokenizer)  # the truncation set on it below must not reach its other users
-        self.change = _change(options)
-        self.later = Repeater(backbone, options.repeat) if options.repeat is not None else self._plain
-        if options.mlm_weight > 0 and self.tokenizer.mask_token_id is None:
-            raise StsbenchError(f"options.mlm_weight needs a mask token, and the tokenizer of {backbone.name} has none")
-
-    def __call__(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the views of one batch, and their masked copies where there is a masked-LM term."""
-        views = self._views(rows, rng)
-        if self.options.mlm_weight > 0:
-            special, mask_id = self.tokenizer.all_special_ids, self.tokenizer.mask_token_id
-            vocabulary, probability = len(self.tokenizer), self.options.mlm_probability
-            copies = [mask_tokens(ids, special, mask_id, vocabulary, rng, probability) for ids in views.tokens]
-            views.extra = {"mlm_ids": [ids for ids, _ in copies], "mlm_labels": [labels for _, labels in copies]}
-        return views
-
-    def _views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        if "sentence" not in rows.roles:
-            anchor, *later = rows.roles
-            return Views([self.read(rows, anchor), *(self.later(rows, role, rng) for role in later)])
-        view, both = self.options.view, self.options.augment_both
-        plain: Ragged = self.read(rows, "sentence")
-        if self.options.fixed_dropout_mask or self.options.positive_word is not None:
-            return Views([plain])
-        if view == "dropout":
-            return Views([plain, self.later(rows, "sentence", rng)])
-        if view in NEXT:
-            return Views([plain, following(rows, NEXT[view], rng).ids("sentence")], of_rows=False)
-        texts = rows.texts("sentence")
-        if self.change is not None:
-            first = self._changed(texts, rng) if both else plain
-            return Views([first, self._changed(texts, rng)])
-        rate, encoded = self.options.rate, self._tokenised(texts)
-        assert rate is not None
-        unchanged = plain, [np.full(len(ids), IGNORED) for ids in plain]
-        pairs = [words_to_replace(encoded, rate, rng) if both else unchanged, words_to_replace(encoded, rate, rng)]
-        return Views([ids for ids, _ in pairs], {"replaced_labels": [labels for _, labels in pairs]})
-
-    def _plain(self, rows: Examples, role: str, rng: np.random.Generator) -> Ragged:
-        return self.read(rows, role)
-
-    def _changed(self, texts: list[str], rng: np.random.Generator) -> Ragged:
-        assert self.change is not None
-        changed = [" ".join(self.change(text.split(), rng=rng)) for text in texts]
-        ids: Ragged = self._tokenised(changed)["input_ids"]
-        return ids
-
-    def _tokenised(self, texts: list[str]) -> Any:
-        return self.tokenizer(texts, truncation=True, max_length=self.max_length, padding=False)
 
 
 class Replacer(Generator):

@@ -9,7 +9,7 @@ from method_oracle import MemoryRows, _tokenizer, batch_of, logits, make, states
 from method_runs import cached_place, recipe_of, train
 
 from stsbench import losses
-from stsbench.methods.declutr.method import DeCLUTR, RandomDraws, least, sample_spans
+from stsbench.methods.declutr.method import DeCLUTR, least, sample_spans
 from stsbench.methods.declutr.options import DeCLUTROptions
 from stsbench.training.api.batch import IGNORED
 
@@ -25,8 +25,8 @@ class NotedDraws:
         self.numbers.append(float(self.rng.beta(a, b)))
         return self.numbers[-1]
 
-    def integer(self, low, high):
-        self.numbers.append(int(self.rng.integers(low, high + 1)))
+    def integers(self, low, high, endpoint):
+        self.numbers.append(int(self.rng.integers(low, high + endpoint)))
         return self.numbers[-1]
 
 
@@ -61,7 +61,7 @@ def naive_spans(n, numbers, anchors=2, positives=2, l_min=32, l_max=512, samplin
 
 def spans_of(pairs):
     """What `sample_spans` gave, in the oracle's form."""
-    return [(a.start, a.end, [(p.start, p.end) for p in near]) for a, near in pairs]
+    return [(a.start, a.stop, [(p.start, p.stop) for p in near]) for a, near in pairs]
 
 
 @pytest.mark.parametrize(("sampling", "anchors", "positives"), [
@@ -76,7 +76,7 @@ def test_the_sampling_written_out_gives_the_same_spans_for_the_same_draws(sampli
 
 def test_anchors_are_long_and_positives_short():
     """Beta(4, 2) has the mean 2/3, Beta(2, 4) 1/3: swapping them is the classic slip."""
-    draws = RandomDraws(np.random.default_rng(0))
+    draws = np.random.default_rng(0)
     pairs = [pair for _ in range(400) for pair in sample_spans(4096, DeCLUTROptions(), draws)]
     anchors = np.mean([len(anchor) for anchor, _ in pairs])
     positives = np.mean([len(span) for _, near in pairs for span in near])
@@ -86,7 +86,7 @@ def test_anchors_are_long_and_positives_short():
 def test_a_document_shorter_than_the_least_has_no_spans():
     assert least(DeCLUTROptions()) == 2048
     with pytest.raises(ValueError):
-        sample_spans(2047, DeCLUTROptions(), RandomDraws(np.random.default_rng(0)))
+        sample_spans(2047, DeCLUTROptions(), np.random.default_rng(0))
 
 
 class Documents(MemoryRows):
@@ -137,7 +137,7 @@ def test_both_terms_are_those_of_the_spans_read_one_by_one(folder, options):
 def test_what_is_read_are_the_spans_that_were_drawn_anchors_masked_and_positives_clean(folder):
     """The draws of spans come first, document by document; then those of the masks."""
     method, rows = declutr(folder, mlm_probability=0.5), documents(folder)
-    views, draws = method.views(rows, np.random.default_rng(9)), RandomDraws(np.random.default_rng(9))
+    views, draws = method.views(rows, np.random.default_rng(9)), np.random.default_rng(9)
     ids, tokenizer, changed = rows.ids("sentence"), _tokenizer(folder), 0
     drawn = [spans_of(sample_spans(len(document), method.options, draws)) for document in ids]
 
@@ -161,7 +161,7 @@ def test_spans_that_begin_within_a_word_are_other_tokens_when_retokenised(folder
     plain, again = (declutr(folder, spans=spans, mlm_weight=0.0) for spans in ("ids", "retokenised"))
     tokenizer, ids = _tokenizer(folder), rows.ids("sentence")[0]
     views = [method.views(rows, np.random.default_rng(1)).tokens for method in (plain, again)]
-    drawn = spans_of(sample_spans(len(ids), plain.options, RandomDraws(np.random.default_rng(1))))
+    drawn = spans_of(sample_spans(len(ids), plain.options, np.random.default_rng(1)))
     for place, (start, end) in enumerate([drawn[0][:2], drawn[1][:2], *drawn[0][2], *drawn[1][2]]):
         text = tokenizer.decode(ids[start:end], clean_up_tokenization_spaces=True)
         expected = tokenizer(text, truncation=True, max_length=10, padding=False)["input_ids"]

@@ -11,7 +11,7 @@ from training_runs import log_of, make_text
 import stsbench
 from stsbench.errors import StsbenchError
 from stsbench.methods.mlm.method import MaskedLM
-from stsbench.methods.simcse.method import SimCSE, ViewMaker
+from stsbench.methods.simcse.method import SimCSE
 from stsbench.training.api import Views
 from stsbench.training.engine.passes import ROWS, part_shares
 
@@ -33,7 +33,7 @@ def by_row(make):
 @pytest.fixture(autouse=True)
 def masks(monkeypatch):
     monkeypatch.setattr(MaskedLM, "views", by_row(MaskedLM.views))
-    monkeypatch.setattr(ViewMaker, "__call__", by_row(ViewMaker.__call__))
+    monkeypatch.setattr(SimCSE, "views", by_row(SimCSE.views))
 
 
 def one_step(place, folder, method, size, accumulate, **more):
