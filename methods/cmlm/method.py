@@ -60,11 +60,12 @@ class ConditionalMaskedLM(Method):
         In the order of the terms: s1, masked s2; in both directions s1, s2, masked s2, masked s1. Without vectors the masked
         ones alone.
         """
-        options = self.options
+        options, tokenizer = self.options, self.backbone.tokenizer
         plain: Ragged = rows.ids("sentence")
         guessed = plain if options.sentence == "same" else following(rows, 1, rng).ids("sentence")
         targets = [guessed, plain] if options.both_directions else [guessed]
-        pairs = [self._masked(ids, rng) for ids in targets]
+        shares = options.probability, options.masked, options.random
+        pairs = [mask_tokens(ids, tokenizer, rng, *shares) for ids in targets]
         read = [plain, guessed][: len(targets)] if options.vectors else []
         return Views([*read, *(ids for ids, _ in pairs)], {"mlm_labels": [labels for _, labels in pairs]})
 
@@ -86,14 +87,6 @@ class ConditionalMaskedLM(Method):
     def metrics(self) -> dict[str, float]:
         """masked_accuracy: the share of this process's masked tokens that were guessed right."""
         return guess_metrics(self.guesses)
-
-    def _masked(self, ids: Ragged, rng: np.random.Generator) -> tuple[Ragged, Ragged]:
-        """Return a masked copy of each sentence, and its labels."""
-        options, tokenizer = self.options, self.backbone.tokenizer
-        return mask_tokens(
-            ids, tokenizer.all_special_ids, tokenizer.mask_token_id, len(tokenizer), rng,
-            options.probability, options.masked, options.random,
-        )
 
     def _states(self, batch: Batch, masked: slice) -> Tensor:
         """Return (m, L, d) last states of the masked sentences."""

@@ -68,11 +68,7 @@ class DeCLUTR(Method):
         ]
         if self.lm_head is None:
             return Views([*anchors, *positives])
-        kind = self.backbone.tokenizer
-        masked = [
-            mask_tokens(view, kind.all_special_ids, kind.mask_token_id, len(kind), rng, options.mlm_probability)
-            for view in anchors
-        ]
+        masked = [mask_tokens(view, self.backbone.tokenizer, rng, options.mlm_probability) for view in anchors]
         return Views([*(ids for ids, _ in masked), *positives], {_LABELS: [labels for _, labels in masked]})
 
     def forward(self, batch: Batch) -> dict[str, Term]:

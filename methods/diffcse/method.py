@@ -168,10 +168,9 @@ class ViewMaker:
 
     def __init__(self, backbone: Backbone, options: DiffCSEOptions) -> None:
         """Raise StsbenchError for a tokenizer without the mask token that replace and insert need."""
-        tokenizer = backbone.tokenizer
-        self.options, self.max_length = options, backbone.max_length
+        self.options, self.max_length, self.tokenizer = options, backbone.max_length, backbone.tokenizer
         self.repeater = Repeater(backbone, options.repeat) if options.repeat is not None else None
-        self.special, self.mask_id, self.vocabulary = tokenizer.all_special_ids, tokenizer.mask_token_id, len(tokenizer)
+        self.special, self.mask_id = self.tokenizer.all_special_ids, self.tokenizer.mask_token_id
         masking = [operator for operator in options.operators if operator != "delete"]
         if changes(options) and masking and self.mask_id is None:
             raise StsbenchError(
@@ -207,9 +206,8 @@ class ViewMaker:
         """One changed copy of one view."""
         options, name = self.options, f"{operator} {sentence}"
         if operator == "replace":
-            copies, labels = mask_tokens(
-                ids, self.special, self.mask_id, self.vocabulary, rng, options.mask_ratio, options.masked, options.random
-            )
+            shares = options.mask_ratio, options.masked, options.random
+            copies, labels = mask_tokens(ids, self.tokenizer, rng, *shares)
             views.extra.setdefault(f"{name} original", []).append(ids)
         elif operator == "insert":
             copies, labels = insert_masks(ids, self.special, self.mask_id, rng, options.edit_ratio, self.max_length)

@@ -57,8 +57,7 @@ class InfoCSE(ProjectedMethod):
         views = Views([rows.ids("sentence")] * 2)
         if self.auxiliary is not None:
             tokenizer, probability = self.backbone.tokenizer, self.options.mlm_probability
-            special, mask_id, vocabulary = tokenizer.all_special_ids, tokenizer.mask_token_id, len(tokenizer)
-            copies = [mask_tokens(ids, special, mask_id, vocabulary, rng, probability) for ids in views.tokens]
+            copies = [mask_tokens(ids, tokenizer, rng, probability) for ids in views.tokens]
             views.extra = {"mlm_ids": [ids for ids, _ in copies], "mlm_labels": [labels for _, labels in copies]}
         return views
 

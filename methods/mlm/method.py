@@ -57,11 +57,9 @@ class MaskedLM(Method):
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """Return the masked copy, and in extra "mlm_labels" the tokens to guess."""
-        options, tokenizer = self.options, self.backbone.tokenizer
-        ids, labels = mask_tokens(
-            rows.ids(rows.roles[0]), tokenizer.all_special_ids, self.mask_id, len(tokenizer), rng, options.probability,
-            options.masked, options.random,
-        )
+        options, plain = self.options, rows.ids(rows.roles[0])
+        shares = options.probability, options.masked, options.random
+        ids, labels = mask_tokens(plain, self.backbone.tokenizer, rng, *shares, self.mask_id)
         if options.predict == "previous":  # nothing stands before a text
             labels = [np.where(np.arange(len(row)) > 0, row, IGNORED) for row in labels]
         return Views([ids], {"mlm_labels": [labels]})

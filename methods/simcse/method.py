@@ -85,9 +85,7 @@ class SimCSE(TemplateMethod, HeadMethod):
         copies of them where there is a masked-LM term."""
         views = self._views(rows, rng)
         if self.options.mlm_weight > 0:
-            special, mask_id = self.tokenizer.all_special_ids, self.tokenizer.mask_token_id
-            vocabulary, probability = len(self.tokenizer), self.options.mlm_probability
-            copies = [mask_tokens(ids, special, mask_id, vocabulary, rng, probability) for ids in views.tokens]
+            copies = [mask_tokens(ids, self.tokenizer, rng, self.options.mlm_probability) for ids in views.tokens]
             views.extra = {"mlm_ids": [ids for ids, _ in copies], "mlm_labels": [labels for _, labels in copies]}
         return views
 

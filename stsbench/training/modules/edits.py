@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,33 +160,22 @@ def _kept_places(length: int, most: int, ends_special: bool) -> NDArray[np.int64
 
 
 def mask_tokens(
-    ids: Sequence[Sequence[int] | NDArray[np.integer]],
-    special_ids: Iterable[int],
-    mask_id: int,
-    vocab_size: int,
-    rng: np.random.Generator,
-    probability: float = 0.15,
-    masked: float = 0.8,
-    random: float = 0.1,
-) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
-    """Return a masked copy of each list of token ids, and its labels: the token at a chosen position, -100 elsewhere.
+    ids: Given, tokenizer: Any, rng: np.random.Generator, probability: float = 0.15, masked: float = 0.8,
+    random: float = 0.1, mask_id: int | None = None,
+) -> tuple[Rows, Rows]:
+    """Return a masked copy of each list of token ids, and its labels: the token at a chosen position, IGNORED elsewhere.
 
     Every token that is not special is chosen with `probability`, each on its own; of the chosen ones the share `masked`
-    becomes mask_id, the share `random` an id uniform in [0, vocab_size), and the rest stays (Devlin et al. 2019, section
-    3.1). masked + random must not exceed 1.
+    becomes mask_id, by default the tokenizer's own, the share `random` an id uniform in [0, V), V tokens being in the
+    vocabulary, and the rest stays (Devlin et al. 2019, section 3.1). masked + random must not exceed 1.
     """
-    if not len(ids):
-        return [], []
-    rows = [np.asarray(row, dtype=np.int64) for row in ids]
-    tokens = np.concatenate(rows)
-    chosen = (rng.random(len(tokens)) < probability) & ~np.isin(tokens, list(special_ids))
-    fate = rng.random(len(tokens))
+    rows = _Flat(ids, tokenizer.all_special_ids)
+    chosen = (rng.random(len(rows.tokens)) < probability) & rows.ordinary
+    fate = rng.random(len(rows.tokens))
     other = chosen & (fate >= masked) & (fate < masked + random)
-    copy = np.where(chosen & (fate < masked), mask_id, tokens)
-    copy[other] = rng.integers(0, vocab_size, int(other.sum()))
-    labels = np.where(chosen, tokens, IGNORED)
-    ends = np.cumsum([len(row) for row in rows])[:-1]
-    return np.split(copy, ends), np.split(labels, ends)
+    copy = np.where(chosen & (fate < masked), tokenizer.mask_token_id if mask_id is None else mask_id, rows.tokens)
+    copy[other] = rng.integers(0, len(tokenizer), int(other.sum()))
+    return _split(copy, rows.lengths), _split(np.where(chosen, rows.tokens, IGNORED), rows.lengths)
 
 
 def crop(words: Sequence[str], rate: float, rng: np.random.Generator) -> list[str]:

@@ -18,6 +18,13 @@ TEXTS = {"sentence": sentences(12, longest=9, seed=3)}
 SPECIAL, MASK, SIZE = (0, 1, 2, 3), 3, 50
 
 
+class Vocabulary:
+    all_special_ids, mask_token_id = SPECIAL, MASK
+
+    def __len__(self):
+        return SIZE
+
+
 def within(count, trials, probability):
     """Five standard deviations of a binomial count."""
     return abs(count - trials * probability) <= 5 * math.sqrt(trials * probability * (1 - probability)) + 1e-9
@@ -29,7 +36,7 @@ def within(count, trials, probability):
 def test_the_shares_of_masking(probability, masked, random):
     rng = np.random.default_rng(0)
     rows = [np.concatenate([[1], rng.integers(4, SIZE, 18), [2]]) for _ in range(3000)]
-    copies, labels = mask_tokens(rows, SPECIAL, MASK, SIZE, rng, probability, masked, random)
+    copies, labels = mask_tokens(rows, Vocabulary(), rng, probability, masked, random)
     before, after, wanted = (np.concatenate(part) for part in (rows, copies, labels))
     chosen = wanted != IGNORED
     ordinary, count = 18 * 3000, int(chosen.sum())
@@ -56,8 +63,8 @@ def test_the_shares_of_masking(probability, masked, random):
 )
 def test_masking_keeps_shapes_and_its_argument(rows, seed, probability):
     before = [list(row) for row in rows]
-    first = mask_tokens(rows, SPECIAL, MASK, SIZE, np.random.default_rng(seed), probability)
-    again = mask_tokens(rows, SPECIAL, MASK, SIZE, np.random.default_rng(seed), probability)
+    first = mask_tokens(rows, Vocabulary(), np.random.default_rng(seed), probability)
+    again = mask_tokens(rows, Vocabulary(), np.random.default_rng(seed), probability)
     assert rows == before
     for part, other in zip(first, again, strict=True):
         assert [len(row) for row in part] == [len(row) for row in rows]
