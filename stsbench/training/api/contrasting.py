@@ -95,8 +95,7 @@ def contrast(
     In mode "simcse" every process has the loss of all rows, hence the count of all rows, and its scale is 1.
     """
     wrapping = _called(queries, keys, *negatives)
-    rule = wrapping.rule if wrapping is not None else None
-    directed = wrapping.directed if wrapping is not None else None
+    rule, directed = wrapping.rule, wrapping.directed
     # whether the queries of all processes are needed
     every = mode == "simcse" or directed is not None or (rule is not None and rule.contrast_anchors)
     parts = [queries, keys, *negatives] if every else [keys, *negatives]
@@ -107,12 +106,6 @@ def contrast(
     if mode == "simcse":
         assert anchors is not None
         queries, count = anchors, shares.total
-    if wrapping is None:
-        value = info_nce(
-            queries, rows[0], temperature=temperature, similarity=similarity, negatives=rows[1:], stored=stored, alpha=alpha,
-            start=start,
-        )
-        return Term(value, count)
     _check_similarity(wrapping, similarity)
     guide = None if rule is None else _guide_cosines(wrapping, len(rows) - 1, shares, mode)
     if rule is not None and guide is not None:
@@ -158,11 +151,8 @@ def contrast_views(
     start, count = (shares.start if mode == "exact" else 0), len(first)
     if mode == "simcse":
         (first, second), count = every, shares.total
-    if wrapping is not None and wrapping.directed is not None:
+    if wrapping.directed is not None:
         raise StsbenchError("contrast: NT-Xent has both views of all other texts as negatives: set it to null")
-    if wrapping is None:
-        value = nt_xent(first, second, temperature=temperature, all_first=every[0], all_second=every[1], start=start)
-        return Term(value, count)
     rule = wrapping.rule
     guide = None if rule is None else _guide_of_views(wrapping, rule, shares, mode)
     if rule is not None and guide is not None:
@@ -193,21 +183,20 @@ def _check_directed(
         raise StsbenchError("contrast.hardness hard_negatives: the rows have none: set it to in_batch_negatives")
 
 
-def _called(*contrasted: Tensor, labels: bool = False) -> Wrapping | None:
-    """Note a call: what it contrasts, for `watched`, and that it is one, for `wrapped`. labels: these say what is a
-    negative, and a call that a guide alone does not change is none."""
+def _called(*contrasted: Tensor, labels: bool = False) -> Wrapping:
+    """Note a call: what it contrasts, for `watched`, and that it is one, for `wrapped`, which wraps it. labels: these say
+    what is a negative, and a call that a guide alone does not change is none."""
     if contrasted and (calls := _WATCHED.get()) is not None:
         calls.append((contrasted[0], contrasted[1], contrasted[2:]))
-    wrapping = _WRAPPING.get()
-    if wrapping is not None and (wrapping.dims or not labels):
-        wrapping.calls += 1
+    wrapping = _WRAPPING.get() or Wrapping()
+    wrapping.calls += bool(wrapping.dims or not labels)
     return wrapping
 
 
-def _summed(wrapping: Wrapping | None, width: int, loss: Callable[[Callable[[Tensor], Tensor]], Tensor]) -> Tensor:
+def _summed(wrapping: Wrapping, width: int, loss: Callable[[Callable[[Tensor], Tensor]], Tensor]) -> Tensor:
     """Return the sum over dims of weight * loss, which is handed what cuts vectors. A cosine needs no further
     normalisation."""
-    if wrapping is None or not wrapping.dims:
+    if not wrapping.dims:
         return loss(lambda vectors: vectors)
     if (most := max(dim for dim, _ in wrapping.dims)) > width:
         raise StsbenchError(f"matryoshka.dims {most} is more than the {width} numbers of a vector: leave it out")
