@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from stsbench.encoders.forward.token_pooler import MeanCNN
 from stsbench.errors import StsbenchError
-from stsbench.losses.mutual_information import jensen_shannon
+from stsbench.losses.group import jensen_shannon
 from stsbench.training.api.batch import Batch, Examples, Term, Views, gather
 from stsbench.training.api.method import Method
 from stsbench.training.modules.backbone import Backbone

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from stsbench.losses.labelled import sbert_regression
-from stsbench.losses.margins import triplet
+from stsbench.losses.ranking import triplet
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.labelled import TRIPLET, NLIClassifier, count_classes, nli_roles
 from stsbench.training.api.method import Needs, PoolerMethod

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from stsbench.errors import StsbenchError
 from stsbench.losses.arguments import unit
-from stsbench.losses.mutual_information import sgopt
+from stsbench.losses.group import sgopt
 from stsbench.training.api.batch import Batch, Examples, Gathering, Shares, Term, Views, gather
 from stsbench.training.api.contrasting import contrast_views
 from stsbench.training.api.method import Method

@@ -19,7 +19,7 @@ from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import TokenTemplate, with_full_stop
 from stsbench.errors import DataError, StsbenchError
 from stsbench.files import sha256_file
-from stsbench.losses.margins import bidirectional_margin
+from stsbench.losses.ranking import bidirectional_margin
 from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method, Needs

@@ -18,8 +18,6 @@ if TYPE_CHECKING:  # what an editor and mypy see
     from stsbench.losses.group import *  # noqa: F403
     from stsbench.losses.guided import *  # noqa: F403
     from stsbench.losses.labelled import *  # noqa: F403
-    from stsbench.losses.margins import *  # noqa: F403
-    from stsbench.losses.mutual_information import *  # noqa: F403
     from stsbench.losses.ranking import *  # noqa: F403
     from stsbench.losses.tokens import *  # noqa: F403
 
@@ -29,15 +27,13 @@ NAMES = {  # module -> its public names
         "consert", "mirrorbert", "declutr", "ct_in_batch", "gor",
     ),
     "directions": ("multiple_negatives",),
-    "group": ("group_scores", "group_cross_entropy", "agreement", "pcl"),
+    "group": ("group_scores", "group_cross_entropy", "agreement", "pcl", "jensen_shannon", "isbert", "sgopt"),
     "guided": ("GuideCosines", "GuideRule", "guided_info_nce", "guided_nt_xent"),
     "labelled": (
         "sbert_nli", "sbert_regression", "ct", "cosent_of_similarities", "cosent", "pair_cosines", "pair_angles",
         "labelled_in_batch", "angle", "angle_triplets",
     ),
-    "margins": ("triplet", "bidirectional_margin", "sncse"),
-    "mutual_information": ("jensen_shannon", "isbert", "sgopt"),
-    "ranking": ("listnet", "listmle", "consistency", "rankcse", "distil"),
+    "ranking": ("listnet", "listmle", "consistency", "rankcse", "distil", "triplet", "bidirectional_margin", "sncse"),
     "tokens": ("masked_lm", "corrective_lm", "replaced_tokens", "token_errors", "token_weights", "reconstruction"),
 }
 __getattr__, __dir__, __all__ = lazy_names(__name__, NAMES)

@@ -14,8 +14,8 @@ from torch.nn import functional
 from stsbench import losses
 from stsbench.losses.labelled import cosent_of_similarities as cosent
 from stsbench.losses.labelled import labelled_in_batch, pair_angles, pair_cosines, sbert_nli, sbert_regression
-from stsbench.losses.margins import bidirectional_margin
-from stsbench.losses.margins import triplet as triplet_hinge
+from stsbench.losses.ranking import bidirectional_margin
+from stsbench.losses.ranking import triplet as triplet_hinge
 
 SCORES = torch.tensor([3.0, 0.5, 0.5, 5.0, 1.0, 3.0, 0.0], dtype=torch.float64)
 LABELS = (SCORES > 1).double()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from stsbench import losses
-from stsbench.losses.mutual_information import jensen_shannon
+from stsbench.losses.group import jensen_shannon
 
 
 def random(*shape, seed=0):

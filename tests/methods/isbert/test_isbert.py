@@ -8,7 +8,7 @@ from tiny_models import sentences
 from token_pooler_oracle import MEAN_CNN, local_vectors
 
 from stsbench.errors import StsbenchError
-from stsbench.losses.mutual_information import jensen_shannon
+from stsbench.losses.group import jensen_shannon
 from stsbench.methods.isbert.method import ISBERT
 from stsbench.training.modules.backbone import load_backbone
 
