@@ -24,7 +24,7 @@ from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
 from stsbench.parsing import parse_json
 from stsbench.torch_random import Generators
-from stsbench.training.engine.averaging import Average
+from stsbench.training.engine.optimiser import Average
 from stsbench.training.engine.shards import load_state, whole_state
 
 _WRITING = (OSError, RuntimeError, SafetensorError)  # torch and safetensors have their own words for a full disk

@@ -19,11 +19,10 @@ from stsbench.registry import calling
 from stsbench.torch_state import autocast_once
 from stsbench.training.api.batch import Batch, Term, Views
 from stsbench.training.api.checks import check_terms
-from stsbench.training.engine.averaging import Average
 from stsbench.training.engine.callbacks import RunLog, TrainingCallback, to_scalars
 from stsbench.training.engine.checkpoint import Checkpoints, Position
 from stsbench.training.engine.objective import Objective
-from stsbench.training.engine.optimiser import Overflow, learning_rate, set_step, steps_taken
+from stsbench.training.engine.optimiser import Average, Overflow, learning_rate, set_step, steps_taken
 from stsbench.training.engine.passes import ROWS, CountCheck, check_two_views, everywhere, part_counts, part_shares
 from stsbench.training.engine.selection import AVERAGED, UNDEFINED, Selection, diagnosed
 from stsbench.training.engine.shards import Whole, full, inner_method, local

@@ -18,9 +18,8 @@ from stsbench.registry import calling, did_you_mean
 from stsbench.training.api.batch import Batch, Examples, Shares, Views
 from stsbench.training.api.checks import check_views
 from stsbench.training.api.method import Method
-from stsbench.training.engine.averaging import averaged_steps
 from stsbench.training.engine.objective import Objective
-from stsbench.training.engine.optimiser import shortened_warmup, warmup_steps
+from stsbench.training.engine.optimiser import averaged_steps, shortened_warmup, warmup_steps
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.sections import LabelledSettings, TrainingSettings

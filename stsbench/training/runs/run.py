@@ -24,11 +24,10 @@ from stsbench.registry import calling
 from stsbench.torch_random import Generators, drawing
 from stsbench.torch_state import fresh_torch
 from stsbench.training.api.checks import check_rates
-from stsbench.training.engine.averaging import Average
 from stsbench.training.engine.callbacks import Callbacks, RunLog, TrainingCallback, flat_config, trackers
 from stsbench.training.engine.checkpoint import Best, Position
 from stsbench.training.engine.loop import Loop
-from stsbench.training.engine.optimiser import make_optimiser
+from stsbench.training.engine.optimiser import Average, make_optimiser
 from stsbench.training.engine.passes import draw_repeatedly
 from stsbench.training.engine.shards import Whole, inner_method, set_sharding, sharded_copy, sharding
 from stsbench.training.engine.stage import Stage, dropped, scheduled, stage_name

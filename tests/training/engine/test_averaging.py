@@ -11,7 +11,7 @@ from torch import nn
 
 import stsbench
 from stsbench.encoders.load import load_encoder
-from stsbench.training.engine.averaging import Average
+from stsbench.training.engine.optimiser import Average
 from stsbench.training.engine.selection import Selection, live_encoder
 from stsbench.training.recipes.sections import AverageSettings
 from stsbench.training.runs.finish import load_trained
