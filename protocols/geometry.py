@@ -122,22 +122,15 @@ class GeometryProtocol(Protocol):
         drawn = self._means(observations, data_id, settings["resamples"], settings["seed"])
         bounds = {subset: interval(draws) for (subset, _, _), draws in drawn.items()}
         rows = [
-            self._row(task, None, "alignment", geometry.alignment(distance, settings["alpha"]), len(distance),
-                      bounds[None]),
-            self._row(task, None, "uniformity", float(arrays["uniformity"]), sentences),
-            self._row(task, None, "anisotropy", float(arrays["anisotropy"]), distinct),
-            self._row(task, None, "explained by first", 100 * geometry.explained_by_first(spectrum), sentences),
-            self._row(task, None, "effective rank", geometry.effective_rank(spectrum), sentences),
+            self.row(task, "alignment", geometry.alignment(distance, settings["alpha"]), len(distance), bounds[None]),
+            self.row(task, "uniformity", float(arrays["uniformity"]), sentences),
+            self.row(task, "anisotropy", float(arrays["anisotropy"]), distinct),
+            self.row(task, "explained by first", 100 * geometry.explained_by_first(spectrum), sentences),
+            self.row(task, "effective rank", geometry.effective_rank(spectrum), sentences),
         ]
         for name, cosine in geometry.by_rating(arrays["cosine"], arrays["gold"]).items():
-            rows.append(self._row(task, name, "mean cosine", float(cosine.mean()), len(cosine), bounds[name]))
+            rows.append(self.row(task, "mean cosine", float(cosine.mean()), len(cosine), bounds[name], subset=name))
         return rows
-
-    def _row(
-        self, task: str, subset: str | None, metric: str, value: float, n: int, bounds: tuple[float, float] | None = None
-    ) -> ScoreRow:
-        low, high = bounds or (None, None)
-        return ScoreRow(protocol=self.label, task=task, subset=subset, metric=metric, value=value, low=low, high=high, n=n)
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
         """Redraw pairs: positive ones, and those of each rating group.

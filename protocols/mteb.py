@@ -223,18 +223,13 @@ class MtebProtocol(Protocol):
         several = len(mains) > 1
         if several:  # as mteb averages a task: over its splits and subsets, each counting once
             total = int(observations.arrays["items"][mains].sum())
-            rows.append(self._row(task, None, "mean", main, values[mains].mean(), total))
+            rows.append(self.row(task, main, 100 * float(values[mains].mean()), total, aggregation="mean"))
         for row, (split, subset) in enumerate(parts):
             if np.isfinite(values[row]):
                 part = (f"{split}/{subset}" if len(set(names["split"])) > 1 else subset) if several else None
-                items = observations.arrays["items"][row]
-                rows.append(self._row(task, part, None, names["metric"][row], values[row], items))
+                items = int(observations.arrays["items"][row])
+                rows.append(self.row(task, names["metric"][row], 100 * float(values[row]), items, subset=part))
         return rows
-
-    def _row(self, task: str, subset: str | None, how: str | None, metric: str, value: Any, n: Any) -> ScoreRow:
-        return ScoreRow(
-            protocol=self.label, task=task, subset=subset, aggregation=how, metric=metric, value=100 * float(value), n=int(n)
-        )
 
     def _task(self, mteb: Any, name: str) -> Any:
         """Return mteb's task, in the languages of the benchmark if it is run for one."""

@@ -145,16 +145,12 @@ class PairsProtocol(Protocol):
         draws, n = self._draws(observations, some, subset, data_id), distinct(_items(observations)[some])
         stretch = {metric: one.stretch for metric, one in _influences(observations, some, subset).items()}
 
-        def row(metric: str, value: float, ends: tuple[float, float] | None, scale: int) -> ScoreRow:
-            low, high = (scale * ends[0], scale * ends[1]) if ends else (None, None)
-            return ScoreRow(protocol=self.label, task=task, subset=subset, metric=metric, value=scale * value, low=low,
-                            high=high, n=n)
-
         rows = []
         for metric, attribute in _SCORES.items():
             value = getattr(scores, attribute)
             ends = interval(stretched(getattr(draws, attribute), value, stretch.get(metric, 1.0)))
-            rows.append(row(metric, value, ends and (max(0.0, ends[0]), min(1.0, ends[1])), 100))
+            bounds = ends and (100 * max(0.0, ends[0]), 100 * min(1.0, ends[1]))
+            rows.append(self.row(task, metric, 100 * value, n, bounds, subset=subset))
         for name in CRITERIA:
             value = getattr(scores, f"{name}_threshold")
             shifts = draws.shifts.get(name)
@@ -162,7 +158,7 @@ class PairsProtocol(Protocol):
             ends = None if shifts is None else threshold_interval(value, shifts * stretch.get(name, 1.0) ** (2 / 3))
             if ends and self.settings["similarity"] == "cosine":  # which has no value outside
                 ends = max(-1.0, ends[0]), min(1.0, ends[1])
-            rows.append(row(f"{name}-threshold", value, ends, 1))
+            rows.append(self.row(task, f"{name}-threshold", value, n, ends, subset=subset))
         return rows
 
     def _draws(self, observations: Observations, some: Any, subset: str | None, data_id: str) -> MatchingDraws:

@@ -184,8 +184,8 @@ class RegressionProtocol(Protocol):
             low, high = share_interval(predicted == gold, np.arange(n), influence.stretch if influence else 1.0)
             hits = int((predicted == gold).sum())
             return [
-                self._row(task, "accuracy", 100 * hits / n, n, (100 * low, 100 * high)),
-                self._row(task, "dev accuracy", float(arrays["dev_accuracy"].max()), dev),
+                self.row(task, "accuracy", 100 * hits / n, n, (100 * low, 100 * high)),
+                self.row(task, "dev accuracy", float(arrays["dev_accuracy"].max()), dev),
             ]
         try:  # all of it whatever is reported: predictions without a correlation are a failure, not an MSE
             values = {metric: 100 * correlation(predicted, gold, metric) for metric in ("pearson", "spearman")}
@@ -199,7 +199,7 @@ class RegressionProtocol(Protocol):
         values["dev spearman"] = 100 * float(arrays["dev_spearman"].max())
         sizes = {"dev spearman": dev}
         return [
-            self._row(task, metric, values[metric], sizes.get(metric, n), bounds.get(metric))
+            self.row(task, metric, values[metric], sizes.get(metric, n), bounds.get(metric))
             for metric in self.settings["metrics"]
         ]
 
@@ -257,10 +257,6 @@ class RegressionProtocol(Protocol):
             for draws, squares in zip(drawn, (predicted - gold) ** 2 @ counts.T / len(gold), strict=True):
                 draws[None, None, "mse"] = squares
         return drawn
-
-    def _row(self, task: str, metric: str, value: float, n: int, bounds: tuple[float, float] | None = None) -> ScoreRow:
-        low, high = bounds or (None, None)
-        return ScoreRow(protocol=self.label, task=task, metric=metric, value=value, low=low, high=high, n=n)
 
 
 def _mean(values: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:

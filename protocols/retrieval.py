@@ -143,14 +143,11 @@ class RetrievalProtocol(Protocol):
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         values, group = self._values(observations), observations.arrays["group"]
         drawn = _means(values, group, data_id, self.settings["resamples"], self.settings["seed"])
-        rows = []
+        rows, n = [], distinct(group) if self.user_path else len(group)
         for metric, per_query in values.items():
-            bounds = interval(drawn[metric])
-            low, high = (100 * bounds[0], 100 * bounds[1]) if bounds else (None, None)
-            rows.append(ScoreRow(
-                protocol=self.label, task=task, metric=metric, value=100 * float(np.mean(per_query)), low=low, high=high,
-                n=distinct(group) if self.user_path else len(group),
-            ))
+            ends = interval(drawn[metric])
+            bounds = ends and (100 * ends[0], 100 * ends[1])
+            rows.append(self.row(task, metric, 100 * float(np.mean(per_query)), n, bounds))
         return rows
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:

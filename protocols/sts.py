@@ -242,7 +242,7 @@ class StsProtocol(Protocol):
                         points.append(correlation(similarity[members], gold[members], metric, n))
                     except ScoreError as error:
                         raise ScoreError(f"{task}, subset {name}: {error}") from error
-                    rows.append(self._row(task, name, None, metric, points[-1], n))
+                    rows.append(self.row(task, metric, 100 * points[-1], n, subset=name))
             try:
                 pooled = correlation(similarity, gold, metric, distinct(item))
             except ScoreError as error:
@@ -253,13 +253,8 @@ class StsProtocol(Protocol):
                     continue  # the Hub's raw text does not name a year's subsets: no mean over them is known
                 # One set without subsets (STS-B, SICK-R) is the same under every aggregation.
                 value = pooled if how == "all" or len(groups) == 1 else float(combine(points, sizes, how))
-                rows.append(self._row(task, None, how, metric, value, distinct(item)))
+                rows.append(self.row(task, metric, 100 * value, distinct(item), aggregation=how))
         return rows
-
-    def _row(self, task: str, subset: str | None, how: str | None, metric: str, value: float, n: int) -> ScoreRow:
-        return ScoreRow(
-            protocol=self.label, task=task, subset=subset, aggregation=how, metric=metric, value=100 * value, n=n
-        )
 
     def _within(self, row: ScoreRow, draws: Drawn, influences: Influences, groups: int) -> ScoreRow:
         """Return the row with its interval, if it was drawn. groups: how many subsets a mean is of."""
@@ -435,7 +430,6 @@ class StsProtocol(Protocol):
                 if not chosen or len(chosen) < len(all_of_them):
                     continue
                 values, n = [row.value for row in chosen], sum(row.n for row in chosen)
-                common = {"protocol": self.label, "aggregation": how, "metric": metric, "n": n}
-                rows.append(ScoreRow(task="Avg", value=average_of_printed(values), **common))
-                rows.append(ScoreRow(task="Avg-full", value=float(np.mean(values)), **common))
+                rows.append(self.row("Avg", metric, average_of_printed(values), n, aggregation=how))
+                rows.append(self.row("Avg-full", metric, float(np.mean(values)), n, aggregation=how))
         return rows

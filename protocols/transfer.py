@@ -258,11 +258,11 @@ class TransferProtocol(Protocol):
         best = arrays["grid"][np.arange(len(arrays["chosen"])), arrays["chosen"]]
         developed = int(arrays["counts"][observations.names["counts"].index("development items")])
         rows = [
-            self._row(task, "accuracy", _mean_as_printed(folds), distinct(item), 100 * low, 100 * high),
-            self._row(task, "dev accuracy", _mean_as_printed(best), developed),
+            self.row(task, "accuracy", _mean_as_printed(folds), distinct(item), (100 * low, 100 * high)),
+            self.row(task, "dev accuracy", _mean_as_printed(best), developed),
         ]
         if data_id == "mrpc":
-            rows.append(self._row(task, "f1", round(100 * f1(predicted, gold), 2), len(hits)))
+            rows.append(self.row(task, "f1", round(100 * f1(predicted, gold), 2), len(hits)))
         return rows
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
@@ -289,12 +289,7 @@ class TransferProtocol(Protocol):
         if any(task not in by_task for task in TASKS):
             return []
         seven = [by_task[task] for task in TASKS]
-        return [self._row("Avg", "accuracy", average_of_printed([row.value for row in seven]), sum(row.n for row in seven))]
-
-    def _row(
-        self, task: str, metric: str, value: float, n: int, low: float | None = None, high: float | None = None
-    ) -> ScoreRow:
-        return ScoreRow(protocol=self.label, task=task, metric=metric, value=value, low=low, high=high, n=n)
+        return [self.row("Avg", "accuracy", average_of_printed([row.value for row in seven]), sum(row.n for row in seven))]
 
     def _probe(
         self, scheme: str, y: Rows, rows: Mapping[str, Rows], regs: Sequence[float], solver: Solver, item: Rows

@@ -117,10 +117,8 @@ class TripletsProtocol(Protocol):
             hits, item = right[some], every[some]
             influence = _influence(hits, sentence_graph(observations.arrays, some))
             low, high = share_interval(hits, item, influence.stretch if influence else 1.0)
-            rows.append(ScoreRow(
-                protocol=self.label, task=task, subset=name, metric="accuracy", value=100 * float(hits.mean()),
-                low=100 * low, high=100 * high, n=distinct(item),
-            ))
+            value, bounds = 100 * float(hits.mean()), (100 * low, 100 * high)
+            rows.append(self.row(task, "accuracy", value, distinct(item), bounds, subset=name))
         return rows
 
     def influences(self, observations: Observations) -> Influences:

@@ -258,6 +258,17 @@ class Protocol(ABC):
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         """Return pure arithmetic. Raises ScoreError when a score cannot be computed."""
 
+    def row(
+        self, task: str, metric: str, value: float, n: int, bounds: tuple[float, float] | None = None, *,
+        subset: str | None = None, aggregation: str | None = None,
+    ) -> ScoreRow:
+        """Return a row of `score` under this protocol's label. bounds: of its interval; None: there is none."""
+        low, high = bounds or (None, None)
+        return ScoreRow(
+            protocol=self.label, task=task, subset=subset, aggregation=aggregation, metric=metric, value=value, low=low,
+            high=high, n=n,
+        )
+
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
         """Return the scores of `resamples` bootstrap samples of the items; {} where no item is observed on its own.
 

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from scipy.stats import kendalltau
 
-from stsbench.evaluation import Array, Metric, Observations, Protocol, ScoreError, ScoreRow, Settings, setting
+from stsbench.evaluation import Array, Metric, Observations, Protocol, ScoreError, Settings, setting
 from stsbench.metrics.similarity import paired_similarity
 
 
@@ -41,4 +41,4 @@ class Example(Protocol):
         if len({*similarity}) < 2 or len({*gold}) < 2:
             raise ScoreError(f"{task}: all similarities, or all scores, are the same: there is no order to compare")
         value = 100 * kendalltau(similarity, gold).statistic
-        return [ScoreRow(protocol=self.label, task=task, metric="kendall", value=value, n=len(gold))]
+        return [self.row(task, "kendall", value, len(gold))]
