@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from stsbench.display.style import COLOURS, DASHES, GREY, PAGE, new_figure
 from stsbench.errors import StsbenchError
-from stsbench.training.runs.report import LOG, best_dev, curve, read_log
+from stsbench.training.runs.report import LOG, best_dev, read_log
 
 SHARE = 0.05  # a running mean is taken over this share of a curve's points
 FEW = 20  # points of a curve that is drawn as it is
@@ -275,3 +275,19 @@ def smoothed(values: Floats, share: float) -> Floats:
     half = max(1, int(share * len(values) / 2))
     reach = [min(half, i, len(values) - 1 - i) for i in range(len(values))]
     return np.array([values[i - r : i + r + 1].mean() for i, r in enumerate(reach)])
+
+
+def curve(log: Sequence[dict[str, Any]], stage: str, key: str) -> tuple[list[int], list[float]]:
+    """Return steps of a stage and the values of a key there: loss, terms.NAME, learning_rate, ..., or score (of dev lines).
+
+    Lines without a number under that key are passed over.
+    """
+    steps, values = [], []
+    for line in log:
+        if line.get("stage") != stage or line["kind"] not in ("train", "dev"):
+            continue
+        value = line["terms"].get(key[6:]) if key.startswith("terms.") and line["kind"] == "train" else line.get(key)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            steps.append(line["step"])
+            values.append(float(value))
+    return steps, values

@@ -1,4 +1,4 @@
-"""What training runs say in their folders: of one its log, curves and best dev score; of a recipe with several seeds, or on
+"""What training runs say in their folders: of one its log and best dev score; of a recipe with several seeds, or on
 several subsets, mean and standard deviation of its dev score and of every test score. Imports no torch."""
 
 from __future__ import annotations
@@ -70,22 +70,6 @@ def _wrong(line: Any) -> str:
         if key not in line or not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
             return f"'{line['kind']}' line without a proper '{key}'"
     return ""
-
-
-def curve(log: Sequence[dict[str, Any]], stage: str, key: str) -> tuple[list[int], list[float]]:
-    """Return steps of a stage and the values of a key there: loss, terms.NAME, learning_rate, ..., or score (of dev lines).
-
-    Lines without a number under that key are passed over.
-    """
-    steps, values = [], []
-    for line in log:
-        if line.get("stage") != stage or line["kind"] not in ("train", "dev"):
-            continue
-        value = line["terms"].get(key[6:]) if key.startswith("terms.") and line["kind"] == "train" else line.get(key)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            steps.append(line["step"])
-            values.append(float(value))
-    return steps, values
 
 
 def best_dev(log: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from training_logs import lines_of, write_run
 from stsbench.display.style import COLOURS, style
 from stsbench.errors import StsbenchError
 from stsbench.extensions.plots import divergence, token_loss, training
-from stsbench.extensions.plots.training import smoothed
+from stsbench.extensions.plots.training import curve, smoothed
 from stsbench.training.runs import finish
 
 
@@ -302,3 +302,14 @@ def losses_drawn(texts, losses):
         figure = token_loss.draw(texts, losses)
         figure.draw_without_rendering()
     return figure
+
+
+def test_curves_are_the_lines_of_their_stage():
+    lines = lines_of((("one", 50), ("two", 100)), terms=("contrastive", "mlm"), dev=25, masked_accuracy=True)
+    lines[5]["gradient_norm"] = None
+    train = [line for line in lines if line["kind"] == "train" and line["stage"] == "two"]
+    assert curve(lines, "two", "terms.mlm") == ([x["step"] for x in train], [x["terms"]["mlm"] for x in train])
+    assert curve(lines, "two", "masked_accuracy") == ([x["step"] for x in train], [x["masked_accuracy"] for x in train])
+    assert curve(lines, "one", "score")[0] == [0, 25, 50] and curve(lines, "two", "score")[0] == [0, 25, 50, 75, 100]
+    assert len(curve(lines, "one", "gradient_norm")[0]) == 9 and len(curve(lines, "one", "loss")[0]) == 10
+    assert curve(lines, "two", "terms.none") == curve(lines, "three", "loss") == curve(lines, "one", "best") == ([], [])

@@ -15,7 +15,7 @@ from stsbench.cli.output.messages import TrainingProgress, print_summary
 from stsbench.errors import DataError, StsbenchError
 from stsbench.evaluation.rescore import score_again
 from stsbench.training.engine.callbacks import flat_config, to_scalars, trackers
-from stsbench.training.runs.report import best_dev, curve, read_log, seed_table, spread, summarise_seeds, summary
+from stsbench.training.runs.report import best_dev, read_log, seed_table, spread, summarise_seeds, summary
 
 
 @pytest.fixture(scope="module")
@@ -225,14 +225,3 @@ def test_plain_lines_where_there_is_no_terminal():
         "main 45/45: held-out -2.3457 (the best so far)",
         "main 0/10: sts-b dev 70.00",  # another seed's run: the best of the first is none of its own
     ]
-
-
-def test_curves_are_the_lines_of_their_stage():
-    lines = lines_of((("one", 50), ("two", 100)), terms=("contrastive", "mlm"), dev=25, masked_accuracy=True)
-    lines[5]["gradient_norm"] = None
-    train = [line for line in lines if line["kind"] == "train" and line["stage"] == "two"]
-    assert curve(lines, "two", "terms.mlm") == ([x["step"] for x in train], [x["terms"]["mlm"] for x in train])
-    assert curve(lines, "two", "masked_accuracy") == ([x["step"] for x in train], [x["masked_accuracy"] for x in train])
-    assert curve(lines, "one", "score")[0] == [0, 25, 50] and curve(lines, "two", "score")[0] == [0, 25, 50, 75, 100]
-    assert len(curve(lines, "one", "gradient_norm")[0]) == 9 and len(curve(lines, "one", "loss")[0]) == 10
-    assert curve(lines, "two", "terms.none") == curve(lines, "three", "loss") == curve(lines, "one", "best") == ([], [])
