@@ -36,7 +36,7 @@ from stsbench.evaluation.schema import (
 from stsbench.metrics.bootstrap import bootstrap_correlation, interval, resample_counts, share_interval
 from stsbench.metrics.shared_sentences import INFLUENCE, Influence
 from stsbench.metrics.similarity import correlation
-from stsbench.probes.regressor import RegressorSettings, check_features, fit_regressor, pair_features
+from stsbench.probes.regressor import check_features, fit_regressor, pair_features
 from stsbench.probes.schemes import given_splits
 
 TASKS = {"STS-B": "stsb/splits", "SICK-R": "sick-r/splits", "SICK-E": "sick-e/splits"}
@@ -133,7 +133,7 @@ class RegressionProtocol(Protocol):
         taken = ("seed", "batch", "learning_rate", "round_epochs", "tenacity", "max_epoch")
         fitted = fit_regressor(
             features["train"], gold[rows["train"]], features["dev"], gold[rows["dev"]], features["test"],
-            RegressorSettings(**{key: self.settings[key] for key in taken}),
+            **{key: self.settings[key] for key in taken},
         )
         epochs = np.array([fitted.epochs], dtype=np.int64)
         return {"predicted": fitted.predicted, "dev_spearman": fitted.dev_spearman, "epochs": epochs}

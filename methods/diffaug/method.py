@@ -221,6 +221,7 @@ class DiffAug(Method):
         vectors = torch.cat(parts)
         return torch.empty_like(vectors).index_copy(0, torch.cat(rows), vectors)
 
+
 def check_backbone(options: DiffAugOptions, backbone: Backbone) -> None:
     """Raise StsbenchError, one line, for another pooler than mask, and for an option without meaning for the model."""
     if backbone.pooler != "mask":

@@ -134,10 +134,11 @@ class Run(RowsInFolder):
     def document(self) -> Document:
         """Return the scores, before, best and after, or over seeds; the final test; and what must be known of them."""
         header, *lines = self._lines()
+        title = f"{short_name(self.recipe.method)}, recipe {self.recipe.name}, {self._label()}"
         tested = self.tested
         test = Document() if tested is None else tested.document()
         below = [*test.below, *(tested.omissions() if tested else []), *self._remarks()]
-        return Document([Table.from_rows(self._title(), header, lines), *test.tables], below=below)
+        return Document([Table.from_rows(title, header, lines), *test.tables], below=below)
 
     def _label(self) -> str:
         numbers = {key[:-1]: self.summary[key] for key in ("subsets", "seeds") if key in self.summary}
@@ -153,9 +154,6 @@ class Run(RowsInFolder):
         if best := self.summary["best"]:
             return f"{best['name']} {best['score']:.2f} at step {best['step']}"
         return counted(sum(self.summary["stages"].values()), "step")
-
-    def _title(self) -> str:
-        return f"{short_name(self.recipe.method)}, recipe {self.recipe.name}, {self._label()}"
 
     def _lines(self) -> list[list[str]]:
         """Return lines of cells, the header first."""

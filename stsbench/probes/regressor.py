@@ -24,20 +24,6 @@ CLASSES = np.arange(1.0, 6.0)  # the scores that the softmax is over
 
 
 @dataclass(frozen=True)
-class RegressorSettings:
-    """How the head is fitted. A round of `round_epochs` epochs begins while no more than `max_epoch` have been run, as in
-    SentEval: 1,050 epochs at most. The fit ends with the round that fails to improve for the (tenacity + 1)-th time in all.
-    """
-
-    seed: int = 1111
-    batch: int = 64
-    learning_rate: float = 1e-3
-    round_epochs: int = 50
-    tenacity: int = 3
-    max_epoch: int = 1000
-
-
-@dataclass(frozen=True)
 class Regression:
     """predicted: float64 (t,), scores in 1-5; dev_spearman: float64 (rounds,), unit 1; epochs: how many were run."""
 
@@ -75,28 +61,30 @@ def expected_scores(features: Any, weights: Floats32) -> Floats:
 
 
 def fit_regressor(
-    train: Any, train_gold: Floats, dev: Any, dev_gold: Floats, test: Any, settings: RegressorSettings | None = None
+    train: Any, train_gold: Floats, dev: Any, dev_gold: Floats, test: Any, *, seed: int = 1111, batch: int = 64,
+    learning_rate: float = 1e-3, round_epochs: int = 50, tenacity: int = 3, max_epoch: int = 1000,
 ) -> Regression:
     """Fit on `train` (n, 2d) with scores (n,), keep the round best on `dev` by Spearman, predict `test` (t, 2d).
 
+    A round of `round_epochs` epochs begins while no more than `max_epoch` have been run, as in SentEval: 1,050 epochs at
+    most. The fit ends with the round that fails to improve for the (tenacity + 1)-th time in all.
     Dense or CSR features. A round whose dev predictions have no Spearman (all equal, or NaN) counts as 0.
     Raises ScoreError for an empty split, features that are NaN or infinite, and dev scores without a ranking.
     """
     from threadpoolctl import threadpool_limits
 
-    settings = settings or RegressorSettings()
     for name, features in (("train", train), ("dev", dev), ("test", test)):
         check_features(name, features)
     if np.ptp(dev_gold) == 0:
         raise ScoreError(f"all {len(dev_gold)} gold scores of the dev split are equal ({dev_gold[0]:g}): no best round")
-    labels, fitted, best = soft_labels(train_gold), _Fit(train, settings), None
+    labels, fitted, best = soft_labels(train_gold), _Fit(train, seed, batch, learning_rate), None
     scores: list[float] = []
     highest, failures, epochs = -1.0, 0, 0
-    while epochs <= settings.max_epoch and failures <= settings.tenacity:
+    while epochs <= max_epoch and failures <= tenacity:
         with threadpool_limits(1, user_api="blas"):  # a step is too small to share: threads would only wait for each other
-            for _ in range(settings.round_epochs):
+            for _ in range(round_epochs):
                 fitted.epoch(labels)
-        epochs += settings.round_epochs
+        epochs += round_epochs
         weights = fitted.weights
         scores.append(_spearman_or_zero(expected_scores(dev, weights), dev_gold))
         if scores[-1] > highest:
@@ -111,18 +99,18 @@ def fit_regressor(
 class _Fit:
     """The head's weights (2d + 1, 5), the bias last, and Adam's moments of them (Kingma & Ba 2015, torch's defaults)."""
 
-    def __init__(self, features: Any, settings: RegressorSettings) -> None:
+    def __init__(self, features: Any, seed: int, batch: int, learning_rate: float) -> None:
         from scipy.sparse import issparse
 
-        self.settings = settings
-        start = initial_weight(features.shape[1], len(CLASSES), settings.seed)
+        self.batch, self.learning_rate = batch, learning_rate
+        start = initial_weight(features.shape[1], len(CLASSES), seed)
         self._start: Floats32 = np.ascontiguousarray(start.numpy().T)
         # Adam leaves a weight alone whose gradient is always 0: of sparse features, only columns with values are fitted.
         columns = np.unique(features.indices) if issparse(features) else np.arange(features.shape[1])
         self._rows = np.append(columns, features.shape[1])
         self._features = features[:, columns] if issparse(features) else features
         self._weights: Floats32 = self._start[self._rows]
-        self._order = np.random.RandomState(settings.seed)  # the stream that np.random.seed starts, without touching it
+        self._order = np.random.RandomState(seed)  # the stream that np.random.seed starts, without touching it
         self._mean, self._square = np.zeros_like(self._weights), np.zeros_like(self._weights)
         self._gradient, self._scratch = np.empty_like(self._weights), np.empty_like(self._weights)
         self._steps = 0
@@ -137,8 +125,8 @@ class _Fit:
     def epoch(self, labels: Floats32) -> None:
         """One pass in a fresh random order; the last batch is what is left."""
         order = self._order.permutation(len(labels))
-        for start in range(0, len(order), self.settings.batch):
-            rows = order[start : start + self.settings.batch]
+        for start in range(0, len(order), self.batch):
+            rows = order[start : start + self.batch]
             batch = self._features[rows]
             self._step(batch, _probabilities(batch, self._weights), labels[rows])
 
@@ -163,7 +151,7 @@ class _Fit:
         scratch *= np.float32(1 / math.sqrt(1 - 0.999**self._steps))
         scratch += np.float32(1e-8)
         np.divide(self._mean, scratch, out=scratch)
-        scratch *= np.float32(self.settings.learning_rate / (1 - 0.9**self._steps))
+        scratch *= np.float32(self.learning_rate / (1 - 0.9**self._steps))
         self._weights -= scratch
 
 

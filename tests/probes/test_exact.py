@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from stsbench.errors import ScoreError
 from stsbench.probes import exact
 from stsbench.probes.exact import Exact, exact_solver
-from stsbench.probes.regressor import RegressorSettings, fit_regressor, pair_features, soft_labels
+from stsbench.probes.regressor import fit_regressor, pair_features, soft_labels
 from stsbench.probes.schemes import Fit
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # the oracle's last line search
@@ -180,17 +180,17 @@ def test_scores_outside_the_classes_are_refused(wrong):
 
 def test_early_stopping_equals_the_slow_transcription():
     parts = problem(1)
-    actual = fit_regressor(*parts, RegressorSettings(round_epochs=10, batch=32))
+    actual = fit_regressor(*parts, round_epochs=10, batch=32)
     predicted, history, epochs = naive_regression(*parts, epochs=10, rounds=101, batch=32)
     assert actual.epochs == epochs < 1000 and actual.dev_spearman == pytest.approx(history, abs=1e-6)
     assert actual.predicted == pytest.approx(predicted, abs=1e-5)
 
 
 def test_the_last_round_begins_at_the_limit():
-    assert fit_regressor(*problem(), RegressorSettings(round_epochs=10, max_epoch=100)).epochs == 110
+    assert fit_regressor(*problem(), round_epochs=10, max_epoch=100).epochs == 110
     for epochs, tenacity in ((50, 3), (20, 0)):
         # Nothing is learnt, so after the first every round fails: tenacity + 1 of them.
-        still = fit_regressor(*problem(), RegressorSettings(round_epochs=10, learning_rate=1e-30, tenacity=tenacity))
+        still = fit_regressor(*problem(), round_epochs=10, learning_rate=1e-30, tenacity=tenacity)
         assert still.epochs == epochs and len(set(still.dev_spearman)) == 1
 
 
@@ -199,8 +199,9 @@ def test_failures_are_counted_over_all_rounds():
     kinds = set()
     for seed in range(4):
         train, train_gold, dev, dev_gold, test = problem(seed)
-        settings = RegressorSettings(round_epochs=2, learning_rate=0.05, batch=16)
-        actual = fit_regressor(train, train_gold, dev, dev_gold, test, settings)
+        actual = fit_regressor(
+            train, train_gold, dev, dev_gold, test, round_epochs=2, learning_rate=0.05, batch=16
+        )
         history = actual.dev_spearman
         best = np.maximum.accumulate(np.r_[-1, history[:-1]])
         better = history > best
@@ -211,7 +212,7 @@ def test_failures_are_counted_over_all_rounds():
 
 def test_a_round_without_a_spearman_counts_as_zero():
     train, train_gold, dev, dev_gold, test = problem()
-    actual = fit_regressor(train, train_gold, np.zeros_like(dev), dev_gold, test, RegressorSettings(round_epochs=1))
+    actual = fit_regressor(train, train_gold, np.zeros_like(dev), dev_gold, test, round_epochs=1)
     assert actual.dev_spearman.tolist() == [0.0] * 5  # the first 0 improves on -1
 
 
@@ -221,7 +222,7 @@ def test_global_generators_are_left_alone():
     wanted = np.random.rand(), torch.rand(1).item()
     np.random.seed(3)
     torch.manual_seed(3)
-    fit_regressor(*problem(), RegressorSettings(round_epochs=1, max_epoch=0))
+    fit_regressor(*problem(), round_epochs=1, max_epoch=0)
     assert (np.random.rand(), torch.rand(1).item()) == wanted
 
 

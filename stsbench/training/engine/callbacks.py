@@ -8,6 +8,7 @@ import inspect
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
@@ -96,18 +97,8 @@ class Callbacks(TrainingCallback):
 
     def __init__(self, callbacks: Sequence[TrainingCallback]) -> None:
         self._callbacks = callbacks
-
-    def stage(self, name: str, steps: int, start: int) -> None:
-        self._call("stage", name, steps, start)
-
-    def doing(self, step: int, what: str = "") -> None:
-        self._call("doing", step, what)
-
-    def step(self, step: int, loss: float, sentences_per_second: float) -> None:
-        self._call("step", step, loss, sentences_per_second)
-
-    def dev(self, step: int, name: str, score: float | None, best: bool) -> None:
-        self._call("dev", step, name, score, best)
+        for event in EVENTS:
+            setattr(self, event, partial(self._call, event))
 
     def _call(self, method: str, *values: Any) -> None:
         with outside_torch():
@@ -165,15 +156,10 @@ def trackers(names: Sequence[str]) -> list[str]:
     for name in chosen:
         if name not in _MODULES:
             raise StsbenchError(f"unknown tracker '{name}'{did_you_mean(name, _MODULES)}; there are {', '.join(_MODULES)}")
-        if not any(map(_installed, _MODULES[name])):
+        # W&B writes into a folder named wandb/, which in the working folder looks like a package without a file of its own.
+        if not any((spec := find_spec(module)) and spec.origin for module in _MODULES[name]):
             raise StsbenchError(f"the tracker {name} is not installed: pip install {_MODULES[name][0]}")
     return chosen
-
-
-def _installed(module: str) -> bool:
-    # W&B writes into a folder named wandb/, which in the working folder looks like a package without a file of its own.
-    spec = find_spec(module)
-    return spec is not None and spec.origin is not None
 
 
 def to_scalars(line: Mapping[str, Any]) -> dict[str, float]:

@@ -23,7 +23,7 @@ from stsbench.training.engine.callbacks import RunLog, TrainingCallback, to_scal
 from stsbench.training.engine.checkpoint import Checkpoints, Position
 from stsbench.training.engine.objective import Objective
 from stsbench.training.engine.optimiser import Average, Overflow, learning_rate, set_step, steps_taken
-from stsbench.training.engine.passes import ROWS, CountCheck, check_two_views, everywhere, part_counts, part_shares
+from stsbench.training.engine.passes import ROWS, CountCheck, check_two_views, everywhere, part_shares
 from stsbench.training.engine.selection import AVERAGED, UNDEFINED, Selection, diagnosed
 from stsbench.training.engine.shards import Whole, full, inner_method, local
 from stsbench.training.engine.stage import Stage, stage_views
@@ -245,7 +245,8 @@ class Loop:
         """Of several forward passes what each counts, in this process, and its share of all."""
         if len(batches) == 1:
             return [], []
-        counts = part_counts(self.method, self.objective, batches)
+        counts = [{**calling(type(self.method), "counts", partial(self.objective.counts, batch)), ROWS: len(batch)}
+                  for batch in batches]
         if self.accelerator.num_processes == 1:
             return counts, part_shares(counts)
         device = self.accelerator.device

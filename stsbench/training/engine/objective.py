@@ -195,9 +195,9 @@ class Wrapped(Around):
         return self._add_dims(self.objective.labelled_views(rows, rng), rng)
 
     def _add_dims(self, views: Views, rng: np.random.Generator) -> Views:
-        if self.matryoshka is not None and self.matryoshka.per_step is not None:
-            _draw(views, _DRAWN_DIMS, len(self.matryoshka.dims), self.matryoshka.per_step, rng)
-        return views
+        if self.matryoshka is None or self.matryoshka.per_step is None:
+            return views
+        return _draw(views, _DRAWN_DIMS, len(self.matryoshka.dims), self.matryoshka.per_step, rng)
 
     def _guided(self, views: Views, rows: Examples, rng: np.random.Generator) -> Views:
         if self.guide is None:
@@ -365,15 +365,11 @@ class AdaptiveLayers(Around):
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """Return the objective's, and the layers of this step, the same in every process."""
-        return self._add_layers(self.objective.views(rows, rng), rng)
+        return _draw(self.objective.views(rows, rng), _DRAWN_LAYERS, self.layers, self.settings.per_step, rng)
 
     def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """Return the same of labelled rows."""
-        return self._add_layers(self.objective.labelled_views(rows, rng), rng)
-
-    def _add_layers(self, views: Views, rng: np.random.Generator) -> Views:
-        _draw(views, _DRAWN_LAYERS, self.layers, self.settings.per_step, rng)
-        return views
+        return _draw(self.objective.labelled_views(rows, rng), _DRAWN_LAYERS, self.layers, self.settings.per_step, rng)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """Return the terms of the loss."""
@@ -411,10 +407,11 @@ class AdaptiveLayers(Around):
         return self.settings.kl_temperature * total / max(len(target), 1)
 
 
-def _draw(views: Views, name: str, count: int, per_step: int | None, rng: np.random.Generator) -> None:
-    """Add to a batch `per_step` of the numbers below `count`, all for None, the same in every process."""
+def _draw(views: Views, name: str, count: int, per_step: int | None, rng: np.random.Generator) -> Views:
+    """Return the views with `per_step` of the numbers below `count`, all for None, the same in every process."""
     drawn = np.arange(count) if per_step is None else rng.choice(count, per_step, replace=False)
     views.by_row[name] = [np.tile(drawn.astype(np.float32), (len(views.tokens[0]), 1))]
+    return views
 
 
 def _read_draw(batch: Batch, name: str) -> list[int]:

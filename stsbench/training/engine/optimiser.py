@@ -107,7 +107,9 @@ def learning_rate(step: int, steps: int, settings: TrainingSettings) -> float:
     """
     warmup = warmup_steps(steps, settings)
     if settings.schedule == "slanted":
-        return settings.learning_rate * (1 + _slanted(step + 1, steps, warmup) * (_RATIO - 1)) / _RATIO
+        past = step + 1 - warmup
+        up = 1 - past / max(1, steps - warmup) if past >= 0 else (step + 1) / warmup
+        return settings.learning_rate * (1 + up * (_RATIO - 1)) / _RATIO
     if step < warmup:
         return settings.learning_rate * step / warmup
     if settings.schedule == "constant":
@@ -132,11 +134,6 @@ def shortened_warmup(settings: TrainingSettings, steps: int, steps_of_epochs: in
         return settings.warmup
     whole = steps_of_epochs if meant == "epochs" else min(meant, steps_of_epochs)
     return math.ceil(settings.warmup * steps / whole) if steps < whole else settings.warmup
-
-
-def _slanted(step: int, steps: int, cut: float) -> float:
-    """Return how far up the slanted triangle step `step` (from 1) is, from 0 to 1. cut: steps of warm-up."""
-    return step / cut if step < cut else 1 - (step - cut) / max(1, steps - cut)
 
 
 _COUNT = "n_averaged"  # as torch calls it; stored beside the weights

@@ -5,7 +5,6 @@ that are computed again in the place of being kept."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +17,6 @@ from stsbench.registry import calling, where
 from stsbench.torch_random import checkpointed, forked
 from stsbench.training.api.batch import Batch, Term
 from stsbench.training.api.method import Method
-from stsbench.training.engine.objective import Objective
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.recipes.recipe import Recipe
 
@@ -78,16 +76,11 @@ def everywhere(value: bool, accelerator: Accelerator) -> bool:
     return bool(accelerator.reduce(vote, "sum") == accelerator.num_processes)
 
 
-def part_counts(method: Method, objective: Objective, batches: Sequence[Batch]) -> list[dict[str, int]]:
-    """For each forward pass, under a term's name, what `Method.counts` says; under ROWS its rows, of this process."""
-    counted = [calling(type(method), "counts", partial(objective.counts, batch)) for batch in batches]
-    return [{**known, ROWS: len(batch)} for known, batch in zip(counted, batches, strict=True)]
-
-
 def part_shares(
     counts: Sequence[Mapping[str, int]], reduce: Callable[[torch.Tensor], torch.Tensor] | None = None
 ) -> list[dict[str, float]]:
-    """For each forward pass, under the same names, its count over the mean count of the passes that have the name.
+    """For each forward pass, under a term's name, its count over the mean count of the passes that have the name. counts: of
+    each, under a term's name, what `Method.counts` says; under ROWS its rows, of this process.
 
     A term's mean over all items of a step is the mean of its values times these. Equal counts give exactly 1. reduce: the
     sum over all processes, where there are several.

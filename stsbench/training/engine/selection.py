@@ -232,7 +232,7 @@ def held_out_score(method: Method, batches: Iterator[Batch], objective: Objectiv
     objective = method if objective is None else objective
     training = method.training
     method.eval()
-    _metrics(method)  # what training gathered is not part of this
+    calling(type(method), "metrics", method.metrics)  # what training gathered is not part of this
     call: Callable[[Batch], dict[str, Term]] = objective
     # of each term over its items: values and weights, as a weight may be the batch's size (a loss that is a sum); how many
     totals, weights, counts = dict[str, float](), dict[str, float](), dict[str, int]()
@@ -246,14 +246,10 @@ def held_out_score(method: Method, batches: Iterator[Batch], objective: Objectiv
                     counts[name] = counts.get(name, 0) + term.count
     finally:
         method.train(training)
-    metrics = _metrics(method)
+    metrics = calling(type(method), "metrics", method.metrics)
     metric = objective.held_out_metric
     if metric == "loss" and any(counts.values()):
         return -sum(totals[name] / count * weights[name] / count for name, count in counts.items() if count)
     if metric not in metrics:
         raise StsbenchError("the held-out rows are too few to be scored: raise data.held_out")
     return 100 * metrics[metric]
-
-
-def _metrics(method: Method) -> dict[str, float]:
-    return calling(type(method), "metrics", method.metrics)

@@ -160,7 +160,7 @@ def add_lora(model: Any, sets: int, rank: int, scale: float) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Already found a `peft_config`")
         for index in range(sets):
-            inject_adapter_in_model(config, model, _name(index))
+            inject_adapter_in_model(config, model, f"set{index}")
     for _, layer in _layers(model):
         layer.set_adapter([])
     trainable(model, lora=True, base=False)
@@ -178,7 +178,7 @@ def using(model: Any, index: int) -> Iterator[None]:
     if not 0 <= index < _sets(layers):
         raise ValueError(f"set {index} asked for, and there are {_sets(layers)}, counted from 0")
     before = list(layers[0].active_adapters)
-    _activate(layers, [_name(index)])
+    _activate(layers, [f"set{index}"])
     try:
         yield
     finally:
@@ -196,7 +196,7 @@ def merged(model: Any, which: Literal["sum", "mean"] | int) -> Any:
     sets = _sets([layer for _, layer in layers])
     if isinstance(which, int) and not 0 <= which < sets:
         raise ValueError(f"set {which} asked for, and there are {sets}, counted from 0")
-    names = [_name(which)] if isinstance(which, int) else [_name(index) for index in range(sets)]
+    names = [f"set{which}"] if isinstance(which, int) else [f"set{index}" for index in range(sets)]
     for path, layer in layers:
         if which == "mean":
             for name in names:
@@ -257,10 +257,6 @@ def _activate(layers: list[Any], names: list[str]) -> None:
 
 def _sets(layers: list[Any]) -> int:
     return len(layers[0].lora_A) if layers else 0
-
-
-def _name(index: int) -> str:
-    return f"set{index}"
 
 
 def merge_adapter(model: Any, name: str) -> None:

@@ -130,22 +130,17 @@ def whiten_groups(
         grouped = wide.reshape(p, m, groups, size).transpose(1, 2)  # (p, G, m, s)
         centred = grouped - grouped.mean(2, keepdim=True)
         covariance = centred.transpose(2, 3) @ centred / max(m, 1)
-        matrix = _inverse_root(covariance.detach() if detach_matrix else covariance, eps)
+        covariance = covariance.detach() if detach_matrix else covariance
+        matrix = _InverseRoot.apply(covariance, eps)  # type: ignore[no-untyped-call]
         whitened: Tensor = (centred @ matrix).transpose(1, 2).reshape(p, m, d)
         if permutations is not None:
             whitened = whitened.gather(2, permutations.argsort(1)[:, None].expand(p, m, d))
     return whitened
 
 
-def _inverse_root(covariance: Tensor, eps: float) -> Tensor:
-    """Return (..., s, s) (C + eps)^-1/2, with the full derivative. Raises StsbenchError where eps is 0 and C is singular."""
-    root: Tensor = _InverseRoot.apply(covariance, eps)  # type: ignore[no-untyped-call]
-    return root
-
-
 class _InverseRoot(torch.autograd.Function):
-    """By the eigenvectors. Its derivative is written out: that of an eigenvector is infinite where two eigenvalues are
-    equal, and the root's is not."""
+    """(C + eps)^-1/2, (..., s, s), by the eigenvectors; StsbenchError where eps is 0 and C is singular. Its derivative is
+    written out: that of an eigenvector is infinite where two eigenvalues are equal, and the root's is not."""
 
     @staticmethod
     def forward(ctx: Any, covariance: Tensor, eps: float) -> Tensor:

@@ -91,12 +91,14 @@ def find_method(method: str) -> MethodSource:
 def load_method(method: str) -> type[Method]:
     """Return the method's class. Raises StsbenchError, one line, where it cannot be loaded or lacks what a method needs."""
     from stsbench.training.api.checks import check_class
+    from stsbench.training.api.method import Method
 
     source = find_method(method)
     module = _module(source)
     kind = getattr(module, source.attribute, None)
     if kind is None:
-        known = [name for name, value in vars(module).items() if _is_method(value) and value.__module__ == module.__name__]
+        known = [name for name, value in vars(module).items()
+                 if isinstance(value, type) and issubclass(value, Method) and value.__module__ == module.__name__]
         hint = did_you_mean(source.attribute, known) if known else ""
         raise StsbenchError(f"{source.label}: {source.file} has no class {source.attribute}{hint}")
     kind = check_class(kind, source.label)
@@ -172,9 +174,3 @@ def _module(source: MethodSource) -> Any:
         return import_module(source.module)
     except Exception as error:
         raise StsbenchError(f"{source.label} failed to load: {error_line(error)}") from error
-
-
-def _is_method(value: Any) -> bool:
-    from stsbench.training.api.method import Method
-
-    return isinstance(value, type) and issubclass(value, Method)
