@@ -16,7 +16,7 @@ from torch import Tensor
 
 from stsbench.encoders.forward.pooling import STATES, padded_length
 from stsbench.errors import DataError, StsbenchError
-from stsbench.training.api.batch import IGNORED, Batch, Examples, Shares, Term, Views
+from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import contrast_views
 from stsbench.training.api.method import Method, Needs
 from stsbench.training.modules.backbone import Backbone
@@ -85,10 +85,6 @@ class DeCLUTR(Method):
             labels = batch.extra[_LABELS][:, : last.shape[1]]
             terms["mlm"] = Term(*self.lm_head.loss(last, labels), options.mlm_weight)
         return terms
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        """mlm: the masked tokens."""
-        return {} if self.lm_head is None else {"mlm": int((batch.extra[_LABELS] != IGNORED).sum())}
 
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
         """Return the anchors and the means of their positives."""

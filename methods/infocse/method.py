@@ -15,7 +15,7 @@ from stsbench.encoders.forward.passes import known_family, wide_mask
 from stsbench.encoders.prompt.modules import MLPHead
 from stsbench.errors import StsbenchError
 from stsbench.losses.tokens import guess_metrics
-from stsbench.training.api.batch import IGNORED, Batch, Examples, Term, Views
+from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Needs, ProjectedMethod
 from stsbench.training.modules.backbone import Backbone
@@ -33,6 +33,7 @@ class InfoCSE(ProjectedMethod):
     """L = L_contrast + w L_mlm, unsupervised, on plain sentences. With w 0 it is SimCSE with the projector chosen."""
 
     name = "infocse"
+    trained_pooler = "cls"
     Options = InfoCSEOptions
     options: InfoCSEOptions
 
@@ -72,19 +73,13 @@ class InfoCSE(ProjectedMethod):
             terms["mlm"] = self.auxiliary(batch.extra["mlm_ids"], batch.mask, batch.extra["mlm_labels"], raw)
         return terms
 
-    def counts(self, batch: Batch) -> dict[str, int]:
-        """mlm: the masked tokens."""
-        return {} if self.auxiliary is None else {"mlm": int((batch.extra["mlm_labels"] != IGNORED).sum())}
-
     def metrics(self) -> dict[str, float]:
         """Return masked_accuracy, the share of this process's masked tokens guessed right since the last call."""
         return {} if self.auxiliary is None else guess_metrics(self.auxiliary.guesses)
 
 
 def check_backbone(options: InfoCSEOptions, backbone: Backbone) -> None:
-    """Raise StsbenchError, one line, for a pooler or a model that the reconstruction cannot be built on."""
-    if backbone.pooler != "cls":
-        raise StsbenchError(f"infocse trains the pooler cls, not {backbone.pooler}: set backbone.pooler cls")
+    """Raise StsbenchError, one line, for a model that the reconstruction cannot be built on."""
     if options.mlm_weight == 0:
         return
     if not known_family(backbone.model):

@@ -21,14 +21,13 @@ class ISBERT(Method):
     sentences. Encoder and CNN are trained, and both are tested; nothing else has weights."""
 
     name = "is-bert"
+    trained_pooler = "mean_cnn"
     Options = ISBERTOptions
     options: ISBERTOptions
 
     def __init__(self, backbone: Backbone, options: ISBERTOptions) -> None:
         """backbone: with the pooler mean_cnn. Raises StsbenchError, one line, for another."""
         super().__init__(backbone, options)
-        if backbone.pooler != "mean_cnn":
-            raise StsbenchError(f"is-bert trains the pooler mean_cnn, not {backbone.pooler}: set backbone.pooler mean_cnn")
         if options.padding == "states":
             backbone.engine = "padded"  # the packed pass computes no states at padding
 
@@ -66,6 +65,3 @@ class ISBERT(Method):
         tokens = int(batch.mask.sum())
         others = (batch.shares.total if self.gather_mode == "exact" else len(batch)) - 1
         return {"negative": tokens * others, "positive": tokens}
-
-    def view_vectors(self, batch: Batch) -> None:
-        """There is one view."""

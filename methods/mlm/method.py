@@ -71,10 +71,6 @@ class MaskedLM(Method):
             states, labels = states[:, :-1], labels[:, 1:]
         return {"mlm": Term(*self.head.loss(states, labels, self.guesses))}
 
-    def counts(self, batch: Batch) -> dict[str, int]:
-        """mlm: the masked tokens."""
-        return {"mlm": int((batch.extra["mlm_labels"] != IGNORED).sum())}
-
     def metrics(self) -> dict[str, float]:
         """masked_accuracy: the share of this process's masked tokens that were guessed right."""
         return guess_metrics(self.guesses)

@@ -29,6 +29,7 @@ class PromptBERT(Method):
     """Contrast of a sentence in two templates (or of pairs), each vector less that of its template alone; and OptiPrompt."""
 
     name = "promptbert"
+    trained_pooler = "mask"
     Options = PromptBERTOptions
     options: PromptBERTOptions
 
@@ -39,7 +40,8 @@ class PromptBERT(Method):
         long for the model, a head that the checkpoint does not have.
         """
         super().__init__(backbone, options)
-        check_backbone(options, backbone)
+        if options.denoise or options.test_denoise or options.trained != "all":
+            check_prompted(backbone, options.denoise_start)
         self.first = _template(backbone, options, options.template, "options.template")
         self.second = self.first
         if options.second_template not in (None, options.template):
@@ -165,14 +167,6 @@ class PromptBERT(Method):
 
     def _inference(self, prompt: Prompt) -> Inference:
         return Inference(self.backbone.model, self.backbone.tokenizer, "mask", prompt=prompt)
-
-
-def check_backbone(options: PromptBERTOptions, backbone: Backbone) -> None:
-    """Raise StsbenchError, one line, for another pooler than mask, or an option without meaning for such a model."""
-    if backbone.pooler != "mask":
-        raise StsbenchError(f"promptbert trains the pooler mask, not {backbone.pooler}: set backbone.pooler mask")
-    if options.denoise or options.test_denoise or options.trained != "all":
-        check_prompted(backbone, options.denoise_start)
 
 
 def _template(backbone: Backbone, options: PromptBERTOptions, template: str, name: str) -> TokenTemplate:

@@ -62,9 +62,6 @@ class SGOPT(Method):
             terms["regulariser"] = Term(self.reference.distance(self.backbone), len(batch), options.regulariser_weight)
         return terms
 
-    def view_vectors(self, batch: Batch) -> None:
-        """There is one view: the vectors compared are those of different layers and models."""
-
     def _contrastive(self, batch: Batch, vectors: Tensor) -> Term:
         options, shares, mode = self.options, batch.shares, self.gather_mode
         if options.guide == "frozen":

@@ -128,10 +128,6 @@ class SimCSE(TemplateMethod, HeadMethod):
         first, second, *_ = self._vectors(self._contrasted(batch), batch)
         return first, second
 
-    def counts(self, batch: Batch) -> dict[str, int]:
-        """mlm: the masked tokens."""
-        return {} if self.lm_head is None else {"mlm": int((batch.extra["mlm_labels"] != IGNORED).sum())}
-
     def inputs(self) -> dict[str, str]:
         """Return the thesaurus of the view synonym, the replacing model of the view mlm."""
         digests = {}

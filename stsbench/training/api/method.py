@@ -16,7 +16,18 @@ from stsbench.encoders.prompt.modules import MLPHead, check_head
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import FullStop
 from stsbench.errors import StsbenchError
-from stsbench.training.api.batch import Batch, Examples, Gathering, Ragged, Shares, Term, Views, apply_to_all_rows, counted
+from stsbench.training.api.batch import (
+    IGNORED,
+    Batch,
+    Examples,
+    Gathering,
+    Ragged,
+    Shares,
+    Term,
+    Views,
+    apply_to_all_rows,
+    counted,
+)
 from stsbench.training.api.contrasting import NegativeQueue
 from stsbench.training.api.labelled import LabelScores, nli_roles, nli_views
 from stsbench.training.api.options import Options
@@ -116,6 +127,7 @@ class Method(nn.Module):
     Options: ClassVar[type[Options]] = Options  # its choices, stages and default recipe
     later_options: ClassVar[tuple[str, ...]] = ()  # with an effect after the first stage only: `--from` may change them
     held_out_metric: ClassVar[str] = "loss"  # what selection by held-out rows looks at: "loss", or a name in `metrics`
+    trained_pooler: ClassVar[str | None] = None  # the only one that it trains; None: others, too
     sample_settings: ClassVar[Mapping[str, Any]] = {}  # dotted key of a recipe -> what `train --sample` needs it to be
 
     def __init_subclass__(cls, **arguments: Any) -> None:
@@ -124,7 +136,10 @@ class Method(nn.Module):
             cls.name = cls.__name__.lower()
 
     def __init__(self, backbone: Backbone, options: Any) -> None:
+        """Raise StsbenchError, one line, for another pooler than the class trains."""
         super().__init__()
+        if (only := self.trained_pooler) not in (None, backbone.pooler):
+            raise StsbenchError(f"{self.name} trains the pooler {only}, not {backbone.pooler}: set backbone.pooler {only}")
         self.backbone = backbone
         self.options = options
         self.gather_mode: Gathering = "exact"  # training.gather, set for each stage
@@ -198,9 +213,10 @@ class Method(nn.Module):
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return items of this batch that a term is the mean of (`Term.count`), by the term's name, where their number
-        does not go with that of the rows: masked tokens, say. training.accumulate weights its forward passes by them, so
-        they have to be known before `forward`."""
-        return {}
+        does not go with that of the rows. training.accumulate weights its forward passes by them, so they have to be known
+        before `forward`. By default, for a term "mlm", the masked tokens that extra "mlm_labels" has labels of, if any."""
+        labels = batch.extra.get("mlm_labels")
+        return {} if labels is None else {"mlm": int((labels != IGNORED).sum())}
 
     def prepare(self, rows: Any) -> None:
         """Learn what has to be known of the training text (token counts, say) before the first step of a new or resumed run.
