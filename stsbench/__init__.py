@@ -20,10 +20,10 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
     from stsbench.evaluation.api import evaluate as evaluate
     from stsbench.evaluation.rescore import score as score
     from stsbench.evaluation.run_file import load_records as load_records
-    from stsbench.experiments.lists import list_data as list_data
-    from stsbench.experiments.lists import list_methods as list_methods
-    from stsbench.experiments.lists import list_protocols as list_protocols
-    from stsbench.experiments.lists import list_recipes as list_recipes
+    from stsbench.experiments import list_data as list_data
+    from stsbench.experiments import list_methods as list_methods
+    from stsbench.experiments import list_protocols as list_protocols
+    from stsbench.experiments import list_recipes as list_recipes
     from stsbench.experiments.run import load as load
     from stsbench.experiments.train import train as train
     from stsbench.extensions.functions import *  # noqa: F403
@@ -42,10 +42,10 @@ _PUBLIC = {
     "TrainingCallback": "stsbench.training.engine.callbacks",
     "compare": "stsbench.comparison.compare",
     "evaluate": "stsbench.evaluation.api",
-    "list_data": "stsbench.experiments.lists",
-    "list_methods": "stsbench.experiments.lists",
-    "list_protocols": "stsbench.experiments.lists",
-    "list_recipes": "stsbench.experiments.lists",
+    "list_data": "stsbench.experiments",
+    "list_methods": "stsbench.experiments",
+    "list_protocols": "stsbench.experiments",
+    "list_recipes": "stsbench.experiments",
     "load": "stsbench.experiments.run",
     "load_data": "stsbench.data.fetch.sources",
     "load_encoder": "stsbench.encoders.load",

@@ -23,7 +23,7 @@ from stsbench.training.api.batch import Batch, Examples, Term, Views, gather
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import HeadMethod, Needs
 from stsbench.training.modules.backbone import Backbone, load_another
-from stsbench.training.modules.edits import backwards, shuffled, with_deletions, with_repetitions
+from stsbench.training.modules.edits import with_deletions, with_repetitions
 from stsbench.training.modules.lora import check_whole
 
 from .options import Augmentation, PCLOptions, PeerOptions
@@ -103,9 +103,9 @@ class PCL(HeadMethod):
         end = max(start, len(ids) - int(ids[-1] in (tokenizer.sep_token_id, tokenizer.eos_token_id)))
         inner = ids[start:end]
         if name == "shuffle":
-            inner = shuffled(inner, rng)
+            inner = rng.permutation(inner)
         elif name == "reverse":
-            inner = backwards(inner)
+            inner = inner[::-1]
         elif name == "delete":
             inner = with_deletions(inner, rng)
         elif name == "repeat":

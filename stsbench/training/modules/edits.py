@@ -72,23 +72,6 @@ def delete_tokens(ids: Given, special_ids: Iterable[int], rng: np.random.Generat
     return _split(rows.tokens[~gone], lengths), _split(labels[~gone], lengths)
 
 
-def shuffled(ids: Ids, rng: np.random.Generator) -> Row:
-    """Return the m ids in an order drawn uniformly: one call of rng.permutation.
-
-    Source: Wu et al. (2022), PCL, `sf` of the authors' code.
-    """
-    return rng.permutation(np.asarray(ids, np.int64))
-
-
-def backwards(ids: Ids) -> Row:
-    """Return the ids from the last to the first. Source: Wu et al. (2022), PCL, `rv` of the authors' code.
-
-    >>> backwards([4, 5, 6]).tolist()
-    [6, 5, 4]
-    """
-    return np.asarray(ids, np.int64)[::-1].copy()
-
-
 def with_deletions(ids: Ids, rng: np.random.Generator, rate: float = 0.2) -> Row:
     """Without round(rate * m) of the m ids, halves to the even number.
 
