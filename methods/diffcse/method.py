@@ -17,13 +17,12 @@ from stsbench.errors import StsbenchError
 from stsbench.losses.tokens import corrective_lm, detections, masked_lm, replaced_tokens
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Ragged, Shares, Term, Views
 from stsbench.training.api.contrasting import NegativeQueue, contrast
-from stsbench.training.api.method import Needs, ProjectedMethod
+from stsbench.training.api.method import BatchNormProjector, Needs, ProjectedMethod
 from stsbench.training.api.views import Repeater, pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.copies import Conditioned
 from stsbench.training.modules.edits import delete_tokens, insert_masks, mask_tokens
 from stsbench.training.modules.masked_lm import Generator, LMHead
-from stsbench.training.modules.projector import BatchNormProjector
 
 from .options import DiffCSEOptions, Operator, changes, detects, generates
 

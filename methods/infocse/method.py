@@ -17,12 +17,11 @@ from stsbench.errors import StsbenchError
 from stsbench.losses.tokens import guess_metrics
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast
-from stsbench.training.api.method import Needs, ProjectedMethod
+from stsbench.training.api.method import BatchNormProjector, Needs, ProjectedMethod
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.copies import Reference
 from stsbench.training.modules.edits import mask_tokens
 from stsbench.training.modules.masked_lm import LMHead
-from stsbench.training.modules.projector import BatchNormProjector
 
 from .options import InfoCSEOptions
 

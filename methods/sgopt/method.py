@@ -15,7 +15,6 @@ from stsbench.training.api.contrasting import contrast_views
 from stsbench.training.api.method import Method
 from stsbench.training.modules.backbone import Backbone, pool_layers
 from stsbench.training.modules.copies import Reference
-from stsbench.training.modules.projector import GELUProjector
 
 from .options import SGOPTOptions
 
@@ -144,3 +143,22 @@ def _first_partner(itself: Tensor) -> Tensor:
     first[:, :1] = ~itself[:, :1]
     first[:, 1:2] = itself[:, :1]
     return first
+
+
+class GELUProjector(nn.Module):
+    """gelu(W2 gelu(W1 x + b1) + b2): width -> inner -> inner, any number of leading dimensions.
+
+    W1, W2 from N(0, std^2), by torch's global generator; b1, b2 = 0. GELU is by the error function.
+    Source: Kim et al. (2021), SG-OPT, and loss.py of its code.
+    """
+
+    def __init__(self, width: int, inner: int, std: float) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(width, inner), nn.Linear(inner, inner)
+        for linear in (self.inner, self.outer):
+            nn.init.normal_(linear.weight, std=std)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Return (..., width) -> (..., inner)."""
+        return functional.gelu(self.outer(functional.gelu(self.inner(vectors))))

@@ -283,7 +283,7 @@ def whitenedcse(anchors: Tensor, positives: Tensor, *, temperature: float = 0.05
     anchors: (n, d); positives: (k n, d), k blocks p_k of further views, row by row of the same sentences; all of them
     whitened and behind the head. s is the cosine over `temperature`. One direction, and positives are not compared with one
     another. Gives a scalar, in float32 at least.
-    Source: Zhuo et al. (2023), WhitenedCSE, in its code. The whitening: stsbench/training/modules/group_whitening.py.
+    Source: Zhuo et al. (2023), WhitenedCSE, in its code. The whitening stands with the method.
 
     >>> import torch
     >>> from stsbench import losses

@@ -42,7 +42,7 @@ def test_defaults_are_those_of_the_options(name):
     assert set(named) - set(fields) <= {"all_layers", "start"}
 
 
-PARTS = ["stsbench.training.modules.projector", "stsbench.methods.tsdae.method"]  # of methods, with examples of their own
+PARTS = ["stsbench.methods.whitenedcse.method", "stsbench.methods.tsdae.method"]  # of methods, with examples of their own
 
 
 @pytest.mark.parametrize("module", sorted({getattr(losses, name).__module__ for name in OF_METHODS}) + PARTS)

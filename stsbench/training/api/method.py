@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -33,7 +34,6 @@ from stsbench.training.api.labelled import LabelScores, nli_roles, nli_views
 from stsbench.training.api.options import Options
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.masked_lm import LMHead
-from stsbench.training.modules.projector import BatchNormProjector
 from stsbench.training.modules.prompting import InTemplate
 
 LabelledUse = Literal["none", "only", "with"]
@@ -322,6 +322,37 @@ class HeadMethod(Method):
         if self.head is None or self.options.head != "mlp":
             return super().inference()
         return Inference(self.backbone.model, self.backbone.tokenizer, "cls+dense", dense=self.head.dense)
+
+
+class BatchNormProjector(nn.Module):
+    """BN'(W2 relu(BN(W1 x))): d -> 2d -> out, no biases; BN learns a scale and a shift, BN' learns nothing.
+
+    W1, W2 from N(0, std^2), by torch's global generator; BatchNorm with momentum 0.1 and epsilon 1e-5. Statistics are over
+    all rows of one call, and of this process alone: hand in all views at once. In eval mode: the running ones. All of it is
+    computed in the weights' own type, also under autocast: bfloat16 has 8 bits for a difference from the mean.
+    Source: Chuang et al. (2022), DiffCSE; the sizes and the last norm without a scale are those of the authors' code.
+    """
+
+    def __init__(self, width: int, out: int, std: float) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width, 2 * width, bias=False)
+        self.inner_norm = nn.BatchNorm1d(2 * width)
+        self.outer = nn.Linear(2 * width, out, bias=False)
+        self.outer_norm = nn.BatchNorm1d(out, affine=False)
+        for linear in (self.inner, self.outer):
+            nn.init.normal_(linear.weight, std=std)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Return (m, width) -> (m, out). Raises StsbenchError in train mode for m < 2, which have no variance."""
+        if self.training and len(vectors) < 2:
+            raise StsbenchError(
+                f"batch normalisation needs 2 vectors at least in a process, and there is {len(vectors)}: "
+                "raise training.batch_size"
+            )
+        with torch.autocast(vectors.device.type, enabled=False):
+            vectors = self.inner_norm(self.inner(vectors.to(self.inner.weight.dtype)))
+            projected: Tensor = self.outer_norm(self.outer(vectors.relu()))
+        return projected
 
 
 class ProjectedMethod(Method):

@@ -14,10 +14,11 @@ from torch.nn import functional
 from transformers import AutoConfig, AutoModelForMaskedLM
 
 from stsbench.errors import StsbenchError
+from stsbench.methods.whitenedcse.method import GroupWhitening, whiten_groups
+from stsbench.training.api.method import BatchNormProjector
 from stsbench.training.modules import masked_lm as module
 from stsbench.training.modules.backbone import load_backbone
 from stsbench.training.modules.masked_lm import Generator
-from stsbench.training.modules.projector import BatchNormProjector, GroupWhitening, whiten_groups
 
 FAMILIES = ["bert", "roberta", "distilbert"]
 LIMIT = 12
