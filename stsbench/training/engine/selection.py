@@ -14,14 +14,13 @@ import torch
 from numpy.typing import NDArray
 
 from stsbench.data.fetch import sources
-from stsbench.data.fetch.download import WAYS
 from stsbench.data.own.overlap import PAIRED_TESTS, available_tests, refuse_tests
 from stsbench.data.own.sets import read_labelled_pairs, read_scored_pairs
 from stsbench.data.sets.sets import DataSet, LabelledSet, PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.transformer.live import LiveEncoder
 from stsbench.encoders.transformer.parts import Parts
-from stsbench.errors import DataError, DegenerateError, MissingDataError, ScoreError, StsbenchError
+from stsbench.errors import DataError, DegenerateError, ScoreError, StsbenchError
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.metrics.matching import matching_scores
 from stsbench.metrics.similarity import correlation, paired_similarity
@@ -185,21 +184,6 @@ def _defined(score: Score, inference: Inference, trained: bool) -> tuple[float, 
             raise
         return math.nan, str(error)
     return value, "" if math.isfinite(value) else f"the score is {value}"
-
-
-def dev_selection(
-    name: str, *, data_dir: Path | None, sample: bool, offline: bool, tests: Sequence[DataSet] = ()
-) -> tuple[Selection | None, str | None]:
-    """Return the score on development data; None where they are nowhere on this machine, and what is missing.
-
-    Data that `data_dir` should hold, and damaged files, are an error: DataError, one line.
-    """
-    try:
-        return Selection(name, data_dir=data_dir, sample=sample, offline=offline, tests=tests), None
-    except MissingDataError as error:
-        if sample or data_dir is not None:
-            raise DataError(f"no dev data: {error}; or train without (--set selection.by=none)") from error
-        return None, str(error).removesuffix(WAYS).rstrip(" :;")
 
 
 def diagnosed(method: Method) -> dict[str, float | None]:

@@ -14,8 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, eye, from_numpy, nn, zeros
 
 from stsbench.encoders.forward.checkpoint import check_weights, first_line, quiet
@@ -333,17 +331,14 @@ def write_layout(
                         "activation_function": "torch.nn.modules.activation.Tanh"}
             _module(folder / path, settings, {f"linear.{name}": value for name, value in dense.state_dict().items()})
         elif kind == "Affine" and affine is not None:
-            _affine(folder / path, *affine)
+            kernel, bias = affine
+            settings = {"in_features": kernel.shape[0], "out_features": kernel.shape[1], "bias": True,
+                        "activation_function": "torch.nn.modules.linear.Identity"}
+            weights_of = {"linear.weight": from_numpy(kernel.T).float(), "linear.bias": from_numpy(bias).float()}
+            _module(folder / path, settings, weights_of)
         elif kind == "Post" and post is not None:
             _module(folder / path, {"width": width if token_pooler is None else token_pooler.vector_width})
             write_post(folder / path, *post)
-
-
-def _affine(folder: Path, kernel: NDArray[np.float64], bias: NDArray[np.float64]) -> None:
-    """x @ kernel + bias as a Dense, in float32."""
-    settings = {"in_features": kernel.shape[0], "out_features": kernel.shape[1], "bias": True,
-                "activation_function": "torch.nn.modules.linear.Identity"}
-    _module(folder, settings, {"linear.weight": from_numpy(kernel.T).float(), "linear.bias": from_numpy(bias).float()})
 
 
 def _module(folder: Path, settings: dict[str, Any], weights: dict[str, Any] | None = None) -> None:

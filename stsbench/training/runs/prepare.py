@@ -12,6 +12,7 @@ import torch
 from accelerate import Accelerator
 from safetensors import SafetensorError
 
+from stsbench.data.fetch.download import WAYS
 from stsbench.data.sets.sets import DataSet
 from stsbench.encoders.forward.identity import model_digest, tokenizer_digest
 from stsbench.encoders.forward.model import NoDropoutError, dropout_rates
@@ -19,7 +20,7 @@ from stsbench.encoders.forward.pooling import KINDS, token_pooler_folder
 from stsbench.encoders.transformer.declared import read_declared
 from stsbench.encoders.transformer.exported import read_exported
 from stsbench.encoders.transformer.find import backbone_folder, resolve_base
-from stsbench.errors import DegenerateError, StsbenchError
+from stsbench.errors import DataError, DegenerateError, MissingDataError, StsbenchError
 from stsbench.evaluation.plan import user_sets
 from stsbench.registry import calling
 from stsbench.torch_random import Generators
@@ -28,7 +29,7 @@ from stsbench.training.api.method import Inference, Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position
 from stsbench.training.engine.objective import Objective, make_objective
 from stsbench.training.engine.passes import checkpoint_layers, why
-from stsbench.training.engine.selection import Selection, dev_selection, fixed_randomness, live_encoder
+from stsbench.training.engine.selection import Selection, fixed_randomness, live_encoder
 from stsbench.training.engine.stage import Stage, counted_stages, held_out_batches, make_stage, set_schedules
 from stsbench.training.export.export import try_export
 from stsbench.training.modules.backbone import Backbone, load_backbone
@@ -227,14 +228,18 @@ def _dev_data(options: TrainOptions, manifest: RunManifest, accelerator: Acceler
     sample = options.sample or manifest.dev_sample
     with accelerator.main_process_first():  # a download is made once
         tests = user_tests(options) if ":" in by else []  # weights that a user's own pairs choose
-        dev, missing = dev_selection(by, data_dir=options.data_dir, sample=sample, offline=options.offline, tests=tests)
-    if missing is not None:
-        manifest.dev_absent = True
-        log(
-            f"warning: no dev data: {missing}; no step is scored and the weights of the last one are kept (`stsbench data "
-            "fetch` brings the data, --set selection.by=held-out does without)"
-        )
-    return dev
+        try:
+            return Selection(by, data_dir=options.data_dir, sample=sample, offline=options.offline, tests=tests)
+        except MissingDataError as error:
+            if sample or options.data_dir is not None:
+                raise DataError(f"no dev data: {error}; or train without (--set selection.by=none)") from error
+            missing = str(error).removesuffix(WAYS).rstrip(" :;")
+    manifest.dev_absent = True
+    log(
+        f"warning: no dev data: {missing}; no step is scored and the weights of the last one are kept (`stsbench data "
+        "fetch` brings the data, --set selection.by=held-out does without)"
+    )
+    return None
 
 
 def _backbone(options: TrainOptions, plan: MethodPlan, warm_start: WarmStart | None) -> Backbone:
