@@ -310,9 +310,9 @@ class TransferProtocol(Protocol):
 
             return sklearn_solver(x, y, seed=self.settings["seed"], counts=counts)
         if self.settings["classifier"] == "exact":
-            from stsbench.probes.exact import exact_solver
+            from stsbench.probes.exact import Exact
 
-            return exact_solver(x, y, classes, counts=counts)
+            return Exact(x, y, classes, counts=counts)
         from stsbench.probes.lockstep import lockstep_solver
 
         others = {*ProbeSettings.model_fields, *OwnSettings.model_fields}

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.errors import ScoreError
-from stsbench.probes.schemes import Fit, Rows, Solver, checked
+from stsbench.probes.schemes import Fit, Rows, checked
 
 NEWTON_LIMIT, INNER_LIMIT, HALVINGS = 50, 250, 20
 TOLERANCE = 1e-5
@@ -227,9 +227,21 @@ class Fitted:
 
 
 class Exact:
-    """A solver for the rows of x (n, d) with labels y (n,): see `exact_solver`."""
+    """A solver that finds the optimum of scikit-learn's LogisticRegression(C=reg); `Fit.stop` is not used.
 
-    def __init__(self, x: Any, y: Rows, classes: int, tolerance: float, counts: dict[str, int] | None, device: str) -> None:
+    x: (n, d) vectors; y: int64 (n,) of 0 to classes - 1. Minimised is reg * (sum of log losses) + |w|^2 / 2, the
+    intercept free: one weight vector where the training rows hold two classes, a softmax over the classes they hold
+    otherwise. `tolerance`: about how far a decision value may be from the optimum's (see `minimise`).
+    counts: "fits", "unconverged" and "iterations" (Newton's, summed) are added to it by every call.
+    A problem with next to no penalty (C * scale^2 of 1e10 and separable) is beyond the float32 products: it is counted.
+    Memory: x twice (float64 and float32) and about a dozen float64 arrays of max(BLOCK, n * outputs) values.
+    Raises ScoreError for vectors that are not finite, labels out of range, training rows of one class.
+    """
+
+    def __init__(
+        self, x: Any, y: Rows, classes: int, tolerance: float = TOLERANCE, counts: dict[str, int] | None = None,
+        device: str = "cpu",
+    ) -> None:
         import torch
 
         x, self.y = checked(x, y)
@@ -336,20 +348,3 @@ class Exact:
             values = margin[i][:, fit.predict]
             best = (values[0] > 0).astype(np.int64) if len(values) == 1 else values.argmax(axis=0)
             yield Fitted(present, coef[i], intercept[i], present[best], int(minimum.iterations[i]), bool(minimum.solved[i]))
-
-
-def exact_solver(
-    x: Any, y: Rows, classes: int, *, tolerance: float = TOLERANCE, counts: dict[str, int] | None = None,
-    device: str = "cpu",
-) -> Solver:
-    """Return a solver that finds the optimum of scikit-learn's LogisticRegression(C=reg); `Fit.stop` is not used.
-
-    x: (n, d) vectors; y: int64 (n,) of 0 to classes - 1. Minimised is reg * (sum of log losses) + |w|^2 / 2, the
-    intercept free: one weight vector where the training rows hold two classes, a softmax over the classes they hold
-    otherwise. `tolerance`: about how far a decision value may be from the optimum's (see `minimise`).
-    counts: "fits", "unconverged" and "iterations" (Newton's, summed) are added to it by every call.
-    A problem with next to no penalty (C * scale^2 of 1e10 and separable) is beyond the float32 products: it is counted.
-    Memory: x twice (float64 and float32) and about a dozen float64 arrays of max(BLOCK, n * outputs) values.
-    Raises ScoreError for vectors that are not finite, labels out of range, training rows of one class.
-    """
-    return Exact(x, y, classes, tolerance, counts, device)

@@ -33,7 +33,7 @@ from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.encoders.roles import TextTask
 from stsbench.encoders.transformer.live import LiveEncoder
 from stsbench.errors import EncoderError
-from stsbench.probes.exact import exact_solver
+from stsbench.probes.exact import Exact
 from stsbench.probes.lockstep import lockstep_solver
 from stsbench.training.export.export import export_model
 
@@ -213,7 +213,7 @@ def test_probes(solver):
     def classes(device):
         fits = some_fits(48, regs=(1e-3, 1e-2) if solver == "lockstep" else (0.5, 2.0), k=2)
         options = {"max_epoch": 8} if solver == "lockstep" else {}
-        return list({"lockstep": lockstep_solver, "exact": exact_solver}[solver](x, y, 3, device=device, **options)(fits))
+        return list({"lockstep": lockstep_solver, "exact": Exact}[solver](x, y, 3, device=device, **options)(fits))
 
     expected = classes("cpu")
     with pretend_device():

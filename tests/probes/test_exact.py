@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 
 from stsbench.errors import ScoreError
 from stsbench.probes import exact
-from stsbench.probes.exact import Exact, exact_solver
+from stsbench.probes.exact import Exact
 from stsbench.probes.regressor import fit_regressor, pair_features, soft_labels
 from stsbench.probes.schemes import Fit
 
@@ -109,7 +109,7 @@ def test_the_callers_array_is_left_alone():
     x, y = clouds(40, 4, 2)
     x = x.astype(np.float64)
     before = x.copy()
-    exact_solver(x, y, 2)(some_fits(40))
+    Exact(x, y, 2)(some_fits(40))
     assert np.array_equal(x, before)
 
 
@@ -125,7 +125,7 @@ def test_a_fit_that_is_not_solved_is_counted(monkeypatch):
     x, y = clouds(60, 5, 2)
     monkeypatch.setattr(exact.minimise, "__defaults__", (1,))  # one Newton step
     counts = {}
-    predicted = exact_solver(x, y, 2, counts=counts)(some_fits(60))
+    predicted = Exact(x, y, 2, counts=counts)(some_fits(60))
     assert counts["unconverged"] == counts["fits"] == len(predicted) == 9
 
 
@@ -133,17 +133,17 @@ def test_sparse_vectors_and_what_is_refused():
     x, y = clouds(50, 4, 2)
     x *= x > 0
     fits = some_fits(50)
-    dense, packed = exact_solver(x, y, 2)(fits), exact_solver(sparse.csr_array(x), y, 2)(fits)
+    dense, packed = Exact(x, y, 2)(fits), Exact(sparse.csr_array(x), y, 2)(fits)
     assert all(np.array_equal(a, b) for a, b in zip(dense, packed, strict=True))
     with pytest.raises(ScoreError, match="at most 10000 features"):
-        exact_solver(sparse.csr_array((50, 20_000)), y, 2)
+        Exact(sparse.csr_array((50, 20_000)), y, 2)
     with pytest.raises(ScoreError, match="labels must be 0 to 1"):
-        exact_solver(x, y + 1, 2)
+        Exact(x, y + 1, 2)
     with pytest.raises(ScoreError, match="fewer than two classes"):
-        exact_solver(x, y, 2)([Fit(np.flatnonzero(y == 1), None, np.arange(3), 1.0)])
+        Exact(x, y, 2)([Fit(np.flatnonzero(y == 1), None, np.arange(3), 1.0)])
     x[3, 2] = np.nan
     with pytest.raises(ScoreError, match="not finite"):
-        exact_solver(x, y, 2)
+        Exact(x, y, 2)
 
 
 SIZES = (90, 40, 30)
