@@ -9,7 +9,7 @@ bias is the weight of a last feature that is 1, and decays like the rest, as tor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -55,7 +55,6 @@ def lockstep_solver(
     validation: float = 0.05,
     dtype: str = "float64",
     device: str | None = None,
-    progress: Callable[[int], None] | None = None,
     counts: dict[str, int] | None = None,
 ) -> Solver:
     """Return a solver that fits SentEval's softmax regressions (`MLP` with nhid 0; Conneau & Kiela 2018) on x (n, d), y
@@ -65,8 +64,7 @@ def lockstep_solver(
     Adam (learning rate 1e-3) or RMSprop (1e-2), `Fit.reg` decaying weights and bias. After every `epoch_size` epochs, until
     more than `max_epoch` are done, it is scored on `Fit.stop`; the best weights so far are kept, and it ends at failure
     `tenacity` + 1 to improve on them, counted from the start. Without `Fit.stop`, the share `validation` of the items of
-    `Fit.train` is drawn for it. `progress` is called with the number of fits just finished, and
-    `counts["fits"]` grows by that of each call.
+    `Fit.train` is drawn for it. `counts["fits"]` grows by the number of each call.
 
     dtype: float64 makes rounding too small to move a predicted class, so that neither the device nor the number of fits
     trained side by side matters; float32 is SentEval's own, where they do. Raises ScoreError for vectors that cannot be
@@ -108,7 +106,7 @@ def lockstep_solver(
             for first in range(0, len(stacks), size):
                 run = _Run(table, stacks[first : first + size], start, optimizer, batch, seed)
                 with torch.inference_mode():
-                    for position, weight in run.train(epoch_size, max_epoch, tenacity, progress):
+                    for position, weight in run.train(epoch_size, max_epoch, tenacity):
                         rows = table.to_device(fits[position].predict)
                         predicted[position] = table.classify(weight, rows)[0].cpu().numpy()
         return predicted
@@ -151,9 +149,7 @@ class _Run:
                 stream.permutation(drawn)
         self.stops = [table.to_device(stack.stop) for stack in stacks]
 
-    def train(
-        self, epoch_size: int, max_epoch: int, tenacity: int, progress: Callable[[int], None] | None
-    ) -> Iterator[tuple[int, Any]]:
+    def train(self, epoch_size: int, max_epoch: int, tenacity: int) -> Iterator[tuple[int, Any]]:
         """Yield each fit's position in the call with its best weights (1, c, d + 1), as it ends."""
         position = np.array([stack.fits for stack in self.stacks])
         shape: tuple[int, ...] = position.shape
@@ -175,8 +171,6 @@ class _Run:
             going = going & ~ended
             for stack, fit in np.argwhere(ended).tolist():
                 yield int(position[stack, fit]), kept[stack, fit : fit + 1]
-            if progress and ended.any():
-                progress(int(ended.sum()))
             live, most = np.flatnonzero(going.any(axis=1)), int(going.sum(axis=1).max())
             if not most:
                 return

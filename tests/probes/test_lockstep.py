@@ -140,14 +140,6 @@ def test_float32_is_close_to_its_own_oracle():
     assert np.mean(np.array(got) == probe.predict(x)) > 0.98
 
 
-def test_progress_counts_every_fit_once():
-    x, y = blobs(90, 2)
-    counts = []
-    nested(y, 3, 1111, REGS, lockstep_solver(x, y, 2, device="cpu", max_epoch=8, progress=counts.append))
-    assert sum(counts) == 4 * 9 + 3
-    assert 0 not in counts
-
-
 def test_features_that_are_no_numbers():
     x, y = blobs(30, 2)
     x[3, 1], x[7, 0], x[7, 2] = np.nan, np.inf, -np.inf
