@@ -12,7 +12,7 @@ import argparse
 import numpy as np
 from markdown_table import line
 
-from stsbench.metrics.seeds import difference_over_seeds
+from stsbench.metrics.noise import difference_over_seeds
 
 DRAWS = 299
 RATIOS = (1, 3, 10)

@@ -23,9 +23,9 @@ from markdown_table import line
 from stsbench.evaluation.run_file import load_records, read_observations
 from stsbench.extensions.statistics.power import items_needed
 from stsbench.metrics.bootstrap import bootstrap_correlation, resample_counts
+from stsbench.metrics.noise import difference_over_seeds
 from stsbench.metrics.paired import paired_difference
 from stsbench.metrics.power import POWER, detectable_difference
-from stsbench.metrics.seeds import difference_over_seeds
 from stsbench.metrics.similarity import correlation
 
 BOARD = Path(__file__).resolve().parents[1] / "leaderboard" / "measured"

@@ -19,9 +19,9 @@ from scipy.optimize import brentq
 from shared_sentence_tests import COMMON, OF_LABEL, SLOPE, graphs, normal, score
 
 from stsbench.metrics.equivalence import equivalence
+from stsbench.metrics.noise import difference_over_seeds
 from stsbench.metrics.paired import paired_difference
 from stsbench.metrics.power import difference_power
-from stsbench.metrics.seeds import difference_over_seeds
 from stsbench.metrics.shared_sentences import Influence, SharedSentences, mean_influence, stretched_pair
 
 MARGIN, SEEDS, DRAWS = 3.0, 3, 500

@@ -40,8 +40,8 @@ from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.run_file import run_folders
 from stsbench.evaluation.tables import part_sizes, small_parts_in_words
 from stsbench.metrics.equivalence import Equivalence, equivalence, equivalence_over_seeds
+from stsbench.metrics.noise import Spread, difference_over_seeds, difference_spread
 from stsbench.metrics.paired import Difference, holm, paired_difference
-from stsbench.metrics.seeds import Spread, difference_over_seeds, difference_spread
 from stsbench.options import takes
 from stsbench.registry import did_you_mean
 

@@ -19,9 +19,9 @@ from stsbench.evaluation.records import Record
 from stsbench.evaluation.schema import Metric
 from stsbench.metrics.aggregation import OverTasks, difference_over_tasks
 from stsbench.metrics.equivalence import Equivalence, Verdict, verdict
+from stsbench.metrics.noise import Spread
 from stsbench.metrics.paired import LEVEL, Difference
 from stsbench.metrics.power import detectable_difference
-from stsbench.metrics.seeds import Spread
 from stsbench.wording import counted, joined
 
 _ORDER: tuple[Verdict, ...] = ("practically equal", "different, yet within", "different", "undecided")

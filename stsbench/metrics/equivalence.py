@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stsbench.errors import StsbenchError
+from stsbench.metrics.noise import deviations_over_seeds
 from stsbench.metrics.paired import LEVEL, critical_value, paired_deviations
-from stsbench.metrics.seeds import deviations_over_seeds
 
 Floats = NDArray[np.float64]
 Verdict = Literal["different", "practically equal", "different, yet within", "undecided"]
@@ -63,7 +63,7 @@ def equivalence_over_seeds(
     seed: Sequence[int] = (0,),
 ) -> Equivalence | None:
     """Return TOST of the means of a (n,) and b (m,), scores of seeds, with the noise of
-    `metrics.seeds.difference_over_seeds`: items, and Student's t for the seeds.
+    `metrics.noise.difference_over_seeds`: items, and Student's t for the seeds.
 
     draws: (B,) of each mean over the same resamples; paired: a and b have the same seeds, in the same order; seed: of what
     is redrawn of the variance over seeds. None where there is no test.

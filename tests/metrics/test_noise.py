@@ -7,9 +7,8 @@ import pytest
 from scipy import stats
 
 from stsbench.metrics.moderation import df_of_two
-from stsbench.metrics.noise import Noise, Scores
+from stsbench.metrics.noise import Noise, Scores, difference_over_seeds
 from stsbench.metrics.ranks import significantly_different
-from stsbench.metrics.seeds import difference_over_seeds
 
 A, B = np.array([70.1, 71.0, 70.4, 70.2]), np.array([69.1, 70.3, 69.2, 69.3])
 

@@ -26,9 +26,9 @@ from stsbench.metrics.equivalence import (
     from_deviations,
     verdict,
 )
+from stsbench.metrics.noise import deviations_over_seeds, difference_over_seeds
 from stsbench.metrics.paired import Difference, critical_value, holm, paired_difference
 from stsbench.metrics.prompts import mean_over_prompts, spread
-from stsbench.metrics.seeds import deviations_over_seeds, difference_over_seeds
 
 
 def test_by_hand() -> None:

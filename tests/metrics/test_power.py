@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from stsbench.metrics.noise import degrees_of_freedom, difference_over_seeds
 from stsbench.metrics.power import (
     Measurement,
     detectable_difference,
     difference_power,
     few_items,
 )
-from stsbench.metrics.seeds import degrees_of_freedom, difference_over_seeds
 
 
 @pytest.mark.parametrize(("df", "size"), [

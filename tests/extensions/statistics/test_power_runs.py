@@ -20,8 +20,8 @@ from stsbench.comparison.compare import compare
 from stsbench.extensions.statistics.power import ALL, METRICS, field_noise, items_needed, provenance, scale_error
 from stsbench.extensions.statistics.seeds_needed import MOST, more_seeds
 from stsbench.leaderboard.records.entries import read_run, run_folders
+from stsbench.metrics.noise import difference_over_seeds
 from stsbench.metrics.power import detectable_difference, difference_power
-from stsbench.metrics.seeds import difference_over_seeds
 
 
 def test_its_numbers_are_those_of_the_comparison(two):
