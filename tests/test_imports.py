@@ -19,7 +19,7 @@ CORE = (
     "", "losses", "display", "metrics", "probes", "data.sets", "data.fetch", "data.text", "data.own", "encoders",
     "encoders.cache", "encoders.post", "encoders.forward",
     "encoders.prompt", "encoders.transformer", "encoders.light", "evaluation", "training", "training.modules",
-    "training.api", "training.recipes", "training.rows", "training.engine", "training.export", "training.runs",
+    "training.api", "training.recipes", "training.rows", "training.engine", "training.runs",
     "comparison", "experiments", "cli.output", "cli",
 )
 # Rooms of the board, which may import the core, too.

@@ -35,7 +35,7 @@ from stsbench.encoders.transformer.live import LiveEncoder
 from stsbench.errors import EncoderError
 from stsbench.probes.exact import Exact
 from stsbench.probes.lockstep import lockstep_solver
-from stsbench.training.export.export import export_model
+from stsbench.training.runs.export import export_model
 
 TEXTS = ["the cat", "a dog eats", "the cat", "the red cat sleeps", *sentences(12, longest=6)]
 

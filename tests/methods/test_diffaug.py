@@ -16,9 +16,9 @@ from stsbench.methods.diffaug.method import DiffAug, PrefixEncoder
 from stsbench.methods.diffaug.options import DiffAugOptions
 from stsbench.training.api.batch import Shares
 from stsbench.training.engine.selection import live_encoder
-from stsbench.training.export.export import export_model
 from stsbench.training.modules.soft_prompt import Prefix
 from stsbench.training.rows.batches import to_batch
+from stsbench.training.runs.export import export_model
 
 TEMPLATES = {"bert": "the man : {} means [MASK] .", "roberta": "the man : ' {} ' means [MASK]."}
 # no token, one, the mask token, more than fit, and others

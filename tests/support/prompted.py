@@ -20,7 +20,7 @@ from stsbench.encoders.prompt.modules import Bottlenecks, LMTransform, MLPHead, 
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.errors import EncoderError
-from stsbench.training.export.export import export_model
+from stsbench.training.runs.export import export_model
 
 TEMPLATES = {"bert": 'the cat of "{}" means [MASK] .', "roberta": "the cat : ' {} ' means {mask} ."}
 TEXTS = [*tiny_models.sentences(12, longest=12), "", "a", "the dog ?", "the cat " * 20]

@@ -25,7 +25,7 @@ from stsbench.files import new_folder
 from stsbench.notebook import in_notebook, start_bar
 from stsbench.options import takes
 from stsbench.training.api.method import Inference
-from stsbench.training.export.export import export_model
+from stsbench.training.runs.export import export_model
 
 if TYPE_CHECKING:
     from stsbench.extensions.arguments import EncoderArguments

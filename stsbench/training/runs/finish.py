@@ -27,7 +27,6 @@ from stsbench.training.api.method import Inference, Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position, newest_whole
 from stsbench.training.engine.objective import make_objective
 from stsbench.training.engine.selection import AVERAGED
-from stsbench.training.export.export import ONE_STATE, export_adapter, export_model
 from stsbench.training.recipes.method_plan import MethodPlan, load_plan
 from stsbench.training.recipes.methods import GROUP, short_name
 from stsbench.training.recipes.recipe import LATER, OPERATIONAL, Recipe
@@ -36,6 +35,7 @@ from stsbench.training.recipes.sections import LABELLED_PAIRS
 from stsbench.training.rows.files import LABELLED
 from stsbench.training.rows.overlap import not_looked_for
 from stsbench.training.rows.stage_rows import StageData
+from stsbench.training.runs.export import ONE_STATE, export_adapter, export_model
 from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.prepare import PreparedRun, fixed_inputs, make_backbone
 from stsbench.training.runs.report import LOG, read_log, read_summary

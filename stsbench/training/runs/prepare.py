@@ -31,13 +31,13 @@ from stsbench.training.engine.objective import Objective, make_objective
 from stsbench.training.engine.passes import checkpoint_layers, why
 from stsbench.training.engine.selection import Selection, fixed_randomness, live_encoder
 from stsbench.training.engine.stage import Stage, counted_stages, held_out_batches, make_stage, set_schedules
-from stsbench.training.export.export import try_export
 from stsbench.training.modules.backbone import Backbone, load_backbone
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.methods import method_file
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.rows.files import LABELLED, SetPlace, check_at_hand
 from stsbench.training.rows.stage_rows import StageData, digests, label_names, open_rows
+from stsbench.training.runs.export import try_export
 from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.run_folder import RunManifest
 from stsbench.training.runs.warm_start import (

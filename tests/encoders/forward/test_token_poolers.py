@@ -23,9 +23,9 @@ from stsbench.encoders.forward.token_pooler import CLASSES, MeanCNN, TextCNN, by
 from stsbench.encoders.transformer.parts import check_ends
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.training.api.method import Inference
-from stsbench.training.export.export import export_model
 from stsbench.training.modules.backbone import Backbone, load_backbone
 from stsbench.training.recipes.sections import BackboneSettings, MeanCNNSettings, TextCNNSettings
+from stsbench.training.runs.export import export_model
 
 SMALL = {TextCNN: oracle.TEXT_CNN, MeanCNN: oracle.MEAN_CNN}
 OPTIONS = [

@@ -111,7 +111,7 @@ def test_a_live_encoder_follows_head_words_and_model_and_leaves_them_as_they_wer
 
 
 def test_a_stored_prompt_is_used_whole_or_set_aside_whole(tmp_path, folders):
-    from stsbench.training.export.export import export_model
+    from stsbench.training.runs.export import export_model
 
     model, _ = load_model(folders["bert"], "tiny", "float32")
     prompt = prompt_of(folders, "bert", **CASES["two, denoised"], full_stop=True)

@@ -64,7 +64,7 @@ def references(folder):
 @pytest.mark.parametrize(("family", "attention"), [("bert", "varlen"), ("roberta", "eager")])
 def test_every_pooler_equals_transformers(tmp_path, family, attention):
     expected = references(build(tmp_path, family))
-    assert {*expected} == {*POOLERS} - {"text_cnn", "mean_cnn"}  # learned: tests/training/export/test_token_pooler_export.py
+    assert {*expected} == {*POOLERS} - {"text_cnn", "mean_cnn"}  # learned: tests/training/runs/test_token_pooler_export.py
     for pooler, vectors in expected.items():
         template = TEMPLATE if pooler == "mask" else None
         encoder = loaded(tmp_path, pooler=pooler, template=template, attention=attention, batch_tokens=100)

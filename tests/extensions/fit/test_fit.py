@@ -21,7 +21,7 @@ from stsbench.errors import EncoderError, StsbenchError
 from stsbench.evaluation.api import evaluate
 from stsbench.extensions.fit import fit as fit_module
 from stsbench.extensions.fit.fit import fit_model
-from stsbench.training.export.export import export_model
+from stsbench.training.runs.export import export_model
 
 TEXTS = sentences(12, seed=3)
 

@@ -38,9 +38,9 @@ from stsbench.extensions.publish.training_card import describe, model_card, trai
 from stsbench.protocols.mteb import MtebProtocol
 from stsbench.training.api.method import Inference
 from stsbench.training.engine.selection import live_encoder
-from stsbench.training.export.export import export_model
 from stsbench.training.modules.backbone import load_backbone
 from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.runs.export import export_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
 

@@ -12,8 +12,8 @@ from sentence_transformers import SentenceTransformer
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
 from stsbench.methods.sbert.method import SBERT
-from stsbench.training.export.export import export_model
 from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.runs.export import export_model
 from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.run import train as run
 

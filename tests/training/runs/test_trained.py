@@ -21,8 +21,8 @@ from transformers import AutoModel, AutoTokenizer, GPT2Config, GPT2Model
 import stsbench
 from stsbench.encoders.prompt.tokenizer import check_ids, table_size
 from stsbench.errors import EncoderError, StsbenchError
-from stsbench.training.export import export
 from stsbench.training.modules.backbone import load_backbone
+from stsbench.training.runs import export
 from stsbench.training.runs.finish import load_trained
 
 

@@ -32,11 +32,11 @@ from stsbench.errors import EncoderError, StsbenchError
 from stsbench.files import machine, new_folder
 from stsbench.training.api.method import Inference
 from stsbench.training.engine.selection import live_encoder
-from stsbench.training.export import export
-from stsbench.training.export.export import export_model, try_export, write_tokenizer
 from stsbench.training.modules.backbone import load_backbone
 from stsbench.training.modules.lora import merged_state
 from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.runs import export
+from stsbench.training.runs.export import export_model, try_export, write_tokenizer
 
 TEXTS = [*sentences(30), "the cat " * 25]  # the last one is longer than the tokenizer's stored 8, and than 32
 CASES = [("bert", "cls_avg"), ("bert", "weighted_mean"), ("roberta", "cls+dense"), ("distilbert", "first_last:layer1")]

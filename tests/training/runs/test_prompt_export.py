@@ -31,7 +31,7 @@ from stsbench.encoders.prompt.prompt import read_prompt
 from stsbench.encoders.transformer.exported import Exported, layout_digest, read_exported
 from stsbench.errors import EncoderError
 from stsbench.training.engine.selection import live_encoder
-from stsbench.training.export.export import export_model
+from stsbench.training.runs.export import export_model
 
 __all__ = ["models", "rich"]
 

@@ -21,8 +21,8 @@ from stsbench.encoders.transformer.parts import Parts
 from stsbench.errors import EncoderError
 from stsbench.training.api.method import Inference
 from stsbench.training.engine.selection import live_encoder
-from stsbench.training.export.export import export_model
 from stsbench.training.modules.backbone import load_backbone
+from stsbench.training.runs.export import export_model
 
 TEXTS = [*tiny_models.sentences(20), "", "a", "a cat", "the cat " * 25]
 CNN = {**TEXT_CNN, "activation": "relu"}

@@ -1,1 +1,0 @@
-"""A trained encoder as a folder that transformers and sentence-transformers load, with its card."""
