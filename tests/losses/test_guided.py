@@ -9,7 +9,7 @@ from guided_oracle import naive_guided
 from torch.nn.functional import normalize
 
 from stsbench.losses.contrastive import info_nce, nt_xent
-from stsbench.losses.guided import GuideCosines, GuideRule, guided_info_nce, guided_nt_xent, masked_share
+from stsbench.losses.variants import GuideCosines, GuideRule, guided_info_nce, guided_nt_xent, masked_share
 
 N, D = 7, 5
 

@@ -16,9 +16,15 @@ from torch import Tensor, nn
 from stsbench.errors import StsbenchError
 from stsbench.losses.choices import Reduction, Similarity
 from stsbench.losses.contrastive import gor, info_nce, nt_xent
-from stsbench.losses.directions import multiple_negatives
-from stsbench.losses.guided import GuideCosines, GuideRule, guided_info_nce, guided_nt_xent, masked_share
 from stsbench.losses.labelled import cosent_of_similarities, labelled_in_batch
+from stsbench.losses.variants import (
+    GuideCosines,
+    GuideRule,
+    guided_info_nce,
+    guided_nt_xent,
+    masked_share,
+    multiple_negatives,
+)
 from stsbench.training.api.batch import Gathering, Shares, Term, gather, gather_columns
 from stsbench.training.api.options import Queue
 from stsbench.training.modules.backbone import Backbone

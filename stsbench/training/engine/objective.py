@@ -20,7 +20,7 @@ from stsbench.encoders.forward.model import borrowed
 from stsbench.encoders.forward.pooling import STATES
 from stsbench.errors import StsbenchError
 from stsbench.losses.arguments import wide
-from stsbench.losses.guided import GuideRule
+from stsbench.losses.variants import GuideRule
 from stsbench.torch_random import forked
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import NegativeQueue, Wrapping, regularise, watched, wrapped

@@ -21,8 +21,8 @@ from torch import nn
 from two_processes import both_find
 
 from stsbench.errors import StsbenchError
-from stsbench.losses.guided import GuideRule
 from stsbench.losses.labelled import labelled_in_batch, pair_angles, pair_cosines
+from stsbench.losses.variants import GuideRule
 from stsbench.training.api.batch import Shares, gather
 from stsbench.training.api.contrasting import (
     Wrapping,
