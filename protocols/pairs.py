@@ -102,11 +102,8 @@ class PairsProtocol(Protocol):
     metrics_across: ClassVar[bool] = True
     cosmetic: ClassVar[frozenset[str]] = frozenset({"resamples", "seed", "file", "columns", "positive"})
     path_setting: ClassVar[str] = "file"
+    PathSettings: ClassVar[SettingsModel | None] = FileSettings
     form: ClassVar[Form | None] = LABELLED
-
-    @classmethod
-    def settings_model(cls, settings: Mapping[str, Any]) -> SettingsModel:
-        return FileSettings if "file" in settings else PairsSettings
 
     def tasks(self) -> dict[str, str]:
         return self.user_tasks

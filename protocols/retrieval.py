@@ -75,6 +75,7 @@ class RetrievalProtocol(Protocol):
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"keep": {"duplicates": "keep"}, "drop": {"duplicates": "drop"}}
     labels_variants: ClassVar[bool] = True
     path_setting: ClassVar[str] = "folder"
+    PathSettings: ClassVar[SettingsModel | None] = FolderSettings
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
         super().__init__(settings, label)
@@ -85,10 +86,6 @@ class RetrievalProtocol(Protocol):
             raise StsbenchError(
                 f"retrieval: duplicates must be keep, not {duplicates!r}: each id of your folder is another text"
             )
-
-    @classmethod
-    def settings_model(cls, settings: Mapping[str, Any]) -> SettingsModel:
-        return FolderSettings if "folder" in settings else RetrievalSettings
 
     @classmethod
     def variant(cls, word: str) -> dict[str, Any]:

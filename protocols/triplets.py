@@ -76,11 +76,8 @@ class TripletsProtocol(Protocol):
     in_all: ClassVar[tuple[str, ...]] = ()
     cosmetic: ClassVar[frozenset[str]] = frozenset({"resamples", "seed", "file", "columns"})
     path_setting: ClassVar[str] = "file"
+    PathSettings: ClassVar[SettingsModel | None] = FileSettings
     form: ClassVar[Form | None] = TRIPLETS
-
-    @classmethod
-    def settings_model(cls, settings: Mapping[str, Any]) -> SettingsModel:
-        return FileSettings if "file" in settings else TripletsSettings
 
     def tasks(self) -> dict[str, str]:
         return self.user_tasks

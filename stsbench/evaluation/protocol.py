@@ -62,7 +62,6 @@ class Observations:
     memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # what was drawn from them: not stored
 
 
-
 def item_numbers(observations: Observations, n: int) -> NDArray[np.int64]:
     """Return int64 (n,), the number of each row's item; rows without such numbers are items of their own."""
     return observations.arrays.get(ITEM, np.arange(n, dtype=np.int64))
@@ -129,6 +128,7 @@ class Protocol(ABC):
     metrics_across: ClassVar[bool] = False  # True: one task, several metrics, which are a table's columns
     in_all: ClassVar[tuple[str, ...]] = ("",)  # the variants that `--protocol all` runs, "" the plain protocol
     path_setting: ClassVar[str] = ""  # the setting that names a user's own file or folder: `NAME:PATH` measures it
+    PathSettings: ClassVar[SettingsModel | None] = None  # the model of the settings with that one, where it is given
     form: ClassVar[Form | None] = None  # the columns of such a file
 
     def __init_subclass__(cls) -> None:
@@ -149,8 +149,8 @@ class Protocol(ABC):
 
     @classmethod
     def settings_model(cls, settings: Mapping[str, Any]) -> SettingsModel:
-        """Return the model of these settings: one, unless a setting decides which others there are."""
-        return cls.Settings
+        """Return the model of these settings: one, unless a setting decides which others there are, as `path_setting`."""
+        return (cls.PathSettings if cls.path_setting in settings else None) or cls.Settings
 
     @classmethod
     def variant(cls, word: str) -> dict[str, Any]:
