@@ -119,7 +119,7 @@ class GeometryProtocol(Protocol):
         if not len(distance):
             raise ScoreError(f"{task}: no pair is rated above {settings['positive_above']:g}: there is no alignment")
         spectrum = arrays["spectrum"]
-        drawn = self._means(observations, data_id, settings["resamples"], settings["seed"])
+        [drawn] = self._means([observations], data_id, settings["resamples"], settings["seed"])
         bounds = {subset: interval(draws) for (subset, _, _), draws in drawn.items()}
         rows = [
             self.row(task, "alignment", geometry.alignment(distance, settings["alpha"]), len(distance), bounds[None]),
@@ -143,40 +143,27 @@ class GeometryProtocol(Protocol):
         """Draw the counts once for all encoders that have the same groups of pairs."""
         if not resamples:
             return [{} for _ in observed]
-        self._remember_means(observed, data_id, resamples, seed)
-        drawn = [dict(self._means(item, data_id, resamples, seed)) for item in observed]
+        drawn = self._means(observed, data_id, resamples, seed)
         for observations, draws in zip(observed, drawn, strict=True):
             positive = np.count_nonzero(observations.arrays["gold"] > self.settings["positive_above"])
             if positive != len(observations.arrays["distance"]):
                 draws.pop((None, None, "alignment"), None)
         return drawn
 
-    def _means(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Return bootstrap means of the measures that are one: alignment, and the cosine by rating."""
-        self._remember_means([observations], data_id, resamples, seed)
-        means: Drawn = observations.memo[self._means_key(data_id, resamples, seed)]
-        return means
-
-    def _means_key(self, data_id: str, resamples: int, seed: int) -> tuple[object, ...]:
-        return self.name, "means", self.settings["alpha"], data_id, resamples, seed
-
-    def _remember_means(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> None:
-        """Compute the means of each of these that has none yet."""
-        key = self._means_key(data_id, resamples, seed)
-        missing = [item for item in observed if key not in item.memo]
-        remembered: list[Drawn] = [{} for _ in missing]
+    def _means(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
+        """Return bootstrap means of the measures that are one, for each of these: alignment, and the cosine by rating."""
+        drawn: list[Drawn] = [{} for _ in observed]
         by_n: dict[tuple[int, int], list[tuple[Drawn, str | None, str, NDArray[np.float64]]]] = {}
-        for observations, means in zip(missing, remembered, strict=True):
+        for observations, means in zip(observed, drawn, strict=True):
             for index, subset, metric, values in self._averaged(observations):
                 by_n.setdefault((index, len(values)), []).append((means, subset, metric, values))
         for (index, n), parts in by_n.items():
             # Seeded by the data, not by the encoder: two encoders meet the same resamples.
             counts = resample_counts(n, resamples, (seed, index, *data_id.encode()))
-            drawn = np.stack([values for *_, values in parts]) @ counts.T / n
-            for (means, subset, metric, _), metric_draws in zip(parts, drawn, strict=True):
+            products = np.stack([values for *_, values in parts]) @ counts.T / n
+            for (means, subset, metric, _), metric_draws in zip(parts, products, strict=True):
                 means[subset, None, metric] = metric_draws
-        for observations, means in zip(missing, remembered, strict=True):
-            observations.memo[key] = means
+        return drawn
 
     def _averaged(self, observations: Observations) -> Iterator[tuple[int, str | None, str, NDArray[np.float64]]]:
         """Yield (number in the seed, subset, metric, values that are averaged)."""

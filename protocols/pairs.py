@@ -139,7 +139,8 @@ class PairsProtocol(Protocol):
             scores = matching_scores(similarity, label)
         except ScoreError as error:
             raise ScoreError(f"{task}{'' if subset is None else f', subset {subset}'}: {error}") from error
-        draws, n = self._draws(observations, some, subset, data_id), distinct(_items(observations)[some])
+        draws = self._draws(observations, some, subset, data_id, self.settings["resamples"], self.settings["seed"])
+        n = distinct(_items(observations)[some])
         stretch = {metric: one.stretch for metric, one in _influences(observations, some, subset).items()}
 
         rows = []
@@ -158,27 +159,25 @@ class PairsProtocol(Protocol):
             rows.append(self.row(task, f"{name}-threshold", value, n, ends, subset=subset))
         return rows
 
-    def _draws(self, observations: Observations, some: Any, subset: str | None, data_id: str) -> MatchingDraws:
+    @staticmethod
+    def _draws(
+        observations: Observations, some: Any, subset: str | None, data_id: str, resamples: int, seed: int
+    ) -> MatchingDraws:
         """Return the draws of these pairs, kept with the observations: scores' intervals and a comparison share them."""
-        resamples, seed = self.settings["resamples"], self.settings["seed"]
         key = ("matching", subset, resamples, seed, data_id)
         if key not in observations.memo:
-            observations.memo[key] = self._draw(observations, some, resamples, seed, data_id)
+            similarity, label = observations.arrays["similarity"][some], observations.arrays["label"][some]
+            n, item = len(label), _items(observations)[some]
+            blocks = resample_blocks(n, resamples, (seed, *data_id.encode()), block_rows(n), item)
+            observations.memo[key] = matching_draws(similarity, label, blocks, distinct(item))
         drawn: MatchingDraws = observations.memo[key]
         return drawn
-
-    @staticmethod
-    def _draw(observations: Observations, some: Any, resamples: int, seed: int, data_id: str) -> MatchingDraws:
-        similarity, label = observations.arrays["similarity"][some], observations.arrays["label"][some]
-        n, item = len(label), _items(observations)[some]
-        blocks = resample_blocks(n, resamples, (seed, *data_id.encode()), block_rows(n), item)
-        return matching_draws(similarity, label, blocks, distinct(item))
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
         """Redraw pairs one by one, whatever their label; those that share a sentence are dependent by `influences`."""
         if not resamples:
             return {}
-        drawn = self._draw(observations, slice(None), resamples, seed, data_id)
+        drawn = self._draws(observations, slice(None), None, data_id, resamples, seed)
         return {(None, None, metric): 100 * getattr(drawn, attribute) for metric, attribute in _SCORES.items()}
 
     def influences(self, observations: Observations) -> Influences:
