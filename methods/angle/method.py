@@ -23,7 +23,6 @@ from .options import AnglEOptions
 class AnglE(TemplateMethod, PoolerMethod, ScoredMethod):
     """ibn_weight L_ibn + cosine_weight CoSENT(cosine) + angle_weight CoSENT(angle), by the format of the data."""
 
-    name = "angle"
     Options = AnglEOptions
     options: AnglEOptions
 

@@ -38,7 +38,6 @@ class ConSERT(PoolerMethod):
     NT-Xent on plain sentences. No head: the pooled vectors are compared. Development scores, which choose the weights in the
     released code, are of the pooler that is trained; the test's is another one, the mean over the last two layers."""
 
-    name = "consert"
     Options = ConSERTOptions
     options: ConSERTOptions
     later_options = ("views", "rates", "weigh_unsup", "test_pooler")

@@ -17,7 +17,6 @@ from .options import CoSENTOptions
 class CoSENT(ScoredMethod):
     """Whoever has a larger label is to have a larger cosine; no classifier, and no number that a cosine should be."""
 
-    name = "cosent"
     Options = CoSENTOptions
     options: CoSENTOptions
 

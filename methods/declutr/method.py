@@ -35,7 +35,6 @@ class DeCLUTR(Method):
     The masked-LM head is trained with the encoder and not part of what is tested.
     """
 
-    name = "declutr"
     # its documents are short
     sample_settings: ClassVar[Mapping[str, Any]] = {"options.l_max": 32, "options.l_min": 8, "backbone.max_length": 34}
     Options = DeCLUTROptions

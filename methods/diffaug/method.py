@@ -37,7 +37,6 @@ from .options import DiffAugOptions
 class DiffAug(Method):
     """Stage prefix: Eq. 4, the model frozen. Stage joint: InfoNCE between the views, with or without Eq. 4 beside it."""
 
-    name = "diffaug"
     Options = DiffAugOptions
     options: DiffAugOptions
     later_options = (

@@ -32,7 +32,6 @@ _LABELS = " labels"
 class DiffCSE(ProjectedMethod):
     """L = L_contrast + lambda L_RTD (Eq. 1 to 3), and the ablations of Tables 3 to 8."""
 
-    name = "diffcse"
     # no masked LM is in the package: what reads its words or masks stands as it does without them
     sample_settings: ClassVar[Mapping[str, Any]] = {
         "options.generator": None, "options.operators": ["delete"], "options.mask_ratio": 0.3, "options.task": "rtd",

@@ -26,7 +26,6 @@ _VECTORS, _SIMILARITIES = "teacher vectors", "teacher similarities"  # keys of V
 class Distil(Method):
     """One text a row, read by the student and, as the data give it, by the teachers, which are not trained."""
 
-    name = "distil"
     Options = DistilOptions
     options: DistilOptions
     sample_settings = {  # noqa: RUF012 - as of the base

@@ -16,7 +16,6 @@ from .options import ESimCSEOptions
 class ESimCSE(HeadMethod):
     """Unsupervised, on plain sentences. Pairs, hard negatives and SimCSE's other views: the same options of `simcse`."""
 
-    name = "esimcse"
     Options = ESimCSEOptions
     options: ESimCSEOptions
 

@@ -31,7 +31,6 @@ _FILE, _PREFIX = "model.pt", "c_head."  # where Condenser's pre-training stores 
 class InfoCSE(ProjectedMethod):
     """L = L_contrast + w L_mlm, unsupervised, on plain sentences. With w 0 it is SimCSE with the projector chosen."""
 
-    name = "infocse"
     trained_pooler = "cls"
     Options = InfoCSEOptions
     options: InfoCSEOptions

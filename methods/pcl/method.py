@@ -34,7 +34,6 @@ Ids = NDArray[np.int64]
 class PCL(HeadMethod):
     """Unsupervised, on plain sentences: InfoNCE and group positives of encoder and peer, and two terms of agreement."""
 
-    name = "pcl"
     Options = PCLOptions
     options: PCLOptions
 

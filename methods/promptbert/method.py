@@ -28,7 +28,6 @@ from .options import TRANSFORMS, PromptBERTOptions
 class PromptBERT(Method):
     """Contrast of a sentence in two templates (or of pairs), each vector less that of its template alone; and OptiPrompt."""
 
-    name = "promptbert"
     trained_pooler = "mask"
     Options = PromptBERTOptions
     options: PromptBERTOptions

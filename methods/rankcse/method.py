@@ -19,7 +19,6 @@ from .options import RankCSEOptions
 class RankCSE(HeadMethod):
     """L = L_infoNCE + beta L_consistency + gamma L_rank. The teachers are any encoders, which are not trained."""
 
-    name = "rankcse"
     Options = RankCSEOptions
     options: RankCSEOptions
     sample_settings = {"options.teachers": [{"model": "minilm"}]}  # noqa: RUF012 - as of the base

@@ -32,7 +32,6 @@ class SARCSE(Method):
     """alpha * L_I + beta * L_R + gamma * L_R+: InfoNCE on the vectors of the TextCNN, and the reconstruction of the tokens
     of the first view and of all others, each token weighted by Eq. 8. With beta and gamma 0 there is no decoder."""
 
-    name = "sarcse"
     trained_pooler = "text_cnn"
     Options = SARCSEOptions
     options: SARCSEOptions

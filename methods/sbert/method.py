@@ -24,7 +24,6 @@ STAGES = {"nli": ("nli",), "sts": ("sts",), "nli-sts": ("nli", "sts"), "triplet"
 class SBERT(PoolerMethod):
     """Section 3: the classification, regression and triplet objectives; the classifier is no part of the tested encoder."""
 
-    name = "sbert"
     Options = SBERTOptions
     later_options = ("objective", "scale", "similarity", "test_pooler")
     options: SBERTOptions

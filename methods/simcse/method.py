@@ -41,7 +41,6 @@ Change = Callable[..., list[str]]  # (words, rng=...) -> words
 class SimCSE(TemplateMethod, HeadMethod):
     """Eq. 4 (plain sentences), Eq. 5 and 8 (pairs, with or without hard negatives), and their ablations."""
 
-    name = "simcse"
     Options = SimCSEOptions
     options: SimCSEOptions
 

@@ -40,7 +40,6 @@ _SUPPORT = {"VBP": "do", "VBZ": "does", "VBD": "did"}
 class SNCSE(Method):
     """Unsupervised, on plain sentences: InfoNCE of two templates and the bidirectional margin loss of the negations."""
 
-    name = "sncse"
     trained_pooler = "mask"
     Options = SNCSEOptions
     options: SNCSEOptions

@@ -45,7 +45,6 @@ _TO_THE_RIGHT = re.compile(r"[$#“«(\[{<]")
 class TSDAE(Method):
     """L = mean over the tokens of the sentences of -log p(token | tokens before it, vector of the damaged sentence)."""
 
-    name = "tsdae"
     Options = TSDAEOptions
     options: TSDAEOptions
 

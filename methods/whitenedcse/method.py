@@ -28,7 +28,6 @@ _SEEDS = "permutation"  # Views.by_row: in each row the seed of its part's permu
 class WhitenedCSE(Method):
     """Unsupervised, on plain sentences. Whitening and head are of the loss: what is tested is the encoder alone."""
 
-    name = "whitenedcse"
     Options = WhitenedCSEOptions
     options: WhitenedCSEOptions
     sample_settings: ClassVar[Mapping[str, Any]] = {"options.eps": 1e-5}  # a feature of MiniLM's is constant
