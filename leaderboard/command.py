@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from stsbench.cli.output.messages import echo
+from stsbench.cli.messages import echo
 from stsbench.registry import names, resolve
 from stsbench.wording import counted
 

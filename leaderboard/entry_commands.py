@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from stsbench.cli.output.messages import echo
+from stsbench.cli.messages import echo
 from stsbench.errors import StsbenchWarning
 from stsbench.wording import counted
 

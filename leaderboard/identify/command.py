@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from stsbench.cli.messages import echo, log, print_result
 from stsbench.cli.options import add_options
-from stsbench.cli.output.messages import echo, log, print_result
 from stsbench.errors import StsbenchError
 from stsbench.options import SetOptions
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from stsbench.cli.messages import echo
 from stsbench.cli.options import add_options
-from stsbench.cli.output.messages import echo
 from stsbench.leaderboard.entry_commands import BOARD, as_command
 
 from .api import ImportOptions

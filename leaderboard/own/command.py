@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from stsbench.cli.messages import echo, log
 from stsbench.cli.options import Command, Option
-from stsbench.cli.output.messages import echo, log
 
 
 @click.command(
@@ -32,7 +32,7 @@ def board(
     \b
     stsbench board minilm lexical:tfidf --data pairs.csv
     """
-    from stsbench.cli.output.messages import print_document
+    from stsbench.cli.messages import print_document
 
     from .models import measure_models
 

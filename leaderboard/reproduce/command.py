@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from stsbench.cli.output.messages import print_result
+from stsbench.cli.messages import print_result
 from stsbench.registry import names, resolve
 
 STUDIES = "stsbench.reproduce_studies"  # entry points: a function of the authors' result files, None where none are given

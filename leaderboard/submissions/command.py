@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from stsbench.cli.output.messages import echo
+from stsbench.cli.messages import echo
 from stsbench.leaderboard.entry_commands import BOARD, RECORDS, as_command, entry_options
 
 

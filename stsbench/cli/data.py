@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stsbench.cli.output.messages import echo, is_quiet, print_table, write_json
+from stsbench.cli.messages import echo, is_quiet, print_table, write_json
 from stsbench.errors import DataError
 from stsbench.registry import names, resolve
 from stsbench.wording import counted, sized
@@ -145,7 +145,7 @@ def _progress(title: str) -> Iterator[Progress]:
         return
     from rich.progress import BarColumn, DownloadColumn, TextColumn
 
-    from stsbench.cli.output.messages import draw_progress
+    from stsbench.cli.messages import draw_progress
 
     with draw_progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), transient=False) as bar:
         task = bar.add_task(title, total=None)

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
+from stsbench.cli.messages import echo
 from stsbench.cli.options import Command, Option, add_options
-from stsbench.cli.output.messages import echo
 from stsbench.cli.studies import asked_study, run_study, studies
 from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
 from stsbench.errors import StsbenchError
@@ -41,7 +41,7 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     stsbench eval --model minilm --sample
     stsbench eval --model minilm --protocol pairs:mine.csv --columns sentence1=q
     """
-    from stsbench.cli.output.messages import log, print_omissions, print_result, progress_bar
+    from stsbench.cli.messages import log, print_omissions, print_result, progress_bar
     from stsbench.evaluation.api import EvalOptions, run
     from stsbench.evaluation.tables import SAMPLE
 

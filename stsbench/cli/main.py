@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from stsbench.cli.output.messages import at_words, be_quiet, echo, escape_unencodable
+from stsbench.cli.messages import at_words, be_quiet, echo, escape_unencodable
 from stsbench.encoders.options import ProcessOptions
 from stsbench.errors import StsbenchError
 from stsbench.processes import exit_code, stop_on_sigterm

@@ -66,7 +66,7 @@ def compare_(
     scores of the same data, measured in the same way, are compared; the others are listed with the reason. p is from a
     paired bootstrap over the items, and of several seeds also over these, corrected for the number of tasks (Holm).
     """
-    from stsbench.cli.output.messages import print_omissions, print_result
+    from stsbench.cli.messages import print_omissions, print_result
     from stsbench.comparison.compare import compare
     from stsbench.errors import StsbenchError
 
@@ -111,7 +111,7 @@ def nothing_in_common(a: str, b: str, protocol: str | None) -> str:
 @click.option("--protocol", metavar="FILE.py:CLASS", help="The protocol of your own that RUN was measured by.")
 def score(run: Path, json_target: str | None, form: str, report_target: str | None, protocol: str | None) -> int:
     """Recompute every score of RUN, a folder written by `stsbench eval`, from its stored observations."""
-    from stsbench.cli.output.messages import print_omissions, print_result
+    from stsbench.cli.messages import print_omissions, print_result
     from stsbench.evaluation.protocol import protocol_name
     from stsbench.evaluation.rescore import score_again
 

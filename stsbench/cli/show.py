@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import click
 import yaml
 
-from stsbench.cli.output.messages import echo
+from stsbench.cli.messages import echo
 from stsbench.display.table import terminal_width
 from stsbench.registry import match_name, names, resolve
 from stsbench.wording import break_lines, counted, printable
@@ -113,7 +113,7 @@ def list_(what: str | None, method: str | None, json_target: str | None) -> None
 
 
 def _list_recipes(method: str | None, json_target: str | None) -> None:
-    from stsbench.cli.output.messages import write_json
+    from stsbench.cli.messages import write_json
     from stsbench.training.recipes.methods import GROUP
     from stsbench.training.recipes.recipes import find_recipe, recipe_names
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from stsbench.cli.output.messages import log
+from stsbench.cli.messages import log
 from stsbench.encoders.options import EncoderOptions, ProcessOptions
 from stsbench.evaluation.options import RecordOptions
 from stsbench.options import flag_name
@@ -68,7 +68,7 @@ def run_study(
 ) -> int:
     """Measure, save and print. Return 3 where a task failed, else 0. UsageError for what several runs in one process do not
     take."""
-    from stsbench.cli.output.messages import print_result
+    from stsbench.cli.messages import print_result
     from stsbench.encoders.load import load_encoder
 
     encoder = {entry.name: options.pop(entry.name) for entry in fields(EncoderOptions)}

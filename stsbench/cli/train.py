@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stsbench.cli.messages import is_quiet, log, tell_stopped, warnings_as_lines
 from stsbench.cli.options import Command, add_options
-from stsbench.cli.output.messages import is_quiet, log, tell_stopped, warnings_as_lines
 from stsbench.processes import exit_code
 from stsbench.training.runs.options import KEYS, RecipeOptions, RunOptions
 
@@ -76,7 +76,7 @@ def _again(folder: Path) -> str:
 
 
 def _run(chosen: TrainOptions, seeds: int | None, subsets: int | None) -> int:
-    from stsbench.cli.output.messages import TrainingProgress
+    from stsbench.cli.messages import TrainingProgress
     from stsbench.training.runs.seed_runs import train_runs
 
     folder = chosen.output
@@ -92,7 +92,7 @@ def _run(chosen: TrainOptions, seeds: int | None, subsets: int | None) -> int:
     finally:
         progress.close()
     if _main():
-        from stsbench.cli.output.messages import print_summary
+        from stsbench.cli.messages import print_summary
 
         print_summary(folder, summary)
         _log(f"run: {folder}")

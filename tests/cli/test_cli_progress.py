@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.progress import Progress
 
+from stsbench.cli import messages
 from stsbench.cli.main import main
-from stsbench.cli.output import messages
-from stsbench.cli.output.messages import Bar, TrainingProgress, columns
+from stsbench.cli.messages import Bar, TrainingProgress, columns
 from stsbench.display.table import Column, Document, Table
 from stsbench.evaluation.announce import EncodingTime
 from stsbench.wording import printable, visible

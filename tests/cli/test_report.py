@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from text_tables import parts
 
-from stsbench.cli.output.messages import print_result
+from stsbench.cli.messages import print_result
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.plan import changed_settings, plan
 from stsbench.evaluation.protocol import kinds

@@ -85,8 +85,8 @@ class JobServer:
 
 def serve(address):
     """Fork a process for each command that a client sends, and another one that waits for it."""
-    for name in ("stsbench.cli.train", "stsbench.cli.eval", "stsbench.cli.output.messages", "stsbench.evaluation.api",
-                 "stsbench.cli.output.messages"):
+    for name in ("stsbench.cli.train", "stsbench.cli.eval", "stsbench.cli.messages", "stsbench.evaluation.api",
+                 "stsbench.cli.messages"):
         import_module(name)
     gc.freeze()
     server = socket.socket(socket.AF_UNIX)

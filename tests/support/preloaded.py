@@ -25,7 +25,7 @@ from stsbench.evaluation import api, provenance
 for name in (
     "stsbench.training.runs.seed_runs", "stsbench.methods.simcse.method", "stsbench.encoders.cache.mteb",
     "transformers.models.bert.tokenization_bert",
-    "transformers.models.encoder_decoder", "stsbench.cli.main", "stsbench.cli.output.messages",
+    "transformers.models.encoder_decoder", "stsbench.cli.main", "stsbench.cli.messages",
 ):
     import_module(name)
 for name in ("torch.profiler._cupti_monitor", "torch.utils.serialization"):  # of newer torch: not in the oldest we allow

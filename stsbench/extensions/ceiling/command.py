@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from stsbench.cli.output.messages import echo, write_json
+from stsbench.cli.messages import echo, write_json
 
 
 @click.command("ceiling", short_help="Say how far annotators agree, and what a perfect model could score.")
@@ -28,7 +28,7 @@ def ceiling(
     FILE is a table of raw labels: one against the others, half against half, Krippendorff's alpha. Of a SET whose authors
     published raw labels the figures are known without them.
     """
-    from stsbench.cli.output.messages import print_document
+    from stsbench.cli.messages import print_document
     from stsbench.extensions.ceiling.labels import known_ceilings, measure_ceiling
 
     if (known := known_ceilings().get(str(file))) and not file.exists():

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from stsbench.cli.messages import log, warnings_as_lines
 from stsbench.cli.options import Command, add_options
-from stsbench.cli.output.messages import log, warnings_as_lines
 from stsbench.encoders.options import CacheOptions, EncoderOptions
 
 
@@ -34,7 +34,7 @@ def fit(
     chain such as standardise+whitening.
     The folder is a --model for stsbench and loads in sentence-transformers, where an affine map is a Dense module.
     """
-    from stsbench.cli.output.messages import progress_bar
+    from stsbench.cli.messages import progress_bar
     from stsbench.encoders.cache.cache import EmbeddingCache
     from stsbench.extensions.fit.fit import add_settings, fit_model
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stsbench.cli.output.messages import echo
+from stsbench.cli.messages import echo
 from stsbench.files import cache_root
 from stsbench.wording import counted, sized
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from stsbench.cli.output.messages import echo, write_json
+from stsbench.cli.messages import echo, write_json
 
 
 @click.command("doctor", short_help="Tools | Say what is installed, which data are there, what can be measured.")

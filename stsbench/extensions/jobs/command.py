@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stsbench.cli.messages import echo, progress_bar, tell, tell_stopped
 from stsbench.cli.options import Command, add_options
-from stsbench.cli.output.messages import echo, progress_bar, tell, tell_stopped
 from stsbench.options import SetOptions
 from stsbench.processes import exit_code
 from stsbench.training.runs.options import RecipeOptions
@@ -87,7 +87,7 @@ def _run_and_print(jobs: PlanJobs, workers: int | None, ray: str | None, gpus: f
 
 def _print(jobs: PlanJobs, standings: Mapping[str, Standing]) -> None:
     """Write a row a job to stdout, below how many stand where."""
-    from stsbench.cli.output.messages import print_result
+    from stsbench.cli.messages import print_result
     from stsbench.extensions.jobs.plan import Jobs
 
     print_result(Jobs(jobs.folder, jobs.jobs, dict(standings)))
@@ -127,7 +127,7 @@ def sweep(
     data are not read. The same command again goes on; several may run at once. OUTPUT/best.yaml is the recipe, and records
     of what it trains say among how many trials it was chosen.
     """
-    from stsbench.cli.output.messages import print_result
+    from stsbench.cli.messages import print_result
     from stsbench.extensions.jobs.plan import make_pool, refuse_missing
     from stsbench.extensions.jobs.sweep import BEST
     from stsbench.extensions.jobs.sweep import sweep as sweeping

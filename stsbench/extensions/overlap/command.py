@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stsbench.cli.messages import echo, print_table, write_json
 from stsbench.cli.options import add_options
-from stsbench.cli.output.messages import echo, print_table, write_json
 from stsbench.errors import DataError
 from stsbench.options import SetOptions
 

@@ -39,7 +39,7 @@ def parity_(
     Exit codes: 0 equal, 3 different, 1 not comparable, 2 wrong usage. With --protocol 0 also where every
     score is equivalent.
     """
-    from stsbench.cli.output.messages import log, print_result
+    from stsbench.cli.messages import log, print_result
     from stsbench.extensions.parity.parity import compare_encoders
     from stsbench.extensions.parity.result import write_page
 
@@ -68,7 +68,7 @@ def canary() -> None:
 @click.option("--texts", type=click.Path(path_type=Path), help="UTF-8, one text a line; default: those of the package.")
 def make(model: str, file: Path, settings: Sequence[str], texts: Path | None) -> None:
     """Write the vectors of MODEL to FILE, an .npz archive."""
-    from stsbench.cli.output.messages import echo
+    from stsbench.cli.messages import echo
     from stsbench.extensions.parity.canary import make_canary
 
     echo(f"canary: {make_canary(model, file, texts=texts, options=_settings('--with', settings))}")
@@ -89,7 +89,7 @@ def check(
 
     Exit codes: 0 equal, 3 different, 1 not comparable, 2 wrong usage.
     """
-    from stsbench.cli.output.messages import log, print_result
+    from stsbench.cli.messages import log, print_result
     from stsbench.extensions.parity.canary import check_canary
 
     result = check_canary(model, file, options=_settings("--with", settings), tolerance=tolerance, why=why, log=log)

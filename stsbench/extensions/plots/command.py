@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from stsbench.cli.output.messages import echo
+from stsbench.cli.messages import echo
 from stsbench.extensions.plots.draw import PICTURES, draw_figure
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from stsbench.cli.messages import echo
 from stsbench.cli.options import Command, Option
-from stsbench.cli.output.messages import echo
 from stsbench.extensions.publish.export import TARGETS, exported
 
 

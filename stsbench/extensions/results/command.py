@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from stsbench.cli.messages import echo
 from stsbench.cli.options import Command
-from stsbench.cli.output.messages import echo
 
 
 @click.command("import", cls=Command, short_help="Compare and decide | Read another tool's scores of single items as runs.")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from stsbench.cli.messages import log, warnings_as_lines
 from stsbench.cli.options import Command
-from stsbench.cli.output.messages import log, warnings_as_lines
 
 
 @click.command("soup", cls=Command, short_help="Train | Average the weights of several trainings to one model.",

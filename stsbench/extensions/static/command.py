@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from stsbench.cli.messages import log, warnings_as_lines
 from stsbench.cli.options import Command, add_options
-from stsbench.cli.output.messages import log, warnings_as_lines
 from stsbench.encoders.options import EncoderOptions
 from stsbench.extensions.static.options import READ, StaticOptions
 

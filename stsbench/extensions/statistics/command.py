@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+from stsbench.cli.messages import echo
 from stsbench.cli.options import Command, Option
-from stsbench.cli.output.messages import echo
 from stsbench.cli.runs import RESAMPLES, bootstrap, find_runs, nothing_in_common, two_sides
 
 COSTS = "sentences/s, tokens/s, latency, cpu, first, memory, cuda-memory, parameters or bytes"  # AXES of choice.py
@@ -45,7 +45,7 @@ def power_(
     The difference between two encoders that N pairs detect in 80 % of experiments (5 % level), the pairs that a
     difference of D points needs, or, of both, how often N pairs detect it. It depends on how close the two encoders are.
     """
-    from stsbench.cli.output.messages import print_result
+    from stsbench.cli.messages import print_result
     from stsbench.extensions.statistics.power import power
 
     if pairs is None and difference is None:
@@ -74,7 +74,7 @@ def seeds_(
     A and B are given as to `compare`; one of them has several runs. The noise of the items stays, however many seeds there
     are: where no number of seeds suffices, it says how many items would.
     """
-    from stsbench.cli.output.messages import print_omissions, print_result
+    from stsbench.cli.messages import print_omissions, print_result
     from stsbench.errors import StsbenchError
     from stsbench.extensions.statistics.seeds_needed import seeds_needed
 
@@ -111,7 +111,7 @@ def choose_(
     A table with score, interval and costs; which no other beats in both; which scores do not differ significantly, by a
     joint test of all pairs; and the cheapest of the best. Costs are those that `stsbench eval --cost` recorded.
     """
-    from stsbench.cli.output.messages import print_omissions, print_result
+    from stsbench.cli.messages import print_omissions, print_result
     from stsbench.display.style import save, targets
     from stsbench.extensions.statistics.choose import choose
 
@@ -156,7 +156,7 @@ def calibrate_(
     RUN is a run of `stsbench eval --protocol pairs:FILE`. The probability is fitted on its pairs, and its quality
     measured on pairs that were held out.
     """
-    from stsbench.cli.output.messages import print_document
+    from stsbench.cli.messages import print_document
     from stsbench.display.style import save, targets
     from stsbench.display.table import Document
     from stsbench.extensions.statistics.calibrate import METHODS, calibrate
@@ -193,7 +193,7 @@ def gate_(
     Looked at are the averages of the protocols that both runs have, or their tasks where there is no average. Noise alone
     fails in at most 2.5 % for each protocol. Exit codes: 0 passed, 3 failed, 1 where nothing can be compared, 2 wrong usage.
     """
-    from stsbench.cli.output.messages import print_result
+    from stsbench.cli.messages import print_result
     from stsbench.extensions.statistics.gate import gate
 
     runs, names = find_runs(run, baseline, protocol)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stsbench.cli.messages import draw_progress, echo, is_quiet, log, tell
 from stsbench.cli.options import Command, add_options
-from stsbench.cli.output.messages import draw_progress, echo, is_quiet, log, tell
 from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
 from stsbench.extensions.stores.options import MiningOptions, NearestOptions, StoreOptions
 from stsbench.files import atomic_write, refuse_file_name
@@ -147,7 +147,7 @@ def neighbours(
     Equal lines are one text: the first line is shown, with the number of further copies. A line equal to the query is shown
     too, with cosine 1. For a data set the number is that of the item: both sentences of the first pair have 1.
     """
-    from stsbench.cli.output.messages import print_result, progress_bar
+    from stsbench.cli.messages import print_result, progress_bar
     from stsbench.encoders.load import load_encoder
     from stsbench.extensions.stores.neighbours import NeighboursOptions, distinct, nearest_texts, open_corpus
 
@@ -178,7 +178,7 @@ def mine_negatives(model: str, data: Path, output: Path, **options: Any) -> None
     Each pair and each negative of its anchor become a row with anchor, positive and negative, to train on. Without a margin
     or a guide some of them are paraphrases: look at them.
     """
-    from stsbench.cli.output.messages import print_result, progress_bar
+    from stsbench.cli.messages import print_result, progress_bar
     from stsbench.encoders.load import load_encoder
     from stsbench.errors import UsageError
     from stsbench.extensions.stores.mine import MineOptions, mine_pairs, read_pairs

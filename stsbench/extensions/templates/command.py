@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from stsbench.cli.output.messages import echo
+from stsbench.cli.messages import echo
 from stsbench.errors import StsbenchError
 from stsbench.files import new_folder
 from stsbench.registry import names

@@ -18,7 +18,7 @@ from shipped_recipes import recipe
 
 import stsbench
 from stsbench.cli.eval import evaluate
-from stsbench.cli.output.messages import print_result
+from stsbench.cli.messages import print_result
 from stsbench.data.sets.catalog import entry
 from stsbench.display.markup import plain_markdown
 from stsbench.encoders.forward.identity import folder_digest

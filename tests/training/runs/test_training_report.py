@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from training_logs import lines_of, write_run
 
-from stsbench.cli.output.messages import TrainingProgress, print_summary
+from stsbench.cli.messages import TrainingProgress, print_summary
 from stsbench.errors import DataError, StsbenchError
 from stsbench.evaluation.rescore import score_again
 from stsbench.training.engine.callbacks import flat_config, to_scalars, trackers
