@@ -15,20 +15,20 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
     from stsbench import methods as methods
     from stsbench.comparison.compare import compare as compare
     from stsbench.data.fetch.sources import load_data as load_data
+    from stsbench.data.sets.catalog import list_data as list_data
     from stsbench.encoders.cache.mteb import to_mteb as to_mteb
     from stsbench.encoders.load import load_encoder as load_encoder
     from stsbench.evaluation.api import evaluate as evaluate
+    from stsbench.evaluation.plan import list_protocols as list_protocols
     from stsbench.evaluation.rescore import score as score
     from stsbench.evaluation.run_file import load_records as load_records
-    from stsbench.experiments import list_data as list_data
-    from stsbench.experiments import list_methods as list_methods
-    from stsbench.experiments import list_protocols as list_protocols
-    from stsbench.experiments import list_recipes as list_recipes
     from stsbench.experiments.run import load as load
     from stsbench.experiments.train import train as train
     from stsbench.extensions.functions import *  # noqa: F403
     from stsbench.training.engine.callbacks import TrainingCallback as TrainingCallback
     from stsbench.training.recipes.named import load_recipe as load_recipe
+    from stsbench.training.recipes.recipes import list_methods as list_methods
+    from stsbench.training.recipes.recipes import list_recipes as list_recipes
 
 _GROUP = "stsbench.functions"  # entry points: what extensions add
 _MEANT = {  # names that people try -> what to write
@@ -42,10 +42,10 @@ _PUBLIC = {
     "TrainingCallback": "stsbench.training.engine.callbacks",
     "compare": "stsbench.comparison.compare",
     "evaluate": "stsbench.evaluation.api",
-    "list_data": "stsbench.experiments",
-    "list_methods": "stsbench.experiments",
-    "list_protocols": "stsbench.experiments",
-    "list_recipes": "stsbench.experiments",
+    "list_data": "stsbench.data.sets.catalog",
+    "list_methods": "stsbench.training.recipes.recipes",
+    "list_protocols": "stsbench.evaluation.plan",
+    "list_recipes": "stsbench.training.recipes.recipes",
     "load": "stsbench.experiments.run",
     "load_data": "stsbench.data.fetch.sources",
     "load_encoder": "stsbench.encoders.load",

@@ -50,6 +50,17 @@ def presets() -> dict[str, dict[str, Any]]:
     return papers
 
 
+def list_protocols() -> list[str]:
+    """Return what `evaluate` takes as a protocol: names, forms such as sts:mean, and papers.
+
+    >>> import stsbench
+    >>> {"sts", "sts:mean", "transfer:fast"} <= set(stsbench.list_protocols())
+    True
+    """
+    forms = [form for name, kind in kinds().items() for form in (name, *(f"{name}:{word}" for word in kind.variants))]
+    return [*forms, *presets()]
+
+
 def plan(
     protocols: Sequence[str], tasks: Sequence[str] | None, requested: Settings,
     defaults: Mapping[str, Any] = MappingProxyType({}), absent: bool = False,

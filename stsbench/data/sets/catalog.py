@@ -102,6 +102,16 @@ def entries(text_version: str | None = None) -> tuple[Entry, ...]:
     return tuple(item for item in catalog().entries.values() if text_version in (None, item.text_version))
 
 
+def list_data() -> list[str]:
+    """Return the sets of the catalog that `load_data` reads.
+
+    >>> import stsbench
+    >>> "stsb/test" in stsbench.list_data()
+    True
+    """
+    return list(dict.fromkeys(item.id for item in entries()))
+
+
 def entry(set_id: str, text_version: str = "senteval") -> Entry:
     """Return the entry of one set; raises DataError with the nearest name, or with the text versions the set has."""
     known = catalog().entries.get((set_id, text_version))
@@ -110,7 +120,7 @@ def entry(set_id: str, text_version: str = "senteval") -> Entry:
     versions = [item.text_version for item in entries() if item.id == set_id]
     if versions:
         raise DataError(f"{set_id} has no text version {text_version!r}: it has {', '.join(versions)}")
-    names = list(dict.fromkeys(item.id for item in entries()))
+    names = list_data()
     near = difflib.get_close_matches(set_id.lower(), names, n=1, cutoff=0.4)
     hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
     raise DataError(f"no data set is called {set_id!r}; {hint}")

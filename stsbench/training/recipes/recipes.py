@@ -28,6 +28,27 @@ def recipe_names(method: str) -> list[str]:
     return sorted(path.stem for path in paths if not path.name.startswith("_"))
 
 
+def list_methods() -> list[str]:
+    """Return the methods that `train` takes by name.
+
+    >>> import stsbench
+    >>> stsbench.list_methods()[:3]
+    ['angle', 'cmlm', 'consert']
+    """
+    return names(GROUP)
+
+
+def list_recipes(method: str | None = None) -> list[str]:
+    """Return METHOD/NAME of all recipes, or of a method's. Raises StsbenchError for an unknown method.
+
+    >>> import stsbench
+    >>> "simcse/unsup-bert-base" in stsbench.list_recipes("simcse")
+    True
+    """
+    chosen = list_methods() if method is None else [canonical(method)]
+    return [f"{holder}/{name}" for holder in chosen for name in recipe_names(holder)]
+
+
 def default_recipe(method: str) -> str:
     """Return the name of the recipe that is taken where none is given: the options' `default_recipe`."""
     label, name = find_method(method).label, options_class(method).default_recipe
