@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Mapping
+from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,11 @@ import click
 
 from stsbench.cli.messages import echo
 from stsbench.cli.options import Command, Option, add_options
-from stsbench.cli.studies import asked_study, run_study, studies
 from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptions
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.options import DataOptions, MeasureOptions, RecordOptions, split_names
+from stsbench.evaluation.options import DataOptions, MeasureOptions, RecordOptions, Study, split_names, studies
 from stsbench.files import refuse_file_name
+from stsbench.options import flag_name
 
 _COMMON = ("model", "protocols", "tasks", "columns", "sample", "data_dir", "pooler", "prompt", "max_length", "truncate_dim",
            "similarity", "dtype", "device", "output", "form")
@@ -57,7 +59,8 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     asked = options.pop("output")
     if asked is not None:
         refuse_file_name(asked)
-    output = asked or _default_output(options["model"])
+    name = re.sub(r"[^A-Za-z0-9.]+", "-", Path(options["model"]).name or options["model"]).strip("-.")[:40] or "model"
+    output = asked or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
     command = ["stsbench", *sys.argv[1:]]
     options["without_overlap"] = options["without_overlap"] or ()
     if chosen_study := asked_study(options):
@@ -72,11 +75,57 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
         raise StsbenchError("no task could be scored" if result.failures else "no task was asked for")
     if options["sample"] and json_target == "-":
         echo(SAMPLE, err=True)
-    if output is not None and result.folder != output:
+    if result.folder != output:
         log(f"warning: {output} is there already and is left as it is: this run has another name")
     log(f"run: {result.folder}")  # before anything that can still fail: the run is kept whatever happens to its table
     print_result(result, form, json_target=json_target)
     return 3 if result.failures else 0
+
+
+def asked_study(options: dict[str, Any]) -> tuple[Study, dict[str, Any]] | None:
+    """Take the options of studies out of those of `eval`; return the study that is asked for, with the values of its own.
+
+    UsageError: there are two, or an option has no effect.
+    """
+    asked = []
+    for study in studies():
+        values = {entry.name: options.pop(entry.name) for entry in fields(study.options)}
+        if any(values[name] for name in study.asked_by):
+            asked.append((study, values))
+            continue
+        flags = {entry.name: flag_name(entry) for entry in fields(study.options)}
+        for entry in fields(study.options):
+            if values[entry.name] and values[entry.name] != entry.default:
+                others = " or ".join(flags[name] for name in study.asked_by)
+                raise click.UsageError(f"{flags[entry.name]} has no effect without {others}")
+    if len(asked) > 1:
+        raise click.UsageError(f"{' and '.join(study.subject for study, _ in asked)} exclude each other")
+    return asked[0] if asked else None
+
+
+def run_study(
+    study: Study, values: Mapping[str, Any], options: dict[str, Any], output: Path, form: str, json_target: str | None
+) -> int:
+    """Measure, save and print. Return 3 where a task failed, else 0. UsageError for what several runs in one process do not
+    take."""
+    from stsbench.cli.messages import log, print_result
+    from stsbench.encoders.load import load_encoder
+
+    encoder = {entry.name: options.pop(entry.name) for entry in fields(EncoderOptions)}
+    for entry in (*fields(ProcessOptions), *fields(RecordOptions)):
+        if options.pop(entry.name, entry.default) != entry.default:
+            raise click.UsageError(f"{flag_name(entry)}: {study.subject} are measured in one process, each for its scores: "
+                                   "leave it out, and measure the one that you choose with it")
+    if form != "table":
+        raise click.UsageError(f"--format {form}: {study.subject} are printed as a table, and a CSV file is in the run "
+                               "folder")
+    made = study.measure(
+        lambda: load_encoder(encoder["model"], EncoderOptions(**encoder)), **values, output=output, log=log, **options
+    )
+    made.save(output)
+    log(f"runs, {study.files}: {output}")
+    print_result(made, json_target=json_target)
+    return 3 if made.failures else 0
 
 
 def _of_training(options: dict[str, Any]) -> dict[str, Any]:
@@ -111,10 +160,3 @@ def _setting(word: str) -> tuple[str, Any]:
         return key, parse_yaml(value, f"--set {word}")
     except StsbenchError:
         raise click.UsageError(f"--set {word}: the value cannot be read") from None
-
-
-def _default_output(model: str) -> Path:
-    slug = re.sub(r"[^A-Za-z0-9.]+", "-", Path(model).name or model).strip("-.")[:40] or "model"
-    return Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{slug}"
-
-

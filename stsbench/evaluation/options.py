@@ -16,10 +16,12 @@ from stsbench.encoders.options import CacheOptions, EncoderOptions, ProcessOptio
 from stsbench.errors import UsageError
 from stsbench.files import temporary
 from stsbench.options import GIVEN, OptionGroup, SetOptions, extensible, option
-from stsbench.registry import DEFAULT_PROTOCOL
+from stsbench.registry import DEFAULT_PROTOCOL, names, resolve
 
 if TYPE_CHECKING:
     from stsbench.encoders.base import Encoder
+
+STUDIES = "stsbench.studies"  # entry points: objects of the class Study
 
 
 def split_names(value: Any) -> Any:
@@ -155,3 +157,27 @@ class EvalOptions(EncoderOptions, CacheOptions, ProcessOptions, MeasureOptions, 
 
     model: Annotated[Any, BeforeValidator(_model)]  # a name or folder, an Encoder, a function, an object with `encode`
     fingerprint: str | None = None  # identifies a function, and is to be changed whenever its vectors change
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """What `eval` measures in the place of one run where an option of the study asks for it.
+
+    options: a dataclass of `stsbench.options.option`, which `eval` takes, too; asked_by: those that ask for the study, and
+    without which the others have no effect; subject: what is measured, in the plural; suffix: of the default folder; files:
+    what is written beside the runs. measure: takes a function that loads the encoder, a value for each of the options, and
+    arguments of `stsbench.evaluate` with `output` and `log`; what is wrong usage, it refuses before it loads. It returns a
+    `Tabular` with `failures`, a line for each task without a score, and `save(folder)`, which writes files beside the runs.
+    """
+
+    options: type
+    asked_by: Sequence[str]
+    subject: str
+    suffix: str
+    files: str
+    measure: Callable[..., Any]
+
+
+def studies() -> list[Study]:
+    """Return every study that is installed."""
+    return [resolve(STUDIES, name) for name in names(STUDIES)]

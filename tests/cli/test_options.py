@@ -18,9 +18,8 @@ from clirun import cli, place  # noqa: F401 - fixtures
 
 from stsbench.cli.eval import evaluate
 from stsbench.cli.options import add_options
-from stsbench.cli.studies import studies
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.options import EvalOptions
+from stsbench.evaluation.options import EvalOptions, studies
 from stsbench.options import extensible, flag_name, option
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stsbench.cli.studies import Study
+from stsbench.evaluation.options import Study
 from stsbench.options import option
 
 if TYPE_CHECKING:

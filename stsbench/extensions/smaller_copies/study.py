@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stsbench.cli.studies import Study
+from stsbench.evaluation.options import Study
 from stsbench.extensions.smaller_copies.options import VariantOptions
 
 if TYPE_CHECKING:
