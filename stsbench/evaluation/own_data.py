@@ -9,7 +9,7 @@ from os import fspath
 from pathlib import Path
 from typing import Any
 
-from stsbench.data.own.in_memory import is_in_memory, rows_file
+from stsbench.data.own.source import is_in_memory, rows_file
 from stsbench.data.own.table import Form, column_names
 from stsbench.errors import DataError, StsbenchError, UsageError
 from stsbench.evaluation.protocol import GROUP, kinds, load_protocol

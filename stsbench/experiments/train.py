@@ -8,7 +8,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from stsbench.data.own.in_memory import in_users_words, is_in_memory, rows_file
+from stsbench.data.own.source import in_users_words, is_in_memory, rows_file
 from stsbench.errors import StsbenchError, warning_log
 from stsbench.evaluation.options import split_names
 from stsbench.experiments.run import Run
@@ -56,7 +56,7 @@ def train(
     data, labelled: training text: a file (.txt, .csv, .tsv, .jsonl), stsb/train, or rows in memory: a list of texts, of
         tuples (two texts: anchor and positive; three: and negative; two and a score), of mappings; a table of pandas,
         polars, pyarrow or datasets with the columns of such a file. Rows become one file in the cache, by their content
-        (stsbench.data.own.in_memory.rows_file says why), which the recipe names.
+        (stsbench.data.own.source.rows_file says why), which the recipe names.
     dev: what the weights are chosen by: "sts-b dev", "avg_sts", "transfer dev", "held-out", "none", or own scored pairs: a
         file, or rows of two texts and a score. Sets selection.by.
     stage, start_from: this stage alone, by number or name, from the weights of that run.

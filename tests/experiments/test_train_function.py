@@ -22,7 +22,7 @@ from training_runs import log_of, one_thread, place, weights_of  # noqa: F401
 
 import stsbench
 from stsbench.cli.train import train as command
-from stsbench.data.own.in_memory import rows_file
+from stsbench.data.own.source import rows_file
 from stsbench.data.text.rows import read_rows
 from stsbench.display.table import Document, Table
 from stsbench.display.tabular import Tabular, arrow_table

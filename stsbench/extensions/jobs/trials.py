@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
 from stsbench.config import parse_yaml, shorten, validate
-from stsbench.data.own.in_memory import in_users_words
+from stsbench.data.own.source import in_users_words
 from stsbench.data.text.cache import built_folder
 from stsbench.display.style import COLOURS, COLUMN, GREY, PAGE, new_figure
 from stsbench.display.table import Document, Table

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.config import checked_options
-from stsbench.data.own.in_memory import is_in_memory, rows_file
+from stsbench.data.own.source import is_in_memory, rows_file
 from stsbench.data.own.table import column_names, is_table
 from stsbench.data.own.texts import Texts
 from stsbench.data.text.rows import is_known_header, read_rows
