@@ -14,7 +14,7 @@ from sts_runs import N, add, head, pairs, sha, sts_run, two  # noqa: F401
 from text_tables import by_row
 
 from stsbench.comparison.compare import Compared, compare
-from stsbench.comparison.wording import LIMITS, sentence
+from stsbench.comparison.comparison import LIMITS, sentence
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.result import Result

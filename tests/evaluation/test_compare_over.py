@@ -13,7 +13,7 @@ from test_compare import row
 
 import stsbench
 from stsbench.comparison.compare import compare
-from stsbench.comparison.wording import notes, over_tasks, pairing
+from stsbench.comparison.comparison import notes, over_tasks, pairing
 from stsbench.errors import StsbenchError
 from stsbench.metrics.power import detectable_difference
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from stsbench.comparison.comparison import Comparison
+from stsbench.comparison.comparison import Comparison, limits, notes, over_tasks, pairing, shown_table
 from stsbench.comparison.differences import ComparisonTable
-from stsbench.comparison.wording import limits, notes, over_tasks, pairing, shown_table
 from stsbench.display.table import Table
 from stsbench.display.tabular import Form
 from stsbench.errors import StsbenchError

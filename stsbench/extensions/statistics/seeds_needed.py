@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stsbench.comparison.compare import compare
-from stsbench.comparison.comparison import Comparison
+from stsbench.comparison.comparison import Comparison, title
 from stsbench.comparison.differences import Compared, ComparisonTable
 from stsbench.comparison.shared import RESAMPLES
-from stsbench.comparison.wording import title
 from stsbench.display.table import Column, Document, Table
 from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.errors import StsbenchError
