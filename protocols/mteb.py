@@ -14,11 +14,12 @@ import numpy as np
 from pydantic import BeforeValidator
 
 from stsbench.data.fetch.mteb import undisturbed
+from stsbench.data.sets import FROM_MTEB
 from stsbench.data.sets.catalog import hub_revision
-from stsbench.data.sets.sets import FROM_MTEB, DataSet, PairSet
+from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.cache.mteb import MtebEncoder
-from stsbench.encoders.roles import TextTask
+from stsbench.encoders.traits import TextTask
 from stsbench.errors import DataError, ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.records import Record, ScoreRow

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from stsbench.data.own.relevance import read_relevance
 from stsbench.data.sets.sets import DataSet, PairSet, RetrievalSet
 from stsbench.encoders.cache.embed import Embed
-from stsbench.encoders.roles import TextTask
+from stsbench.encoders.traits import TextTask
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol
 from stsbench.evaluation.records import ScoreRow

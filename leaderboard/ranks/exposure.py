@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from stsbench.encoders.fitted import fitted_sets, texts_not_compared, texts_shared, was_trained_on
+from stsbench.encoders.traits import fitted_sets, texts_not_compared, texts_shared, was_trained_on
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.records import Record
 from stsbench.leaderboard.records.entries import LoadedEntry

@@ -21,8 +21,8 @@ from stsbench.encoders.interface import Interface
 from stsbench.encoders.interface import checked_texts as checked_texts
 from stsbench.encoders.options import CHANGING as CHANGING
 from stsbench.encoders.options import EncoderOptions as EncoderOptions
-from stsbench.encoders.roles import TextTask, stated
-from stsbench.encoders.roles import Traits as Traits
+from stsbench.encoders.traits import TextTask, stated
+from stsbench.encoders.traits import Traits as Traits
 from stsbench.errors import EncoderError
 from stsbench.registry import check_written
 from stsbench.torch_state import fresh_torch

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from stsbench.encoders.roles import ROLES, Traits
 from stsbench.encoders.similarity import all_similarities, pair_similarities
+from stsbench.encoders.traits import ROLES, Traits
 from stsbench.errors import EncoderError
 from stsbench.notebook import start_bar
 from stsbench.registry import Suggesting

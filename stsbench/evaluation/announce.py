@@ -15,10 +15,9 @@ import numpy as np
 from stsbench.data.sets.sets import DataSet
 from stsbench.encoders.base import Encoder, Progress
 from stsbench.encoders.cache.embed import Embed
-from stsbench.encoders.fitted import shortened
 from stsbench.encoders.prompt.prompt import described
 from stsbench.encoders.prompt.reading import described_reading, read_otherwise
-from stsbench.encoders.roles import reading_in_words
+from stsbench.encoders.traits import reading_in_words, shortened
 from stsbench.evaluation.plan import Planned
 from stsbench.evaluation.protocol import Protocol
 from stsbench.metrics.bootstrap import distinct

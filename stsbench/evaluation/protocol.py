@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from stsbench.data.own.table import Form
 from stsbench.data.sets.sets import ON_HUB, DataSet, path_name
 from stsbench.encoders.cache.embed import Embed
-from stsbench.encoders.roles import TextTask
+from stsbench.encoders.traits import TextTask
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.schema import (

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import stsbench
-from stsbench.encoders.fitted import texts_not_compared, texts_shared
+from stsbench.encoders.traits import texts_not_compared, texts_shared
 from stsbench.evaluation.records import Record
 
 CHANGES = "+changes"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.encoders.fitted import STATE, is_transductive
+from stsbench.encoders.traits import STATE, is_transductive
 from stsbench.errors import ScoreError, StsbenchError, one_line, warning_log
 from stsbench.evaluation.measure import summarize
 from stsbench.evaluation.protocol import Observations, Protocol, load_protocol

@@ -11,7 +11,7 @@ from stsbench.data.sets.sets import repeated_in_words
 from stsbench.display.table import Column, Document, Estimate, Table, csv_table
 from stsbench.encoders.prompt.prompt import described
 from stsbench.encoders.prompt.reading import described_reading
-from stsbench.encoders.roles import reading_in_words
+from stsbench.encoders.traits import reading_in_words
 from stsbench.evaluation.plan import changed_settings, declared_metric, presets
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.records import Record, ScoreRow, Scores

@@ -30,7 +30,7 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.light.callable import CallableEncoder
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
-from stsbench.encoders.roles import TextTask
+from stsbench.encoders.traits import TextTask
 from stsbench.encoders.transformer.live import LiveEncoder
 from stsbench.errors import EncoderError
 from stsbench.probes.exact import Exact

@@ -19,7 +19,7 @@ from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.cache.mteb import MtebEncoder
 from stsbench.encoders.interface import Settings
-from stsbench.encoders.roles import Traits
+from stsbench.encoders.traits import Traits
 from stsbench.errors import EncoderError
 
 library = pytest.importorskip("sentence_transformers")

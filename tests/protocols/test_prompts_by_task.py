@@ -17,7 +17,7 @@ from stsbench.data.fetch.sources import load_data
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.cache.mteb import MtebEncoder
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.roles import TextTask, prompt_name
+from stsbench.encoders.traits import TextTask, prompt_name
 from stsbench.errors import EncoderError
 from stsbench.evaluation.api import evaluate, run
 from stsbench.evaluation.options import EvalOptions

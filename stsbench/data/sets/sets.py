@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from stsbench.wording import counted
 
-FROM_MTEB = "mteb:"  # begins the id of a set that mteb loads from the Hub
 ON_HUB = "hf:"  # begins what a user calls a dataset of the Hub
 BLANK = "."  # what SentEval's encoders are fed for a line without words (CR and MPQA hold seven)
 

@@ -19,9 +19,8 @@ from scipy.sparse import issparse, vstack
 from stsbench.encoders.base import Encoder, EncoderSpec, Progress, checked_texts
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.encode import Preparable, encode_cached, not_finite, prepare
-from stsbench.encoders.fitted import STATE
-from stsbench.encoders.roles import TextTask, reading
 from stsbench.encoders.similarity import GROUP
+from stsbench.encoders.traits import STATE, TextTask, reading
 from stsbench.errors import EncoderError
 from stsbench.files import cache_root
 from stsbench.metrics.similarity import SIMILARITIES, paired_similarity, zero_rows

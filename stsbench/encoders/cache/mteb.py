@@ -14,7 +14,7 @@ from scipy.sparse import issparse
 from stsbench.encoders.base import Encoder, EncoderSpec
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.roles import TextTask
+from stsbench.encoders.traits import TextTask
 from stsbench.errors import ScoreError
 from stsbench.metrics.similarity import paired_similarity
 

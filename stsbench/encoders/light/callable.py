@@ -21,7 +21,7 @@ from scipy.sparse import csr_matrix, issparse
 
 from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, EncoderSpec, Progress, Traits, count_parameters
 from stsbench.encoders.probe import Probe, probed
-from stsbench.encoders.roles import ROLES
+from stsbench.encoders.traits import ROLES
 from stsbench.errors import EncoderError
 from stsbench.metrics.similarity import SIMILARITIES
 

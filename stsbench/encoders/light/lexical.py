@@ -23,7 +23,7 @@ from scipy.sparse import csr_matrix
 
 from stsbench.data.sets.sentences import unified
 from stsbench.encoders.base import Counts, Encoded, Encoder, EncoderOptions, EncoderSpec, Progress
-from stsbench.encoders.fitted import named_source, shortened
+from stsbench.encoders.traits import named_source, shortened
 from stsbench.errors import EncoderError
 from stsbench.wording import counted
 

@@ -20,10 +20,10 @@ from stsbench.encoders.base import Call, Encoded, Encoder, EncoderSpec, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.cache.encode import encode_cached
-from stsbench.encoders.fitted import STATE, named_source
 from stsbench.encoders.post.base import VectorSource
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.source import EncodedTexts, FitTexts, ListedTexts, listed_texts, read_texts, vector_format
+from stsbench.encoders.traits import STATE, named_source
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.torch_state import fresh_torch
 from stsbench.wording import counted

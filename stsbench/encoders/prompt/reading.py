@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from stsbench.encoders.fitted import STATE
 from stsbench.encoders.forward.pooling import LAST
+from stsbench.encoders.traits import STATE
 from stsbench.registry import names, resolve
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from stsbench.data.fetch.mteb import undisturbed
-from stsbench.encoders.roles import ROLES
+from stsbench.encoders.traits import ROLES
 from stsbench.errors import EncoderError
 
 _WEB_SEARCH = "Given a web search query, retrieve relevant passages that answer the query"

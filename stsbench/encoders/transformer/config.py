@@ -16,7 +16,7 @@ from stsbench.encoders.options import CHANGING, spelled
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings, promised_tensors, prompt_file
 from stsbench.encoders.prompt.reading import Reading, asked_reading
 from stsbench.encoders.prompt.task_prompts import choose_prompts
-from stsbench.encoders.roles import ROLES
+from stsbench.encoders.traits import ROLES
 from stsbench.encoders.transformer.declared import ROTARY, Declared, lacking, length_source, library_settings, read_declared
 from stsbench.encoders.transformer.exported import FILE as EXPORTED
 from stsbench.encoders.transformer.exported import (

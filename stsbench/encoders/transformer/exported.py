@@ -29,7 +29,7 @@ HEAD = ("pooler.dense.weight", "pooler.dense.bias")  # where a kept head is stor
 PROMPT = "stsbench.encoders.transformer.prompt_module.PromptEncoding"  # a prompted encoder's type in modules.json
 _TYPES = {"pooler": (str, type(None)), "max_length": (int, type(None)), "method": (str, type(None)),
           "recipe": (str, type(None)), "normalize": (bool,)}
-_COUNTS = {"texts", "exact", "normalised", "rows"}  # fields of stsbench.encoders.fitted.SharedTexts
+_COUNTS = {"texts", "exact", "normalised", "rows"}  # fields of stsbench.encoders.traits.SharedTexts
 _END_OF = {"last": "last token"}  # pooler -> where in its template a text is read
 _SETTINGS = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 

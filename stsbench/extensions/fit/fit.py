@@ -13,11 +13,11 @@ from stsbench.config import checked_options
 from stsbench.display.markup import card_text
 from stsbench.encoders.base import Encoder, EncoderOptions, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
-from stsbench.encoders.fitted import shortened
 from stsbench.encoders.load import load_encoder, loaded_encoder
 from stsbench.encoders.options import CacheOptions, spelled
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed, fitted_on_data
+from stsbench.encoders.traits import shortened
 from stsbench.encoders.transformer.exported import stored_head
 from stsbench.encoders.transformer.lazy import LazyEncoder
 from stsbench.errors import StsbenchError, UsageError, warning_log

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from stsbench.encoders.fitted import shortened
 from stsbench.encoders.post.base import Post, PostOptions, State, Vectors, VectorSource
+from stsbench.encoders.traits import shortened
 from stsbench.errors import StsbenchError
 from stsbench.extensions.flow.glow import Glow
 from stsbench.settings import setting

@@ -20,7 +20,7 @@ from stsbench.encoders.forward.batching import NO_LIMIT, restore, sharing_limit
 from stsbench.encoders.forward.checkpoint import first_line, quiet
 from stsbench.encoders.forward.identity import BLIND, Opened
 from stsbench.encoders.light.callable import as_matrix
-from stsbench.encoders.roles import TextTask
+from stsbench.encoders.traits import TextTask
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.extensions.mteb_models.load import (
     Call,

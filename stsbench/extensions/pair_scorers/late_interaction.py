@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from stsbench.encoders.base import Encoder, Traits
 from stsbench.encoders.model_folder import read_settings
-from stsbench.encoders.roles import ROLES
 from stsbench.encoders.similarity import Compared
+from stsbench.encoders.traits import ROLES
 from stsbench.errors import EncoderError
 from stsbench.extensions.pair_scorers.folder import PairModel
 

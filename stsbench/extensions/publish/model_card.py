@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from stsbench.data.sets import FROM_MTEB
 from stsbench.data.sets.catalog import BY_ID
-from stsbench.data.sets.sets import FROM_MTEB
 from stsbench.display.markup import card_text
-from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.encoders.prompt.prompt import described
+from stsbench.encoders.traits import is_transductive, was_trained_on
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import declared_metric
 from stsbench.evaluation.provenance import merge_overlap

@@ -11,9 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from stsbench.data.sets import FROM_MTEB
 from stsbench.data.sets.catalog import BY_ID, entries, entry, hub_revision
-from stsbench.data.sets.sets import FROM_MTEB
-from stsbench.encoders.fitted import is_transductive, was_trained_on
+from stsbench.encoders.traits import is_transductive, was_trained_on
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import ProtocolIdentity, Record, ScoreRow, Scores, record_name
 from stsbench.evaluation.rescore import protocol_of_record, rescored_averages

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.data.fetch.mteb import undisturbed
+from stsbench.data.sets import FROM_MTEB
 from stsbench.data.sets.catalog import hub_revision
-from stsbench.data.sets.sets import FROM_MTEB
 from stsbench.encoders.base import EncoderSpec
 from stsbench.encoders.cache.mteb import model_meta
-from stsbench.encoders.fitted import is_transductive, was_trained_on
+from stsbench.encoders.traits import is_transductive, was_trained_on
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import score_again

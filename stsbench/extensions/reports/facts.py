@@ -12,9 +12,9 @@ from stsbench.config import shorten
 from stsbench.display.markup import PACKAGES, caption, plain_markdown
 from stsbench.display.table import Table
 from stsbench.display.tabular import Form
-from stsbench.encoders.fitted import is_transductive, shortened
 from stsbench.encoders.prompt.prompt import described
 from stsbench.encoders.prompt.reading import described_reading, read_otherwise
+from stsbench.encoders.traits import is_transductive, shortened
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import changed_settings
 from stsbench.evaluation.protocol import load_protocol

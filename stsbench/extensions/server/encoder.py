@@ -19,7 +19,7 @@ from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec
 from stsbench.encoders.options import CHANGING, spelled
 from stsbench.encoders.probe import IDENTITY, NONE
 from stsbench.encoders.prompt.task_prompts import Prompts, served_card
-from stsbench.encoders.roles import ROLES
+from stsbench.encoders.traits import ROLES
 from stsbench.errors import EncoderError
 from stsbench.extensions.server.address import KEY, choose_address, key_of_environment
 from stsbench.extensions.server.client import QUICK, TRIES, Client, TextsError

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from stsbench.encoders.roles import ROLES
+from stsbench.encoders.traits import ROLES
 from stsbench.errors import EncoderError
 from stsbench.options import OptionGroup, Values, option
 from stsbench.parsing import parse_json, read_json_object

@@ -14,8 +14,8 @@ from scipy.sparse import issparse
 
 from stsbench.encoders.base import Call, Encoded, Encoder, EncoderSpec, Progress, Wrapper
 from stsbench.encoders.cache.embed import Embed
-from stsbench.encoders.fitted import STATE, fitted_sets, named_source
 from stsbench.encoders.probe import TEXTS
+from stsbench.encoders.traits import STATE, fitted_sets, named_source
 from stsbench.errors import EncoderError
 from stsbench.extensions.smaller_copies.codes import BYTES, PRECISIONS, WHOLE, Ranges, codes, compared, size
 from stsbench.registry import did_you_mean

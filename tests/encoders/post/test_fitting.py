@@ -12,10 +12,10 @@ from stsbench.data.fetch.sources import load_data
 from stsbench.encoders.base import Encoded, EncoderSpec
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
-from stsbench.encoders.fitted import fitted_sets, is_transductive
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed, siblings, target_texts
 from stsbench.encoders.post.source import EncodedTexts, ListedTexts, read_texts
+from stsbench.encoders.traits import fitted_sets, is_transductive
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.evaluation.api import evaluate as run
 from stsbench.evaluation.rescore import score_again

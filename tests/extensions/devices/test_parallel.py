@@ -19,7 +19,7 @@ from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.encode import cache_key, encode_cached
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.roles import TextTask
+from stsbench.encoders.traits import TextTask
 from stsbench.errors import EncoderError
 from stsbench.evaluation import api
 from stsbench.evaluation.result import Result

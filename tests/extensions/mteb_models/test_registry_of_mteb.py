@@ -29,7 +29,7 @@ import stsbench  # noqa: E402
 from stsbench import load_encoder  # noqa: E402
 from stsbench.data.fetch.mteb import undisturbed  # noqa: E402
 from stsbench.encoders.cache.embed import Embed  # noqa: E402
-from stsbench.encoders.roles import TextTask  # noqa: E402
+from stsbench.encoders.traits import TextTask  # noqa: E402
 from stsbench.errors import EncoderError, NotOnThisMachineError  # noqa: E402
 from stsbench.extensions.mteb_models.registered import needs_code, refusal  # noqa: E402
 from stsbench.protocols.mteb import HubData, MtebProtocol  # noqa: E402

@@ -25,7 +25,7 @@ from run_edits import edit, put_beside, rows_of
 from stsbench.data.fetch.mteb import undisturbed
 from stsbench.data.sets.catalog import entry
 from stsbench.display.markup import card_text
-from stsbench.encoders.roles import Traits
+from stsbench.encoders.traits import Traits
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import api
 from stsbench.evaluation.api import EvalOptions, evaluate

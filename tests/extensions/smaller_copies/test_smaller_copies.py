@@ -13,10 +13,9 @@ from stsbench import compare, evaluate, load_encoder, load_records
 from stsbench.data.fetch.sources import load_data
 from stsbench.display.style import figure_bytes
 from stsbench.encoders.cache.embed import Embed
-from stsbench.encoders.fitted import fitted_sets
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
-from stsbench.encoders.roles import TextTask
+from stsbench.encoders.traits import TextTask, fitted_sets
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.evaluation.rescore import several_encoders
 from stsbench.extensions.smaller_copies import variants

@@ -18,7 +18,7 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed, fitted_on_data
-from stsbench.encoders.roles import Traits
+from stsbench.encoders.traits import Traits
 from stsbench.errors import DataError, EncoderError, StsbenchError
 from stsbench.extensions.devices.options import DeviceOptions
 from stsbench.extensions.stores.build import build_store

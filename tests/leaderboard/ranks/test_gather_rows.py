@@ -11,7 +11,7 @@ from run_edits import edit, edit_all, rows_of
 from toy_encoder import Toy
 
 from stsbench.encoders.base import EncoderSpec
-from stsbench.encoders.roles import Traits
+from stsbench.encoders.traits import Traits
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.measure import RESAMPLES
 from stsbench.evaluation.run_file import RUN, load_records

@@ -5,7 +5,7 @@ import pytest
 from toy_encoder import Toy
 
 from stsbench.encoders.base import Encoded, EncoderSpec
-from stsbench.encoders.fitted import STATE, fitted_sets, is_transductive, was_trained_on
+from stsbench.encoders.traits import STATE, fitted_sets, is_transductive, was_trained_on
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.rescore import encoder_key, several_encoders

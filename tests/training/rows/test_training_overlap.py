@@ -10,7 +10,7 @@ import stsbench
 from stsbench.data.fetch.sources import load_data
 from stsbench.data.own.overlap import TESTS, shared_texts
 from stsbench.data.sets.sentences import normalise
-from stsbench.encoders.fitted import texts_not_compared, texts_shared
+from stsbench.encoders.traits import texts_not_compared, texts_shared
 from stsbench.evaluation.run_file import load_records
 from stsbench.training.rows.batches import stream
 from stsbench.training.runs.options import TrainRequest, resolve
