@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.errors import StsbenchError
-from stsbench.metrics.prompts import measured_scores
+from stsbench.metrics.aggregation import measured_scores
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

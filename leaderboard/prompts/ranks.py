@@ -13,7 +13,7 @@ from stsbench.leaderboard.ranks.board import PromptSpread
 from stsbench.leaderboard.ranks.lines import ScoreLine, merged
 from stsbench.leaderboard.ranks.plan import MOST_UNSCORED, Placed, Plan, RowExtra, Section, rounded, tested
 from stsbench.leaderboard.records.entries import EntryRun, LoadedEntry
-from stsbench.metrics.prompts import spread
+from stsbench.metrics.aggregation import spread
 from stsbench.metrics.ranks import Significance
 from stsbench.wording import counted
 

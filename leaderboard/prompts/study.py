@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from stsbench.display.table import Column, Document, Table
 from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.errors import UsageError
-from stsbench.metrics.prompts import mean_over_prompts, spread
+from stsbench.metrics.aggregation import mean_over_prompts, spread
 from stsbench.wording import counted
 
 from .rank_chances import (

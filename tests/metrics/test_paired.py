@@ -17,7 +17,9 @@ from stsbench.metrics.aggregation import (
     OverTasks,
     chance_of_same_order,
     difference_over_tasks,
+    mean_over_prompts,
     mean_over_tasks,
+    spread,
 )
 from stsbench.metrics.equivalence import (
     Equivalence,
@@ -28,7 +30,6 @@ from stsbench.metrics.equivalence import (
 )
 from stsbench.metrics.noise import deviations_over_seeds, difference_over_seeds
 from stsbench.metrics.paired import Difference, critical_value, holm, paired_difference
-from stsbench.metrics.prompts import mean_over_prompts, spread
 
 
 def test_by_hand() -> None:

@@ -26,7 +26,7 @@ from stsbench.evaluation.plan import metric_under
 from stsbench.evaluation.result import Result
 from stsbench.evaluation.tables import firsts, main_rows
 from stsbench.files import atomic_write
-from stsbench.metrics.prompts import Spread, mean_over_prompts, spread
+from stsbench.metrics.aggregation import Spread, mean_over_prompts, spread
 from stsbench.options import takes
 from stsbench.parsing import MOST_YAML, load_yaml, read_text
 from stsbench.registry import DEFAULT_PROTOCOL
