@@ -22,13 +22,13 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
     from stsbench.evaluation.plan import list_protocols as list_protocols
     from stsbench.evaluation.rescore import score as score
     from stsbench.evaluation.run_file import load_records as load_records
-    from stsbench.experiments.run import load as load
-    from stsbench.experiments.train import train as train
     from stsbench.extensions.functions import *  # noqa: F403
     from stsbench.training.engine.callbacks import TrainingCallback as TrainingCallback
     from stsbench.training.recipes.named import load_recipe as load_recipe
     from stsbench.training.recipes.recipes import list_methods as list_methods
     from stsbench.training.recipes.recipes import list_recipes as list_recipes
+    from stsbench.training.runs.trained import load as load
+    from stsbench.training.runs.trained import train as train
 
 _GROUP = "stsbench.functions"  # entry points: what extensions add
 _MEANT = {  # names that people try -> what to write
@@ -46,14 +46,14 @@ _PUBLIC = {
     "list_methods": "stsbench.training.recipes.recipes",
     "list_protocols": "stsbench.evaluation.plan",
     "list_recipes": "stsbench.training.recipes.recipes",
-    "load": "stsbench.experiments.run",
+    "load": "stsbench.training.runs.trained",
     "load_data": "stsbench.data.fetch.sources",
     "load_encoder": "stsbench.encoders.load",
     "load_recipe": "stsbench.training.recipes.named",
     "load_records": "stsbench.evaluation.run_file",
     "score": "stsbench.evaluation.rescore",
     "to_mteb": "stsbench.encoders.cache.mteb",
-    "train": "stsbench.experiments.train",
+    "train": "stsbench.training.runs.trained",
 }
 
 

@@ -20,7 +20,7 @@ CORE = (
     "encoders.cache", "encoders.post", "encoders.forward",
     "encoders.prompt", "encoders.transformer", "encoders.light", "evaluation", "training", "training.modules",
     "training.api", "training.recipes", "training.rows", "training.engine", "training.runs",
-    "comparison", "experiments", "cli",
+    "comparison", "cli",
 )
 # Rooms of the board, which may import the core, too.
 BOARD = ("leaderboard.records", "leaderboard.ranks", "leaderboard.page", "leaderboard")

@@ -16,7 +16,6 @@ from stsbench.comparison.differences import ComparisonTable
 from stsbench.encoders.base import Encoder
 from stsbench.evaluation.records import ScoreRow
 from stsbench.evaluation.result import Result
-from stsbench.experiments.run import Run
 from stsbench.extensions.installation.report import Report
 from stsbench.extensions.jobs.plan import Jobs
 from stsbench.extensions.jobs.trials import Trials
@@ -24,6 +23,7 @@ from stsbench.extensions.stores.neighbours import Neighbours
 from stsbench.extensions.stores.vectors import VectorStore
 from stsbench.leaderboard.loaded_board import Board
 from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.runs.trained import Run
 
 encoder = stsbench.load_encoder("minilm", pooler="mean")
 assert_type(encoder, Encoder)

@@ -9,6 +9,6 @@ from stsbench.registry import lazy_names
 
 NAMES = {  # module -> its public names
     "stsbench.training.api.method": ("Method",), "stsbench.training.recipes.recipe": ("Recipe",),
-    "stsbench.training.engine.callbacks": ("TrainingCallback",), "stsbench.experiments.train": ("train",),
+    "stsbench.training.engine.callbacks": ("TrainingCallback",), "stsbench.training.runs.trained": ("train",),
 }
 __getattr__, __dir__, __all__ = lazy_names(__name__, NAMES)

@@ -13,7 +13,6 @@ from stsbench.data.sets.catalog import catalog
 from stsbench.display.table import Document, Table
 from stsbench.display.tabular import RowsInFolder
 from stsbench.errors import StsbenchError, warning_log
-from stsbench.experiments.train import FilePath, as_tuple, check_counts, path_word
 from stsbench.extensions.jobs.content import check_jobs
 from stsbench.extensions.jobs.expand import Job, command_words, expand
 from stsbench.extensions.jobs.plan_file import BoardEntry, Defaults, Dtype, Plan, made_plan, read_plan
@@ -25,6 +24,7 @@ from stsbench.notebook import working_line
 from stsbench.processes import worker_threads
 from stsbench.registry import did_you_mean
 from stsbench.training.rows.files import SetPlace, is_set
+from stsbench.training.runs.trained import FilePath, as_tuple, check_counts, path_word
 from stsbench.wording import counted
 
 

@@ -22,7 +22,6 @@ from stsbench.display.style import COLOURS, COLUMN, GREY, PAGE, new_figure
 from stsbench.display.table import Document, Table
 from stsbench.display.tabular import RowsInFolder
 from stsbench.errors import StsbenchError, UsageError, warning_log
-from stsbench.experiments.train import FilePath, Rows, as_tuple, check_counts, check_request
 from stsbench.extensions.jobs.expand import command_words
 from stsbench.extensions.jobs.plan import make_pool, refuse_missing
 from stsbench.extensions.jobs.plan_file import Defaults, TrainGroup
@@ -38,6 +37,7 @@ from stsbench.training.recipes.recipe import Recipe, resolved_yaml
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.runs.options import KEYS
 from stsbench.training.runs.report import shown_sd, spread
+from stsbench.training.runs.trained import FilePath, Rows, as_tuple, check_counts, check_request
 from stsbench.wording import counted
 
 _NAMED = {name: key for name, key in KEYS.items() if name != "seed"}

@@ -19,7 +19,6 @@ from clirun import cli  # noqa: F401
 from scipy.stats import binomtest, chisquare
 
 from stsbench.errors import StsbenchError, UsageError
-from stsbench.experiments.run import Run
 from stsbench.training.recipes.method_plan import load_plan
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows.files import LABELLED
@@ -29,6 +28,7 @@ from stsbench.training.runs.finish import trained_as
 from stsbench.training.runs.options import TrainOptions, TrainRequest, resolve
 from stsbench.training.runs.prepare import make_backbone
 from stsbench.training.runs.seed_runs import first_subset, with_subset
+from stsbench.training.runs.trained import Run
 
 STAGES = """
 extends: bert-base-semi

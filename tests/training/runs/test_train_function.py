@@ -27,11 +27,11 @@ from stsbench.data.text.rows import read_rows
 from stsbench.display.table import Document, Table
 from stsbench.display.tabular import Tabular, arrow_table
 from stsbench.errors import DataError, StsbenchError, StsbenchWarning
-from stsbench.experiments.run import Run
 from stsbench.methods import SimCSE
 from stsbench.training import TrainingCallback
 from stsbench.training.runs import seed_runs
 from stsbench.training.runs.options import TrainRequest, resolve
+from stsbench.training.runs.trained import Run
 
 QUICK = {"training.batch_size": 10, "selection.every": 2, "training.learning_rate": 1e-3, "backbone.max_length": 16}
 SETS = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]

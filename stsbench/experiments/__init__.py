@@ -1,1 +1,0 @@
-"""Trainings and studies of prompts and smaller copies as functions of Python, and the objects that they give."""
