@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 
@@ -45,16 +44,6 @@ def start_bar(total: int) -> Callable[[int], None]:
             bar.close()
 
     return step
-
-
-@contextmanager
-def working_line(name: str) -> Iterator[Callable[[str], None] | None]:
-    """Show a line with what is worked on, as it is told, and for how long: as long as the block lasts. None elsewhere."""
-    if not in_notebook():
-        yield None
-        return
-    with make_bar(desc=name, bar_format="{desc}, {elapsed}{postfix}", leave=False) as bar:
-        yield lambda what: bar.set_postfix_str(what)
 
 
 class TrainingBar:

@@ -7,7 +7,7 @@ import pytest
 from clirun import place  # noqa: F401 - a fixture
 
 import stsbench
-from stsbench.notebook import TrainingBar, in_notebook, working_line
+from stsbench.notebook import TrainingBar, in_notebook
 
 
 class ZMQInteractiveShell:
@@ -46,21 +46,6 @@ def test_evaluate_counts_the_texts_it_encodes(shell, monkeypatch, capsys, notebo
     stsbench.evaluate("lexical:token-set", output="run", tasks=["STS-B"], sample=True, resamples=0)
     out, err = capsys.readouterr()
     assert out == "" and ("encoding: 100%" in err and "84/84" in err if notebook else err == "")
-
-
-def test_a_line_says_what_is_worked_on_and_is_gone_at_the_end(shell, monkeypatch, capsys):
-    monkeypatch.setattr("tqdm.auto.tqdm", __import__("tqdm").std.tqdm)
-    shell(None)
-    with working_line("sweep") as working:
-        assert working is None
-    shell(ZMQInteractiveShell)
-    with working_line("sweep") as working:
-        working("trial 0, seed 42, step 20")
-        working("trial 1")
-    out, err = capsys.readouterr()
-    shown = [line.strip() for line in err.split("\r") if line.strip()]
-    assert out == "" and shown[1:] == ["sweep, 00:00, trial 0, seed 42, step 20", "sweep, 00:00, trial 1"]
-    assert err.endswith("\r")
 
 
 def test_a_model_is_loaded_without_tqdm_s_remark_on_ipywidgets(shell, monkeypatch):

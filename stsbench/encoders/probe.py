@@ -89,15 +89,6 @@ def has_identity(spec: Mapping[str, Any]) -> bool:
     return bool((spec.get("options") or {}).get(IDENTITY) != NONE and spec.get("weights") != "live")
 
 
-def equal_up_to_rounding(first: tuple[NDArray[np.float32], ...], second: tuple[NDArray[np.float32], ...]) -> bool:
-    """Return whether the vectors of two probes differ by rounding at most: another number of threads sums in another
-    order."""
-    if not first or [array.shape for array in first] != [array.shape for array in second]:
-        return False
-    return all(np.allclose(a, b, rtol=1e-4, atol=1e-5 * float(np.nanmax(np.abs(a), initial=1.0)), equal_nan=True)
-               for a, b in zip(first, second, strict=True))
-
-
 def _vectors(encode: Callable[[list[str]], Any]) -> tuple[NDArray[np.float32], ...]:
     """Of all texts but the last, and of the last: padded to its length the others would take minutes."""
     made = [encode(list(part)) for part in (TEXTS[:-1], TEXTS[-1:])]

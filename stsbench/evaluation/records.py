@@ -338,11 +338,6 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return mapping
 
 
-def json_schema() -> dict[str, Any]:
-    """Return the record's JSON Schema."""
-    return Record.model_json_schema()
-
-
 def now() -> datetime:
     """Return the present moment, UTC, whole seconds."""
     return datetime.now(UTC).replace(microsecond=0)

@@ -7,7 +7,6 @@ What a prompted encoder learned around its model is the file prompt.safetensors 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -140,23 +139,6 @@ class Prompt:
     def modules(self) -> tuple[nn.Module, ...]:
         """Return the head and the bottlenecks, those that there are."""
         return tuple(part for part in (self.head, self.bottlenecks) if part is not None)
-
-    def digest(self) -> str | None:
-        """Return sha256 over the values of all tensors; None without any."""
-        tensors = [] if self.words is None else [("words", self.words)]
-        for index, prefix in enumerate(self.prefixes):
-            tensors += [(f"{index} keys", prefix.keys), (f"{index} values", prefix.values)]
-        for part in self.modules():
-            # an LMTransform's choices that settings() does not name
-            about = [type(part).__name__, *(str(getattr(part, key)) for key in ("activation", "eps") if hasattr(part, key))]
-            tensors += [(" ".join([*about, name]), value) for name, value in part.state_dict().items()]
-        if not tensors:
-            return None
-        sha = hashlib.sha256()
-        for name, value in tensors:
-            sha.update(f"{name} {tuple(value.shape)}\n".encode())
-            sha.update(value.detach().cpu().float().contiguous().numpy().tobytes())
-        return sha.hexdigest()
 
     def _kind(self) -> str | None:
         if self.head is None:

@@ -1,11 +1,10 @@
-"""Encoders of a model otherwise than its folder has it: as it is between two steps of a training, with its dropout on as in
-one (what BERT-flow's code fits its flow on), or behind a prompt that it was not trained with.
+"""Encoders of a model otherwise than its folder has it: as it is between two steps of a training, or with its dropout on as
+in one (what BERT-flow's code fits its flow on).
 """
 
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,13 +12,13 @@ from typing import Any
 
 import torch
 
-from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, Progress
+from stsbench.encoders.base import Encoded, Encoder, Progress
 from stsbench.encoders.forward.model import borrowed, dropout_rates
 from stsbench.encoders.forward.pooling import KINDS
 from stsbench.encoders.probe import identified_now
-from stsbench.encoders.prompt.prompt import PLAIN, Prompt, PromptSettings, fits_pooler
-from stsbench.encoders.transformer.config import EncoderConfig, resolve_config
-from stsbench.encoders.transformer.parts import Parts, check_ends, load_parts
+from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings, fits_pooler
+from stsbench.encoders.transformer.config import EncoderConfig
+from stsbench.encoders.transformer.parts import Parts, check_ends
 from stsbench.encoders.transformer.transformer import ENGINE, TransformerEncoder
 from stsbench.errors import EncoderError
 from stsbench.torch_random import Generators, drawing
@@ -99,18 +98,3 @@ class WithDropout(Encoder):
     def identified(self) -> Encoder:
         """Under a fingerprint that never comes back: its vectors do not either."""
         return identified_now(self, self.spec.name)
-
-
-def with_prompt(name: str, prompt: Prompt, options: EncoderOptions | None = None) -> TransformerEncoder:
-    """Return the BERT or RoBERTa `name` as if `prompt` were stored with it; the fingerprint covers the values of its
-    tensors.
-
-    EncoderError, one line: no such model, or a prompt that does not fit it.
-    """
-    asked = replace(options or EncoderOptions(), pooler="mask", template=prompt.template)
-    config = resolve_config(name, asked)
-    parts = replace(load_parts(config, asked.device, asked.attention), prompt=prompt)
-    if values := prompt.digest():
-        config = replace(config, weights=hashlib.sha256(f"{config.weights} {values}".encode()).hexdigest())
-    config = replace(config, prompt=PromptSettings.from_stored(prompt.settings()))
-    return TransformerEncoder(config, parts, batch_tokens=asked.batch_tokens, attention=asked.attention)

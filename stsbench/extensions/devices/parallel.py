@@ -18,12 +18,13 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from stsbench.encoders.base import Call, Counts, Encoded, Encoder, EncoderOptions, Progress, Wrapper
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.options import Result, Runner, Task, Work
-from stsbench.encoders.probe import Probe, equal_up_to_rounding, has_identity
+from stsbench.encoders.probe import Probe, has_identity
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.processes import GUARD, cores, limit_threads, without_main
 
@@ -128,6 +129,15 @@ def in_one_line(error: BaseException, model: str) -> str:
 def _probe(encoder: Encoder) -> tuple[Any, ...]:
     probe = getattr(encoder, "probe", None)
     return probe.vectors if isinstance(probe, Probe) else ()
+
+
+def equal_up_to_rounding(first: tuple[NDArray[np.float32], ...], second: tuple[NDArray[np.float32], ...]) -> bool:
+    """Return whether the vectors of two probes differ by rounding at most: another number of threads sums in another
+    order."""
+    if not first or [array.shape for array in first] != [array.shape for array in second]:
+        return False
+    return all(np.allclose(a, b, rtol=1e-4, atol=1e-5 * float(np.nanmax(np.abs(a), initial=1.0)), equal_nan=True)
+               for a, b in zip(first, second, strict=True))
 
 
 class _Worker:

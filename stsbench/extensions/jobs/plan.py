@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -20,7 +21,7 @@ from stsbench.extensions.jobs.pool import PROGRAM, LocalPool, Place, Pool, RayPo
 from stsbench.extensions.jobs.schedule import Log, run_jobs
 from stsbench.extensions.jobs.state import Standing, clock, is_done, locks_work, standings
 from stsbench.hub import downloads_are_off
-from stsbench.notebook import working_line
+from stsbench.notebook import in_notebook, make_bar
 from stsbench.processes import worker_threads
 from stsbench.registry import did_you_mean
 from stsbench.training.rows.files import SetPlace, is_set
@@ -297,3 +298,13 @@ def make_pool(
         return LocalPool(workers or 1, where)
     cuda = any(device is not None and device.startswith("cuda") for device in devices)
     return RayPool(ray, workers, where, gpus or (1 if cuda else None if None in devices else 0))
+
+
+@contextmanager
+def working_line(name: str) -> Iterator[Callable[[str], None] | None]:
+    """Show a line with what is worked on, as it is told, and for how long: as long as the block lasts. None elsewhere."""
+    if not in_notebook():
+        yield None
+        return
+    with make_bar(desc=name, bar_format="{desc}, {elapsed}{postfix}", leave=False) as bar:
+        yield lambda what: bar.set_postfix_str(what)

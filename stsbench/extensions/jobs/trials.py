@@ -23,13 +23,12 @@ from stsbench.display.table import Document, Table
 from stsbench.display.tabular import RowsInFolder
 from stsbench.errors import StsbenchError, UsageError, warning_log
 from stsbench.extensions.jobs.expand import command_words
-from stsbench.extensions.jobs.plan import make_pool, refuse_missing
+from stsbench.extensions.jobs.plan import make_pool, refuse_missing, working_line
 from stsbench.extensions.jobs.plan_file import Defaults, TrainGroup
 from stsbench.extensions.jobs.space import LARGEST, Sampler, Space, read_space, space_of_grid
 from stsbench.extensions.jobs.sweep import BEST, TRIALS, Sweep, TrialResult
 from stsbench.extensions.jobs.sweep import sweep as sweeping
 from stsbench.files import training_cache
-from stsbench.notebook import working_line
 from stsbench.options import SetOptions
 from stsbench.parsing import read_json_object
 from stsbench.training.api.options import Options

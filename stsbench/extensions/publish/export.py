@@ -80,7 +80,7 @@ def copy_model(run: Path, output: Path) -> list[Path]:
 def export_json(run: Path, output: Path) -> list[Path]:
     """Write the records of a run, as they stand in it and without what they observed, into `output`, a new folder.
 
-    The file is a list of objects: `name`, and what `stsbench.evaluation.records.json_schema` describes. Raises StsbenchError
+    The file is a list of objects: `name`, and what `Record.model_json_schema()` describes. Raises StsbenchError
     for what is no run, and when `output` is already there.
     """
     from stsbench.evaluation.run_file import load_records

@@ -24,7 +24,7 @@ from stsbench.errors import EncoderError
 from stsbench.evaluation import api
 from stsbench.evaluation.result import Result
 from stsbench.extensions.devices.options import DeviceOptions, chosen_devices
-from stsbench.extensions.devices.parallel import ParallelEncoder, Workers
+from stsbench.extensions.devices.parallel import ParallelEncoder, Workers, equal_up_to_rounding
 
 MODULE = """
 import os
@@ -203,3 +203,9 @@ def test_a_script_without_a_main_guard_is_told_of_it(tmp_path):
     (tmp_path / "started_x.py").write_text(SCRIPT)
     done = subprocess.run([sys.executable, "started_x.py"], capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert done.stdout == "SHAPE (3, 3)\n" and '__name__ == "__main__"' in done.stderr.strip().splitlines()[-1], done.stderr
+
+
+def test_rounding_is_not_another_encoder_and_weights_are():
+    one = np.random.default_rng(1).normal(size=(2, 4, 8)).astype(np.float32)
+    assert equal_up_to_rounding(tuple(one), tuple(one * np.float32(1 + 1e-6)))
+    assert not equal_up_to_rounding(tuple(one), tuple(one * 1.1)) and not equal_up_to_rounding((), ())

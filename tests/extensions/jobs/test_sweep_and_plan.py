@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import tiny_models
@@ -19,7 +20,7 @@ from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.evaluation.run_file import load_records
 from stsbench.extensions.jobs import plan as plan_module
 from stsbench.extensions.jobs.expand import expand
-from stsbench.extensions.jobs.plan import entry_runs
+from stsbench.extensions.jobs.plan import entry_runs, working_line
 from stsbench.extensions.jobs.plan_file import read_plan
 from stsbench.extensions.jobs.pool import LocalPool
 from stsbench.extensions.jobs.trials import figure
@@ -237,3 +238,18 @@ def test_documents_begin_at_titles():
         "Ends so:", "Yes.", "One two three four five six Seven", "No.", "Last title", "without an end", "No title",
     ]
     assert module.documents(lines) == [lines[:2], lines[2:]]
+
+
+def test_in_a_notebook_a_line_says_what_is_worked_on_and_is_gone_at_the_end(monkeypatch, capsys):
+    monkeypatch.setattr("tqdm.auto.tqdm", __import__("tqdm").std.tqdm)
+    with working_line("sweep") as working:
+        assert working is None
+    shell = type("ZMQInteractiveShell", (), {})()  # a kernel's, by IPython's name for it
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    with working_line("sweep") as working:
+        working("trial 0, seed 42, step 20")
+        working("trial 1")
+    out, err = capsys.readouterr()
+    shown = [line.strip() for line in err.split("\r") if line.strip()]
+    assert out == "" and shown[1:] == ["sweep, 00:00, trial 0, seed 42, step 20", "sweep, 00:00, trial 1"]
+    assert err.endswith("\r")
