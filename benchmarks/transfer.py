@@ -30,34 +30,34 @@ NESTED = {"MR": ("rt-polarity.neg", "rt-polarity.pos"), "CR": ("custrev.neg", "c
 
 def vectors(task: str, downstream: Path, model: str) -> tuple[Any, Any, int]:
     """Features float32 (n, d), classes int64 (n,), and how many of the n are the training split, which comes first."""
-    from stsbench.data.sets.readers import Items, read_class, read_mrpc, read_trec
+    from stsbench.data.sets.readers import Labelled, read_class, read_mrpc, read_trec
     from stsbench.encoders.cache.cache import EmbeddingCache
     from stsbench.encoders.cache.embed import Embed
     from stsbench.encoders.load import load_encoder
     from stsbench.files import cache_root
 
     folder = downstream / task
-    splits = [Items()]
+    splits: list[list[Labelled]] = [[]]
     if task in NESTED:
         for label, name in enumerate(NESTED[task]):
-            splits[0].extend(read_class(folder / name, label))
+            splits[0] += read_class(folder / name, label)
     elif task == "TREC":
         splits = [read_trec(folder / name, "") for name in ("train_5500.label", "TREC_10.label")]
     else:
         splits = [read_mrpc(folder / f"msr_paraphrase_{name}.txt", "") for name in ("train", "test")]
     first, second, labels = [], [], []
     for split in splits:
-        sides = (split.first, split.second or split.first)
-        rows = sorted(zip(*sides, split.labels, strict=True), key=lambda r: (len(r[0].split()), len(r[1].split()), r[2]))
+        items = [(one, two or one, label) for one, two, label, _ in split]
+        rows = sorted(items, key=lambda row: (len(row[0].split()), len(row[1].split()), row[2]))
         first += [row[0] or "." for row in rows]
         second += [row[1] or "." for row in rows]
         labels += [row[2] for row in rows]
     embed = Embed(load_encoder(model), EmbeddingCache(cache_root() / "embeddings"))
     u = embed(first)
-    if splits[0].second:
+    if first != second:
         v = embed(second)
         u = np.concatenate([np.abs(u - v), u * v], axis=1)
-    return np.ascontiguousarray(u, dtype=np.float32), np.array(labels, dtype=np.int64), len(splits[0].labels)
+    return np.ascontiguousarray(u, dtype=np.float32), np.array(labels, dtype=np.int64), len(splits[0])
 
 
 def grid_fits(y: Any, training: int, k: int) -> list[Any]:

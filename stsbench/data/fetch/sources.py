@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from stsbench.data.fetch.install import read_lock
 from stsbench.data.sets import readers
 from stsbench.data.sets.catalog import BY_ID, Entry, catalog, entries, entry, path_in
-from stsbench.data.sets.readers import normalize_pair, read_sick, read_stsb
+from stsbench.data.sets.readers import normalize_pair
 from stsbench.data.sets.sets import LabelledSet, PairSet
 from stsbench.errors import DataError, MissingDataError
 from stsbench.files import atomic_write, data_root, sha256_file, training_cache
@@ -21,7 +22,7 @@ from stsbench.hub import downloads_are_off
 from stsbench.options import takes
 
 # Kinds of labelled texts -> reader of one file; "classes" is read file by file, one per class.
-LABELLED: dict[str, Callable[[Path, str], readers.Items]] = {
+LABELLED: dict[str, Callable[[Path, str], list[readers.Labelled]]] = {
     "sst": readers.read_sst, "trec": readers.read_trec, "mrpc": readers.read_mrpc,
     "sick-e": readers.read_sick_entailment,
 }
@@ -154,39 +155,27 @@ def read(item: Entry, root: Path, text_version: str | None = None) -> PairSet | 
     """Return a set whose files are all below `root`, in file order; `text_version` replaces the entry's own."""
     paths = [path_in(root, name) for name in item.files]
     named = list(item.counts) if len(item.counts) == len(paths) else [item.task] * len(paths)
+    facts: dict[str, Any] = {"id": item.id, "task": item.task, "text_version": text_version or item.text_version}
     if item.kind == "classes" or item.kind in LABELLED:
-        return _labelled(item, zip(paths, named, strict=True), text_version or item.text_version)
-    rows = readers.PairRows()
+        items: list[readers.Labelled] = []
+        for number, (path, split) in enumerate(zip(paths, named, strict=True)):
+            # SentEval gives the first of two class files label 1: positive texts, and SUBJ's objective ones.
+            classes = item.kind == "classes"
+            items += readers.read_class(path, 1 - number) if classes else LABELLED[item.kind](path, split)
+        one, two, labels, splits = zip(*items, strict=True) if items else ((), (), (), ())
+        return LabelledSet(**facts, first=one, second=two if any(two) else (), labels=np.array(labels, dtype=np.int64),
+                           splits=splits)
+    rows: list[readers.ScoredPair] = []
     if item.kind == "sts-year":
         rows = readers.read_sts_year(paths[0].parent, tuple(item.counts))
     else:
         for path, subset in zip(paths, named, strict=True):
-            rows.extend(_pairs(item, path, subset))
-    return PairSet(
-        id=item.id, task=item.task, text_version=text_version or item.text_version,
-        first=tuple(rows.first), second=tuple(rows.second),
-        gold=np.array(rows.gold, dtype=np.float64), subsets=tuple(rows.subsets),
-    )
-
-
-def _pairs(item: Entry, path: Path, subset: str) -> readers.PairRows:
-    if item.kind == "stsb":
-        return readers.read_stsb(path, subset)
-    if item.kind == "sick":
-        return readers.read_sick(path, subset)
-    return readers.read_raw(path, subset, low=1.0 if item.task == "SICK-R" else 0.0)
-
-
-def _labelled(item: Entry, files: Iterable[tuple[Path, str]], text_version: str) -> LabelledSet:
-    items = readers.Items()
-    for number, (path, split) in enumerate(files):
-        # SentEval gives the first of two class files label 1: positive texts, and SUBJ's objective ones.
-        classes = item.kind == "classes"
-        items.extend(readers.read_class(path, 1 - number) if classes else LABELLED[item.kind](path, split))
-    return LabelledSet(
-        id=item.id, task=item.task, text_version=text_version, first=tuple(items.first), second=tuple(items.second),
-        labels=np.array(items.labels, dtype=np.int64), splits=tuple(items.splits),
-    )
+            if item.kind in ("stsb", "sick"):
+                rows += (readers.read_stsb if item.kind == "stsb" else readers.read_sick)(path, subset)
+            else:
+                rows += readers.read_raw(path, subset, low=1.0 if item.task == "SICK-R" else 0.0)
+    first, second, gold, subsets = zip(*rows, strict=True) if rows else ((), (), (), ())
+    return PairSet(**facts, first=first, second=second, gold=np.array(gold, dtype=np.float64), subsets=subsets)
 
 
 def _complete(item: Entry, root: Path, origin: str) -> None:
@@ -328,7 +317,6 @@ def _read_pairs(item: Entry, paths: list[Path]) -> Iterator[tuple[str, str]]:
             if path.name.startswith("STS.input."):
                 yield from (normalize_pair(*cells, path, number) for number, cells in readers.sts_cells(path))
         return
-    read = read_stsb if item.kind == "stsb" else read_sick
+    read = readers.read_stsb if item.kind == "stsb" else readers.read_sick
     for path in paths:
-        rows = read(path)
-        yield from zip(rows.first, rows.second, strict=True)
+        yield from (row[:2] for row in read(path))

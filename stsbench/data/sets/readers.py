@@ -11,8 +11,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -25,30 +24,8 @@ _MAX_BYTES = 256 * 1024 * 1024  # far above any set here; stops a gzip bomb
 BINARY = {"0": 0, "1": 1}
 TREC_CLASSES = {"ABBR": 0, "DESC": 1, "ENTY": 2, "HUM": 3, "LOC": 4, "NUM": 5}
 ENTAILMENT = {"CONTRADICTION": 0, "NEUTRAL": 1, "ENTAILMENT": 2}
-
-
-@dataclass
-class PairRows:
-    """Scored pairs while they are being read: four lists of one length n."""
-
-    first: list[str] = field(default_factory=list)
-    second: list[str] = field(default_factory=list)
-    gold: list[float] = field(default_factory=list)
-    subsets: list[str] = field(default_factory=list)
-
-    def add(self, first: str, second: str, gold: float, subset: str) -> None:
-        """Append one pair."""
-        self.first.append(first)
-        self.second.append(second)
-        self.gold.append(gold)
-        self.subsets.append(subset)
-
-    def extend(self, rows: PairRows) -> None:
-        """Append another file's pairs."""
-        self.first += rows.first
-        self.second += rows.second
-        self.gold += rows.gold
-        self.subsets += rows.subsets
+ScoredPair = tuple[str, str, float, str]  # both texts, the gold score, the subset
+Labelled = tuple[str, str, int, str]  # a text, the second one of a pair or "", the label, the split
 
 
 def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
@@ -61,13 +38,13 @@ def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
     return _decoded(_read_bytes(path), path, encoding)
 
 
-def read_sts_year(folder: Path, subsets: Sequence[str]) -> PairRows:
+def read_sts_year(folder: Path, subsets: Sequence[str]) -> list[ScoredPair]:
     """STS12-16: `STS.input.<subset>.txt` zipped with `STS.gs.<subset>.txt`, subsets in the order given.
 
     Pairs with a blank gold line were never scored; they are dropped AFTER zipping, so the two files stay aligned.
     Raises DataError for files of different length, a line without exactly one tab, an empty sentence, a bad score.
     """
-    rows = PairRows()
+    rows = []
     for subset in subsets:
         input_path, gold_path = folder / f"STS.input.{subset}.txt", folder / f"STS.gs.{subset}.txt"
         pairs, scores = list(sts_cells(input_path)), read_lines(gold_path)
@@ -76,7 +53,7 @@ def read_sts_year(folder: Path, subsets: Sequence[str]) -> PairRows:
         for (number, cells), score in zip(pairs, scores, strict=True):
             if score.strip():
                 gold = _score(score, gold_path, number, 0.0, 5.0)
-                rows.add(*normalize_pair(*cells, input_path, number), gold, subset)
+                rows.append((*normalize_pair(*cells, input_path, number), gold, subset))
     return rows
 
 
@@ -89,26 +66,23 @@ def sts_cells(path: Path) -> Iterator[tuple[int, tuple[str, str]]]:
         yield number, (first, others[0])
 
 
-def read_stsb(path: Path, subset: str = "STS-B") -> PairRows:
+def read_stsb(path: Path, subset: str = "STS-B") -> list[ScoredPair]:
     """Return one split of the STS Benchmark: tab-separated despite `.csv`, no header, no quoting; columns 4, 5, 6 are
     used."""
-    rows = PairRows()
+    rows = []
     for number, line in enumerate(read_lines(path), start=1):
         cells = line.strip().split("\t")  # no csv module: a lone quotation mark is part of the sentence
         if len(cells) < 7:
             raise DataError(f"{path}:{number}: expected at least 7 tab-separated columns, found {len(cells)}")
         gold = _score(cells[4], path, number, 0.0, 5.0)
-        rows.add(*normalize_pair(cells[5], cells[6], path, number), gold, subset)
+        rows.append((*normalize_pair(cells[5], cells[6], path, number), gold, subset))
     return rows
 
 
-def read_sick(path: Path, subset: str = "SICK-R") -> PairRows:
+def read_sick(path: Path, subset: str = "SICK-R") -> list[ScoredPair]:
     """Return one SICK file: a header line, then pair_ID, sentence A, sentence B, relatedness 1-5, entailment label."""
-    rows = PairRows()
-    for number, cells in sick_cells(path):
-        gold = _score(cells[3], path, number, 1.0, 5.0)
-        rows.add(*normalize_pair(cells[1], cells[2], path, number), gold, subset)
-    return rows
+    return [(*normalize_pair(cells[1], cells[2], path, number), _score(cells[3], path, number, 1.0, 5.0), subset)
+            for number, cells in sick_cells(path)]
 
 
 def sick_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -124,7 +98,7 @@ def sick_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
         yield number, cells
 
 
-def read_raw(path: Path, subset: str, low: float = 0.0, high: float = 5.0) -> PairRows:
+def read_raw(path: Path, subset: str, low: float = 0.0, high: float = 5.0) -> list[ScoredPair]:
     """Return a Hub file of JSON lines (plain or .gz) with sentence1, sentence2 and score; the texts are kept unchanged.
 
     Raises DataError for a broken gzip stream, a line that is not a JSON object, a missing or wrong field.
@@ -132,14 +106,14 @@ def read_raw(path: Path, subset: str, low: float = 0.0, high: float = 5.0) -> Pa
     data = _read_bytes(path)
     if path.suffix == ".gz":
         data = _unzipped(data, path)
-    rows = PairRows()
+    rows = []
     for number, line in enumerate(_decoded(data, path), start=1):
         item = json_object(line, path, number)
         first, second = item.get("sentence1"), item.get("sentence2")
         if not isinstance(first, str) or not isinstance(second, str):
             raise DataError(f"{path}:{number}: sentence1 and sentence2 must be texts")
         check_text(first + second, f"{path}:{number}", "a sentence")
-        rows.add(first, second, _score(item.get("score"), path, number, low, high), subset)
+        rows.append((first, second, _score(item.get("score"), path, number, low, high), subset))
     return rows
 
 
@@ -227,65 +201,39 @@ def _score(value: object, path: Path, number: int, low: float, high: float) -> f
     return score
 
 
-@dataclass
-class Items:
-    """Labelled texts while they are being read: lists of one length n, `second` empty unless the items are pairs."""
-
-    first: list[str] = field(default_factory=list)
-    second: list[str] = field(default_factory=list)
-    labels: list[int] = field(default_factory=list)
-    splits: list[str] = field(default_factory=list)
-
-    def add(self, texts: Iterable[str], label: int, split: str) -> None:
-        """Append one text, or one pair of texts."""
-        for column, text in zip((self.first, self.second), texts, strict=False):
-            column.append(text)
-        self.labels.append(label)
-        self.splits.append(split)
-
-    def extend(self, rows: Items) -> None:
-        """Append another file's items."""
-        self.first += rows.first
-        self.second += rows.second
-        self.labels += rows.labels
-        self.splits += rows.splits
-
-
-def read_class(path: Path, label: int) -> Items:
+def read_class(path: Path, label: int) -> list[Labelled]:
     """Return MR, CR, SUBJ, MPQA: one file per class, one text per line, Latin-1. A line without words is the item ""."""
-    items = Items()
-    for line in read_lines(path, "latin-1"):
-        items.add([" ".join(line.split())], label, "all")  # CR and MPQA hold seven such lines, and SentEval counts them
-    return items
+    # CR and MPQA hold seven such lines, and SentEval counts them.
+    return [(" ".join(line.split()), "", label, "all") for line in read_lines(path, "latin-1")]
 
 
-def read_sst(path: Path, split: str) -> Items:
+def read_sst(path: Path, split: str) -> list[Labelled]:
     """Return one split of SST2: text, tab, label 0 or 1; no header."""
-    items = Items()
+    items = []
     for number, line in enumerate(read_lines(path), start=1):
         cells = line.strip().split("\t")
         if len(cells) != 2:
             raise DataError(f"{path}:{number}: expected a text and a label with one tab between, "
                             f"found {len(cells)} columns")
-        items.add([_text(cells[0], path, number)], _label(cells[1], BINARY, path, number), split)
+        items.append((_text(cells[0], path, number), "", _label(cells[1], BINARY, path, number), split))
     return items
 
 
-def read_trec(path: Path, split: str) -> Items:
+def read_trec(path: Path, split: str) -> list[Labelled]:
     """Return one split of TREC, Latin-1: `COARSE:fine question`. The six coarse classes are the labels."""
-    items = Items()
+    items = []
     for number, line in enumerate(read_lines(path, "latin-1"), start=1):
         label, colon, rest = line.strip().partition(":")
         if not colon:
             raise DataError(f"{path}:{number}: expected `CLASS:subclass question`, found no colon")
         question = _text(rest.partition(" ")[2], path, number)
-        items.add([question], _label(label, TREC_CLASSES, path, number), split)
+        items.append((question, "", _label(label, TREC_CLASSES, path, number), split))
     return items
 
 
-def read_mrpc(path: Path, split: str) -> Items:
+def read_mrpc(path: Path, split: str) -> list[Labelled]:
     """Return one split of MRPC: a header line (after a byte order mark), then label 0 or 1, two ids, two texts."""
-    items = Items()
+    items = []
     for number, line in enumerate(read_lines(path), start=1):
         cells = line.strip().split("\t")
         if number == 1:
@@ -294,16 +242,14 @@ def read_mrpc(path: Path, split: str) -> Items:
             continue
         if len(cells) != 5:
             raise DataError(f"{path}:{number}: expected 5 tab-separated columns, found {len(cells)}")
-        items.add(normalize_pair(cells[3], cells[4], path, number), _label(cells[0], BINARY, path, number), split)
+        items.append((*normalize_pair(cells[3], cells[4], path, number), _label(cells[0], BINARY, path, number), split))
     return items
 
 
-def read_sick_entailment(path: Path, split: str) -> Items:
+def read_sick_entailment(path: Path, split: str) -> list[Labelled]:
     """Return one SICK file: sentence A, sentence B and the entailment label in the fifth column (CONTRADICTION 0 to 2)."""
-    items = Items()
-    for number, cells in sick_cells(path):
-        items.add(normalize_pair(cells[1], cells[2], path, number), _label(cells[4], ENTAILMENT, path, number), split)
-    return items
+    return [(*normalize_pair(cells[1], cells[2], path, number), _label(cells[4], ENTAILMENT, path, number), split)
+            for number, cells in sick_cells(path)]
 
 
 def _text(text: str, path: Path, number: int) -> str:

@@ -43,25 +43,25 @@ def year(folder, pairs, gold):
 
 def test_blank_gold_is_dropped_after_zipping(tmp_path):
     rows = year(tmp_path, b"a\tb\nc\td\ne\tf\n", b"1\n\n2.5\n")
-    assert (rows.first, rows.second, rows.gold, rows.subsets) == (["a", "e"], ["b", "f"], [1.0, 2.5], ["x", "x"])
+    assert rows == [("a", "b", 1.0, "x"), ("e", "f", 2.5, "x")]
 
 
 def test_whitespace_runs_become_one_space_and_line_ends_do_not_matter(tmp_path):
     rows = year(tmp_path, b"  a   b\tc\xc2\xa0d \r\ne\tf", b"1\r\n2")
-    assert (rows.first, rows.second, rows.gold) == (["a b", "e"], ["c d", "f"], [1.0, 2.0])
+    assert rows == [("a b", "c d", 1.0, "x"), ("e", "f", 2.0, "x")]
 
 
 def test_exotic_line_ends_stay_inside_a_sentence(tmp_path):
     for odd in "\u2028\u0085\x0b\x0c\x1c\r":
         rows = year(tmp_path, f"a{odd}b\tc\nd\te\n".encode(), b"1\n2\n")
-        assert rows.first == ["a b", "d"] and rows.gold == [1.0, 2.0]
+        assert rows == [("a b", "c", 1.0, "x"), ("d", "e", 2.0, "x")]
 
 
 def test_stsb_keeps_quotes_and_ignores_trailing_columns(tmp_path):
     path = tmp_path / "sts-x.csv"
     path.write_text('g\tf\ty\t1\t5.000\t"a man\the said "b"\nG\tF\tY\t2\t0\tc\td\textra\textra\n')
     rows = readers.read_stsb(path)
-    assert rows.first == ['"a man', "c"] and rows.second == ['he said "b"', "d"] and rows.gold == [5.0, 0.0]
+    assert rows == [('"a man', 'he said "b"', 5.0, "STS-B"), ("c", "d", 0.0, "STS-B")]
 
 
 SICK_HEADER = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\r\n"
@@ -70,8 +70,7 @@ SICK_HEADER = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_ju
 def test_sick_header_and_crlf(tmp_path):
     path = tmp_path / "SICK.txt"
     path.write_bytes((SICK_HEADER + "1\tA b\tC\t4.5\tNEUTRAL\r\n").encode())
-    rows = readers.read_sick(path)
-    assert (rows.first, rows.second, rows.gold) == (["A b"], ["C"], [4.5])
+    assert readers.read_sick(path) == [("A b", "C", 4.5, "SICK-R")]
 
 
 def test_raw_keeps_texts_letter_by_letter(tmp_path):
@@ -79,7 +78,7 @@ def test_raw_keeps_texts_letter_by_letter(tmp_path):
     (tmp_path / "t.jsonl").write_text(line)
     (tmp_path / "t.jsonl.gz").write_bytes(gzip.compress(line.encode()))
     plain, packed = (readers.read_raw(tmp_path / name, "STS12") for name in ("t.jsonl", "t.jsonl.gz"))
-    assert plain == packed and plain.first == ["A  b\u2028c."] and plain.second == [" D"] and plain.gold == [2.5]
+    assert plain == packed == [("A  b\u2028c.", " D", 2.5, "STS12")]
 
 
 def test_sick_mteb_is_train_trial_test_merged():
@@ -117,36 +116,36 @@ def written(folder, text, encoding="utf-8"):
 
 def test_class_file_keeps_lines_without_words_and_is_latin_1(tmp_path):
     items = readers.read_class(written(tmp_path, "caf\xe9  noir \n\n \t\nlast", "latin-1"), 1)
-    assert items.first == ["caf\xe9 noir", "", "", "last"] and items.labels == [1] * 4
-    assert items.splits == ["all"] * 4 and items.second == [] and fed(items.first)[1:3] == [".", "."]
+    assert items == [(text, "", 1, "all") for text in ("caf\xe9 noir", "", "", "last")]
+    assert fed([text for text, *_ in items])[1:3] == [".", "."]
     for odd in "\x85\x0b\x0c\x1c\r":  # exotic line ends stay inside a text
         path = written(tmp_path, f"one{odd}two\nthree\n", "latin-1")
-        assert readers.read_class(path, 0).first == ["one two", "three"]
+        assert readers.read_class(path, 0) == [("one two", "", 0, "all"), ("three", "", 0, "all")]
         assert len(path.read_text("latin-1").splitlines()) == 3  # where SentEval's way would differ
 
 
 def test_sst(tmp_path):
     items = readers.read_sst(written(tmp_path, "a  fine\xa0film \t1\r\nno : good\t0"), "dev")
-    assert (items.first, items.labels, items.splits) == (["a fine film", "no : good"], [1, 0], ["dev", "dev"])
+    assert items == [("a fine film", "", 1, "dev"), ("no : good", "", 0, "dev")]
 
 
 def test_trec_drops_the_fine_class_only(tmp_path):
     lines = [f"{name}:fine What : is  it ?" for name in ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")]
     items = readers.read_trec(written(tmp_path, "\n".join(lines) + "\n"), "test")
-    assert items.labels == [0, 1, 2, 3, 4, 5] and set(items.first) == {"What : is it ?"} and items.splits[0] == "test"
+    assert items == [("What : is it ?", "", label, "test") for label in range(6)]
 
 
 def test_mrpc_with_and_without_byte_order_mark(tmp_path):
     for mark in ("", "\ufeff"):
         path = written(tmp_path, mark + MRPC_HEADER.lstrip("\ufeff") + '1\t5\t6\tHe said "no\tHe  said no\n0\t7\t8\tA\tB\n')
         items = readers.read_mrpc(path, "train")
-        assert (items.first, items.second, items.labels) == (['He said "no', "A"], ["He said no", "B"], [1, 0])
+        assert items == [('He said "no', "He said no", 1, "train"), ("A", "B", 0, "train")]
 
 
 def test_entailment(tmp_path):
     rows = "".join(f"{i}\tA {i}\tB\t3.0\t{name}\r\n" for i, name in enumerate(readers.ENTAILMENT))
     items = readers.read_sick_entailment(written(tmp_path, SICK_COLUMNS + rows), "dev")
-    assert items.labels == [0, 1, 2] and items.first == ["A 0", "A 1", "A 2"] and items.second == ["B"] * 3
+    assert items == [(f"A {label}", "B", label, "dev") for label in range(3)]
 
 
 def test_every_sample_reads():
