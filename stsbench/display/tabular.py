@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from stsbench.display.table import Document, csv_table, terminal_width
 from stsbench.errors import StsbenchError
-from stsbench.files import as_path
+from stsbench.files import as_path, new_folder
 from stsbench.registry import Suggesting, resolve
 
 if TYPE_CHECKING:
@@ -124,14 +123,8 @@ class InFolder(Tabular):
         path = as_path(path, "path")
         if path.exists():
             raise StsbenchError(f"{path} is already there: choose another path")
-        copy = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.tmp")
-        try:
-            shutil.copytree(self.folder, copy)
-            copy.rename(path)  # it is there whole, or not at all
-        except OSError as error:
-            raise StsbenchError(f"cannot write {path}: {error.strerror or error}") from error
-        finally:
-            shutil.rmtree(copy, ignore_errors=True)
+        with new_folder(path) as building:
+            shutil.copytree(self.folder, building, dirs_exist_ok=True)
         self.folder = path
         return path
 

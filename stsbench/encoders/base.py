@@ -11,7 +11,6 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -66,6 +65,7 @@ def mapping_fingerprint(spec: Mapping[str, Any]) -> str:
 
 EQUAL_LENGTHS = "padding changes its vectors, so that each batch holds texts of equal length only"
 
+
 @dataclass(frozen=True)
 class Encoded:
     """vectors: float32 (n, d), dense or scipy CSR; truncated: bool (n,), texts that lost tokens to max_length."""
@@ -101,15 +101,6 @@ class TokenTable:
         return hashlib.sha256(f"{little.shape}\n".encode() + little.tobytes()).hexdigest()
 
 
-def _fresh(method: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(method)
-    def fresh(*arguments: Any, **named: Any) -> Any:
-        with fresh_torch():
-            return method(*arguments, **named)
-
-    return fresh
-
-
 class Encoder(Interface, ABC):
     """Text to vectors. A kind of encoder sets `spec` and writes `run`; `run` may assume distinct texts."""
 
@@ -140,7 +131,7 @@ class Encoder(Interface, ABC):
             raise TypeError(f"{cls.__name__}.{stray[0]} would have no effect: write traits = Traits({stray[0]}=...)")
         for name in ("run", "ready"):
             if name in vars(cls):
-                setattr(cls, name, _fresh(vars(cls)[name]))
+                setattr(cls, name, fresh_torch()(vars(cls)[name]))
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:

@@ -55,15 +55,6 @@ class DamagedShardError(Exception):
     """The file is cut short, altered, or of another layout."""
 
 
-@dataclass(frozen=True)
-class ShardRows:
-    """k rows read from a shard: positions (k,) the caller asked about, float32 vectors (k, d), truncated bool (k,)."""
-
-    positions: NDArray[np.intp]
-    vectors: NDArray[np.float32]
-    truncated: NDArray[np.bool_]
-
-
 def text_digest(text: str) -> bytes:
     """Return the 32 bytes that stand for a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
@@ -100,12 +91,6 @@ def write_shard(
         stream.write(rows)
 
 
-def shard_shape(path: Path) -> tuple[int, int]:
-    """Return (n, d) as the header says, checked against the file's size. Raises DamagedShardError, OSError."""
-    with path.open("rb") as stream:
-        return _shape(stream.read(_HEADER.size), path.stat().st_size)
-
-
 def _shape(header: bytes, size: int) -> tuple[int, int]:
     if len(header) < _HEADER.size or not header.startswith(MAGIC):
         raise DamagedShardError("no embedding shard of this version")
@@ -115,8 +100,11 @@ def _shape(header: bytes, size: int) -> tuple[int, int]:
     return n, d
 
 
-def read_rows(path: Path, wanted: Mapping[bytes, int]) -> ShardRows:
-    """Return the rows whose text digest is in `wanted` (digest -> position), in the file's order.
+def read_rows(
+    path: Path, wanted: Mapping[bytes, int]
+) -> tuple[NDArray[np.intp], NDArray[np.float32], NDArray[np.bool_]]:
+    """Return positions (k,), vectors (k, d) and whether a text was cut (k,) of the rows whose text digest is in `wanted`
+    (digest -> position), in the file's order.
 
     Raises DamagedShardError when the index or any of those rows is not what was written, OSError when the file cannot
     be read (another process may just have deleted it).
@@ -135,7 +123,7 @@ def read_rows(path: Path, wanted: Mapping[bytes, int]) -> ShardRows:
         rows = np.array([row for row, _ in hits], dtype=np.intp)
         positions = np.array([position for _, position in hits], dtype=np.intp)
         if not hits:
-            return ShardRows(positions, np.zeros((0, d), np.float32), np.zeros(0, dtype=bool))
+            return positions, np.zeros((0, d), np.float32), np.zeros(0, dtype=bool)
         stored = np.memmap(stream, dtype="<f4", mode="r", offset=_start(n), shape=(n, d))
         vectors = np.ascontiguousarray(stored[rows], dtype=np.float32)
         del stored
@@ -144,7 +132,7 @@ def read_rows(path: Path, wanted: Mapping[bytes, int]) -> ShardRows:
         if _check(flat[4 * d * i : 4 * d * (i + 1)]) != index[32 * n + 8 * row : 32 * n + 8 * row + 8]:
             raise DamagedShardError(f"vector {row} does not match its checksum")
     flags = np.frombuffer(index, dtype=np.uint8, offset=40 * n)
-    return ShardRows(positions, vectors, flags[rows] != 0)
+    return positions, vectors, flags[rows] != 0
 
 
 @dataclass(frozen=True)
@@ -206,7 +194,7 @@ class EmbeddingCache:
             if not wanted:
                 break
             try:
-                rows = read_rows(path, wanted)
+                positions, its, cut = read_rows(path, wanted)
             except FileNotFoundError:  # evicted by another process
                 continue
             except DamagedShardError as error:
@@ -216,14 +204,13 @@ class EmbeddingCache:
             except OSError as error:
                 unread.append(f"{path}: {error.strerror or error}")
                 continue
-            if not len(rows.positions):
+            if not len(positions):
                 continue
             if vectors is None:
-                vectors = np.zeros((len(texts), rows.vectors.shape[1]), dtype=np.float32)
-            if rows.vectors.shape[1] != vectors.shape[1]:  # older rows of another width: the newest count
+                vectors = np.zeros((len(texts), its.shape[1]), dtype=np.float32)
+            if its.shape[1] != vectors.shape[1]:  # older rows of another width: the newest count
                 continue
-            vectors[rows.positions], truncated[rows.positions] = rows.vectors, rows.truncated
-            mask[rows.positions] = True
+            vectors[positions], truncated[positions], mask[positions] = its, cut, True
             wanted = {digest: position for digest, position in wanted.items() if not mask[position]}
             with contextlib.suppress(OSError):
                 os.utime(path)  # the modification time is the time of last use
@@ -287,8 +274,9 @@ class EmbeddingCache:
             texts, total, used = 0, 0, 0.0
             for path in home.glob(f"*{_SUFFIX}"):
                 with contextlib.suppress(OSError, DamagedShardError):
-                    texts += shard_shape(path)[0]
                     stat = path.stat()
+                    with path.open("rb") as stream:
+                        texts += _shape(stream.read(_HEADER.size), stat.st_size)[0]
                     total, used = total + stat.st_size, max(used, stat.st_mtime)
             if texts:
                 entries.append(CachedEncoder(home.name, _note(home / _ABOUT), texts, total, used))

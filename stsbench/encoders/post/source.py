@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol, overload
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,27 +37,17 @@ class FitTexts(Protocol):
         """Return one text of each of these items."""
 
 
-class ListedTexts(Sequence[str]):
+class ListedTexts(list[str]):
     """Texts in memory: all first sides, then all second ones."""
 
     def __init__(self, columns: Sequence[Sequence[str]], name: str) -> None:
+        super().__init__(text for column in columns for text in column)
         self.columns, self.name = columns, name
         self.sides, self.items = len(columns), len(columns[0])
-        self._all = [text for column in columns for text in column]
 
     def side(self, side: int, rows: Sequence[int]) -> list[str]:
         """Return one text of each of these items."""
         return [self.columns[side][row] for row in rows]
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[str]: ...
-    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
-        return self._all[index]
 
 
 class StoredTexts:
