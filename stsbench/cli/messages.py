@@ -112,17 +112,10 @@ def warnings_as_lines() -> None:
 
 def write_json(value: Any, target: str) -> None:
     """Write `value` to the file `target`, or to stdout for "-"; in ASCII, which every console can encode."""
-    text = json.dumps(value, indent=1)
-    if target == "-":
-        echo(text)
-        return
-    with atomic_write(Path(target)) as stream:
-        stream.write(text + "\n")
+    _write(json.dumps(value, indent=1) + "\n", target)
 
 
-def write_report(result: Reported, target: str) -> None:
-    """Write a report to the file `target`, LaTeX where it ends in .tex, or as Markdown to stdout for "-"."""
-    text = result.report("latex" if target.lower().endswith(".tex") else "markdown")
+def _write(text: str, target: str) -> None:
     if target == "-":
         echo(text, nl=False)
         return
@@ -155,13 +148,14 @@ def print_result(
 ) -> None:
     """Write a result to stdout: as tables, or as LaTeX, Markdown or CSV.
 
-    json_target, report_target: files for it as JSON and as a report; with "-" stdout is that alone. above: lines that stand
-    above its tables instead of its own.
+    json_target, report_target: files for it as JSON and as a report, LaTeX where it ends in .tex, else Markdown; with "-"
+    stdout is that alone. above: lines that stand above its tables instead of its own.
     """
     if json_target:
         write_json(result.as_json(), json_target)
     if report_target:
-        write_report(cast("Reported", result), report_target)
+        latex = report_target.lower().endswith(".tex")
+        _write(cast("Reported", result).report("latex" if latex else "markdown"), report_target)
     if "-" in (json_target, report_target):
         return
     if form != "table":
@@ -173,10 +167,8 @@ def print_result(
 
 def print_summary(folder: Path, summary: dict[str, Any]) -> None:
     """Dev before, best and after, or the table over seeds or subsets, then the scores of the final test, on stdout."""
-    if "subsets" in summary:
-        _subsets(summary)
-    elif "seeds" in summary:
-        _seeds(summary)
+    if "seeds" in summary:
+        _averages(summary)
     else:
         _run(folder, summary)
     for task, why in summary.get("failures", {}).items():
@@ -208,31 +200,23 @@ def _run(folder: Path, summary: dict[str, Any]) -> None:
         print_omissions(result)
 
 
-def _seeds(summary: dict[str, Any]) -> None:
-    from stsbench.training.runs.report import seed_table, shared_line
-
-    title = f"{len(summary['seeds'])} seeds: {', '.join(map(str, summary['seeds']))}"
-    _table(title, ("score", "mean", "sd", "n"), seed_table(summary))
-    if line := shared_line(summary):
-        echo(line)
-
-
-def _subsets(summary: dict[str, Any]) -> None:
+def _averages(summary: dict[str, Any]) -> None:
+    """Over seeds, or over seeds of several subsets."""
     from stsbench.training.runs.report import seed_table, shared_line, subset_rows
 
-    for line in subset_rows(summary):
-        echo(line)
-    subsets, seeds = (", ".join(map(str, summary[key])) for key in ("subsets", "seeds"))
-    title = f"{len(summary['subsets'])} subsets ({subsets}) of {len(summary['seeds'])} seeds ({seeds})"
-    _table(title, ("score", "mean", "sd of runs", "n", "sd of subsets"), seed_table(summary))
-    if shared := shared_line(summary):
-        echo(shared)
-
-
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    print_table(title, columns, rows)
+    seeds, header = ", ".join(map(str, summary["seeds"])), ["score", "mean", "sd", "n"]
+    title = f"{len(summary['seeds'])} seeds: {seeds}"
+    if "subsets" in summary:
+        for line in subset_rows(summary):
+            echo(line)
+        subsets, header = ", ".join(map(str, summary["subsets"])), ["score", "mean", "sd of runs", "n", "sd of subsets"]
+        title = f"{len(summary['subsets'])} subsets ({subsets}) of {len(summary['seeds'])} seeds ({seeds})"
+    rows = seed_table(summary)
+    print_table(title, header, rows)
     if not rows:
         echo("no score to average: there was no dev evaluation and no --eval")
+    if shared := shared_line(summary):
+        echo(shared)
 
 
 class Bar:

@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,9 +38,9 @@ from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.run_file import run_folders
 from stsbench.evaluation.tables import part_sizes, small_parts_in_words
-from stsbench.metrics.equivalence import Equivalence, equivalence, equivalence_over_seeds
-from stsbench.metrics.noise import Spread, difference_over_seeds, difference_spread
-from stsbench.metrics.paired import Difference, holm, paired_difference
+from stsbench.metrics.equivalence import equivalence, equivalence_over_seeds
+from stsbench.metrics.noise import difference_over_seeds, difference_spread
+from stsbench.metrics.paired import holm, paired_difference
 from stsbench.options import takes
 from stsbench.registry import did_you_mean
 
@@ -85,7 +84,12 @@ def compare(
     first = [[stored[0][1] for stored in side] for side in every]
     for side, records in zip(folders, first, strict=True):
         check_seeds(side, records)
-    _check_sides(folders, first)
+    if max(map(len, first)) > 1:  # a run on both sides: not independent; of one run each it is said with the result
+        places = {record.encoder.fingerprint: folder for folder, record in zip(folders[0], first[0], strict=True)}
+        for folder, record in zip(folders[1], first[1], strict=True):
+            if (same := places.get(record.encoder.fingerprint)) is not None:
+                both = f"{same} of A and {folder} of B"
+                raise StsbenchError(f"{both} are of the same encoder: a run can stand on one side only")
     orders, paired = _paired([[[record for _, record in stored] for stored in side] for side in every], by_seed)
     result = Comparison((first[0][0], first[1][0]), (folders[0], folders[1]), resamples, seed, paired, margin=margin)
     of_a, of_b = (
@@ -140,16 +144,6 @@ def _tables(
         known = {row.metric for pair in pairs for row in pair[0][0].record.scores}
         raise StsbenchError(f"no score that both runs have is called '{metric}'{did_you_mean(metric, sorted(known))}")
     return tables
-
-
-def _check_sides(folders: Sequence[Sequence[Path]], runs: Sequence[Sequence[Record]]) -> None:
-    """Raise StsbenchError where a run of several seeds stands on both sides, which then are not independent."""
-    if max(map(len, runs)) == 1:
-        return  # the same encoder twice: said with the result
-    of_a = {record.encoder.fingerprint: folder for folder, record in zip(folders[0], runs[0], strict=True)}
-    for folder, record in zip(folders[1], runs[1], strict=True):
-        if (other := of_a.get(record.encoder.fingerprint)) is not None:
-            raise StsbenchError(f"{other} of A and {folder} of B are of the same encoder: a run can stand on one side only")
 
 
 def _paired(runs: Sequence[Sequence[Sequence[Record]]], by_seed: bool | None) -> tuple[list[list[int]], bool]:
@@ -208,8 +202,7 @@ def _table(
 ) -> ComparisonTable:
     scores = [tuple(side_scores(side, one) for side in pair) for pair, one, _ in items]
     rows = [
-        Compared(pair[0][0].task, one.subset, one.n, float(a.mean()), float(b.mean()), _difference(a, b, draw, paired),
-                 equivalence=_equivalence(a, b, draw, paired, margin), spread=_spread(a, b, draw, paired))
+        _compared(pair[0][0].task, one.subset, one.n, a, b, draw, paired, margin)
         for (pair, one, _), (a, b), draw in zip(items, scores, draws, strict=True)
     ]
     tested = [i for i, row in enumerate(rows) if row.difference.p is not None]
@@ -226,8 +219,7 @@ def _table(
         indices = [whole[task] for task in averaged]
         a, b = (np.mean([scores[i][side] for i in indices], axis=0) for side in range(2))
         count = sum(rows[i].n for i in indices)
-        average = Compared("Avg", None, count, float(a.mean()), float(b.mean()), _difference(a, b, drawn, paired),
-                           equivalence=_equivalence(a, b, drawn, paired, margin), spread=_spread(a, b, drawn, paired))
+        average = _compared("Avg", None, count, a, b, drawn, paired, margin)
     no_test = ""
     if not tested:
         pair, largest, _ = max(items, key=lambda item: item[1].n)
@@ -236,33 +228,27 @@ def _table(
             no_test = "too many resamples have no score"
     unknown = dict.fromkeys(pair[0][0].set_id for pair, _, _ in items if not pair[0][0].record.data.known)
     named = first.record, items[0][0][1][0].record
+    scored = [row for pair, one, _ in items for row in pair[0][0].record.scores  # those of the tasks' parts among them
+              if row.metric == one.metric and (row.subset is not None or row.aggregation == one.aggregation)]
     return ComparisonTable(setting, named, tuple(rows), average, no_test, aside, tuple(unknown),
-                           margin, small_parts=small_parts_in_words(part_sizes(_scores(items))),
+                           margin, small_parts=small_parts_in_words(part_sizes(scored)),
                            measurements=tuple(tuple(item.record for pair, _, _ in items for item in pair[side])
                                               for side in range(2)))
 
 
-def _scores(items: Sequence[tuple[Sides, ScoreRow, ScoreRow]]) -> list[ScoreRow]:
-    """Return the rows that are compared, and those of their tasks' parts."""
-    return [row for pair, one, _ in items for row in pair[0][0].record.scores
-            if row.metric == one.metric and (row.subset is not None or row.aggregation == one.aggregation)]
-
-
-def _difference(a: Floats, b: Floats, draws: Drawn | None, paired: bool) -> Difference:
-    draws_of = draws or [np.zeros(0), np.zeros(0)]
+def _compared(
+    task: str, subset: str | None, n: int, a: Floats, b: Floats, draws: Drawn | None, paired: bool, margin: float | None
+) -> Compared:
+    """Return a row of a table. a, b: a score of each seed; draws: of the means of both, None without a test."""
+    one, other, equal = float(a.mean()), float(b.mean()), None
+    of_a, of_b = draws or (np.zeros(0), np.zeros(0))
     if len(a) == len(b) == 1:
-        return paired_difference(float(a[0]), float(b[0]), *draws_of)
-    return difference_over_seeds(a, b, *draws_of, paired=paired)
-
-
-def _equivalence(a: Floats, b: Floats, draws: Drawn | None, paired: bool, margin: float | None) -> Equivalence | None:
-    if margin is None or draws is None:
-        return None
-    of_a, of_b = draws
-    if len(a) == len(b) == 1:
-        return equivalence(float(a[0]), float(b[0]), of_a, of_b, margin)
-    return equivalence_over_seeds(a, b, of_a, of_b, margin, paired=paired)
-
-
-def _spread(a: Floats, b: Floats, draws: Drawn | None, paired: bool) -> Spread | None:
-    return None if draws is None else difference_spread(a, b, *draws, paired=paired)
+        difference = paired_difference(one, other, of_a, of_b)
+        if margin is not None and draws is not None:
+            equal = equivalence(one, other, of_a, of_b, margin)
+    else:
+        difference = difference_over_seeds(a, b, of_a, of_b, paired=paired)
+        if margin is not None and draws is not None:
+            equal = equivalence_over_seeds(a, b, of_a, of_b, margin, paired=paired)
+    spread = None if draws is None else difference_spread(a, b, of_a, of_b, paired=paired)
+    return Compared(task, subset, n, one, other, difference, equivalence=equal, spread=spread)

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from stsbench.display.tabular import InFolder
 from stsbench.encoders.traits import STATE, is_transductive
 from stsbench.errors import ScoreError, StsbenchError, one_line, warning_log
 from stsbench.evaluation.measure import summarize
 from stsbench.evaluation.protocol import Observations, Protocol, load_protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.result import Result
-from stsbench.evaluation.run_file import InFolder, load_records, read_observations, run_folder
+from stsbench.evaluation.run_file import load_records, read_observations, run_folder
 from stsbench.registry import source_file
 
 _MANY = 64  # records that are worth starting processes for
@@ -59,18 +60,13 @@ def score_again(folder: Path) -> Result:
         protocol, record.scores = protocol_of_record(path, record), again
         scored.append((path, protocol, record))
     refuse_doubles(scored)
-    for protocol, records in _by_protocol((protocol, record) for _, protocol, record in scored):
+    groups: dict[str, tuple[Protocol, list[Record]]] = {}  # each protocol, in one setting, with its records
+    for _, protocol, record in scored:
+        groups.setdefault(record.protocol.model_dump_json(), (protocol, []))[1].append(record)
+    for protocol, records in groups.values():
         result.summaries += rescored_averages(records_of[0][0].parent, protocol, records)
         result.records += records
     return result
-
-
-def _by_protocol(measured: Iterable[tuple[Protocol, Record]]) -> Iterable[tuple[Protocol, list[Record]]]:
-    """Return each protocol, in one setting, with its records."""
-    groups: dict[str, tuple[Protocol, list[Record]]] = {}
-    for protocol, record in measured:
-        groups.setdefault(record.protocol.model_dump_json(), (protocol, []))[1].append(record)
-    return groups.values()
 
 
 def rescored_averages(folder: Path, protocol: Protocol, records: Sequence[Record]) -> list[ScoreRow]:
@@ -203,13 +199,15 @@ def reread(
     if contradiction := protocol.contradiction(observations, record):
         raise StsbenchError(f"{path}: {contradiction}")
     try:
-        scoring = protocol if intervals else _without_intervals(protocol)
+        scoring = protocol
+        if not intervals and protocol.settings.get("resamples"):
+            scoring = type(protocol)({**protocol.settings, "resamples": 0}, protocol.label)
         again = scoring.score(observations, record.data.id, record_task(protocol, record))
         protocol.check_rows(again, record.data.task)
     except StsbenchError:
         raise
     except Exception as error:  # whatever arrays that are missing, too short or of another kind raise in its arithmetic
-        raise StsbenchError(f"{path} did not observe what {protocol.name} does: {_line(error)}") from error
+        raise StsbenchError(f"{path} did not observe what {protocol.name} does: {one_line(error)[:300]}") from error
     if not (_same(again, record.scores, ("value", "low", "high") if intervals else ("value",))
             or (_same(again, record.scores, ("value",)) and _as_before(scoring, observations, record))):
         raise StsbenchError(f"{path} was edited: its scores are not those that its observations give")
@@ -220,11 +218,6 @@ def record_task(protocol: Protocol, record: Record) -> str:
     """Return the task a record measured. SICK-R and SICK-R-MTEB measure data of one name: the set's id distinguishes
     them."""
     return {id: name for name, id in protocol.tasks().items()}.get(record.data.id, record.data.task)
-
-
-def _without_intervals(protocol: Protocol) -> Protocol:
-    settings = protocol.settings
-    return type(protocol)({**settings, "resamples": 0}, protocol.label) if settings.get("resamples") else protocol
 
 
 def _as_before(protocol: Protocol, observations: Observations, record: Record) -> bool:
@@ -239,7 +232,3 @@ def _same(again: Sequence[ScoreRow], stored: Sequence[ScoreRow], compared: Seque
         return False
     numbers = [np.array([[getattr(row, key) for key in compared] for row in rows], dtype=float) for rows in (again, stored)]
     return np.allclose(numbers[0], numbers[1], rtol=0, atol=1e-6, equal_nan=True)  # NaN: no interval
-
-
-def _line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

@@ -23,12 +23,13 @@ from stsbench.evaluation.records import ScoreRow, Scores
 from stsbench.evaluation.run_file import RUN, write_run
 from stsbench.evaluation.tables import (
     ORIGIN,
-    as_csv,
-    document,
     encoder,
     firsts,
+    headlines,
     main_rows,
     paper_document,
+    remarks,
+    score_tables,
     table_rows,
     table_title,
 )
@@ -80,8 +81,9 @@ class Result(Scores, InFolder, Reported):
         return scores[name]
 
     def document(self) -> Document:
-        """Return a table for each protocol, tasks down and metrics across, and what must be said of them."""
-        return document(self)
+        """Return a table for each protocol, tasks down and metrics across, what must be said of them, and at the end what a
+        reader looks for first."""
+        return Document(score_tables(self), below=[*remarks(self), *headlines(self)])
 
     def omissions(self) -> list[str]:
         """Return a line for each failed task and each protocol left out."""
@@ -106,8 +108,9 @@ class Result(Scores, InFolder, Reported):
         return [row.model_dump() for row in self.rows]
 
     def csv(self) -> str:
-        """Return a line for each score, as `--format csv` prints it."""
-        return as_csv(self)
+        """Return a line for each score, as `--format csv` prints it; cells that a spreadsheet would take for a formula are
+        text."""
+        return csv_table([*ScoreRow.model_fields, *ORIGIN], table_rows(self))
 
     def latex(self) -> str:
         """Return one booktabs table a protocol, tasks across, as `--format latex` prints it."""

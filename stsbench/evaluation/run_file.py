@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from stsbench.display.tabular import InFolder
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import columns
 from stsbench.evaluation.protocol import Observations
@@ -29,13 +30,6 @@ _RECORD = ("name", "created", *_TEXTS, "scores")
 _NAME = re.compile(r"[\w.-]{1,1000}")
 _MOST_KEPT = 32_000_000  # bytes of a table that is kept after it was read
 Item = tuple[Record, Observations]  # a record, and what stands beside it in the file
-
-
-class InFolder(Protocol):
-    """What a function returned of which a folder holds all: the Result of a run."""
-
-    @property
-    def folder(self) -> Path: ...
 
 
 def run_folder(run: str | Path | InFolder) -> Path:
@@ -114,10 +108,16 @@ def load_records(run: str | Path) -> list[tuple[Path, Record]]:
     >>> [(record.data.id, record.data.n, record.counts) for _, record in load_records(result.folder)]
     [('stsb/test', 42, {'zero_vectors': 0, 'truncated': 0})]
     """
+    import pyarrow as pa
+
     path = run_file(run)
     with _naming(path):
         table = columns.opened(path, RUN_FORM, (*_RECORD, columns.LAYOUT)).read(columns=list(_RECORD), use_threads=False)
-        _check_record_columns(table)
+        for name in _RECORD:
+            if table.schema.field(name).type != (_score_type() if name == "scores" else pa.string()):
+                raise ValueError(f"its column {name} does not hold {'lists of scores' if name == 'scores' else 'texts'}")
+            if table.column(name).null_count:
+                raise ValueError(f"its column {name} has empty cells")
         rows = table.to_pylist()
         if not all(_NAME.fullmatch(row["name"]) for row in rows):
             raise ValueError("a name is not that of a record")
@@ -128,35 +128,20 @@ def load_records(run: str | Path) -> list[tuple[Path, Record]]:
     return [(path / row["name"], _record(path, row)) for row in rows]
 
 
-def _check_record_columns(table: Any) -> None:
-    import pyarrow as pa
-
-    for name in _RECORD:
-        if table.schema.field(name).type != (_score_type() if name == "scores" else pa.string()):
-            raise ValueError(f"its column {name} does not hold {'lists of scores' if name == 'scores' else 'texts'}")
-        if table.column(name).null_count:
-            raise ValueError(f"its column {name} has empty cells")
-
-
 def _record(path: Path, row: dict[str, Any]) -> Record:
     parts = ['"created": ' + json.dumps(row["created"]), *(f'"{key}": {row[key]}' for key in _TEXTS)]
     try:
         for key in _TEXTS:
-            _check_text(key, row[key])
+            try:  # each by itself, so that none says more than it is asked for
+                check_json(row[key])
+            except ValueError as error:
+                raise ValueError(f"{key}: {error}") from error
         record = validated(f'{{{", ".join(parts)}, "scores": {json.dumps(row["scores"])}}}')
     except ValueError as error:
         raise StsbenchError(f"{path / row['name']} is not a valid record: {_line(error)}") from error
     if record_name(record) != row["name"]:
         raise StsbenchError(f"{path / row['name']} was edited: its name does not fit what it says was measured")
     return record
-
-
-def _check_text(key: str, text: str) -> None:
-    """Each by itself, so that none says more than it is asked for."""
-    try:
-        check_json(text)
-    except ValueError as error:
-        raise ValueError(f"{key}: {error}") from error
 
 
 def read_observations(run: str | Path, record: Record) -> Observations:
@@ -288,9 +273,8 @@ def run_folders(side: Any) -> list[Path]:
         return [run for part in side for run in ([part] if isinstance(part, Path) else run_folders(part))]
     folder = Path(getattr(side, "folder", side))
     text = str(folder)
-    names = [folder] if folder.exists() or "," not in text else [Path(name.strip()) for name in text.split(",")]
     runs: list[Path] = []
-    for name in names:
+    for name in [folder] if folder.exists() or "," not in text else [Path(name.strip()) for name in text.split(",")]:
         if not name.exists() and (entry := Path("leaderboard/measured") / name).is_dir():
             raise StsbenchError(f"{name} is not a run folder: no such folder; the board's entry is {entry}")
         if seeds := tested_seeds(name):
@@ -300,13 +284,9 @@ def run_folders(side: Any) -> list[Path]:
         elif (name / RUN).is_file():
             runs.append(name)
         else:
-            runs += runs_below(name, "*") or _of_other_tools(name) or [name]
+            of_other_tools = filter(None, (resolve(READERS, reader)(name) for reader in names(READERS)))
+            runs += runs_below(name, "*") or next(of_other_tools, [name])
     return list(dict.fromkeys(runs))
-
-
-def _of_other_tools(path: Path) -> list[Path]:
-    """Return the runs that an extension makes of a file or folder; [] where none knows it."""
-    return next(filter(None, (resolve(READERS, name)(path) for name in names(READERS))), [])
 
 
 def _trained(folder: Path) -> str:

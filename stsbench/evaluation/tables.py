@@ -8,7 +8,7 @@ from typing import Any
 
 from stsbench.config import flatten
 from stsbench.data.sets.sets import repeated_in_words
-from stsbench.display.table import Column, Document, Estimate, Table, csv_table
+from stsbench.display.table import Column, Document, Estimate, Table
 from stsbench.encoders.prompt.prompt import described
 from stsbench.encoders.prompt.reading import described_reading
 from stsbench.encoders.traits import reading_in_words
@@ -112,19 +112,13 @@ def _incomparable(result: Scores, protocol: str) -> str:
     """Return whatever of the data makes a protocol's scores incomparable, in brackets; "" for nothing."""
     its = [record for record in result.records if record.protocol.label == protocol]
     of_sample = any(record.data.text_version == "sample" for record in its)
-    title = (f" ({SAMPLE})" if of_sample else "") + _text_version(result, protocol)
+    notes = (load_protocol(record.protocol.name).text_notes.get(record.data.text_version) for record in its)
+    title = "".join([f" ({SAMPLE})" if of_sample else "", *(f" ({note})" for note in dict.fromkeys(filter(None, notes)))])
     for record in its:
         if others := record.protocol.settings.get("without_overlap"):
             shared = f"share a sentence with {', '.join(others)}"
             return title + f" (without the pairs that {shared}: not the published task)"
     return title
-
-
-def _text_version(result: Scores, protocol: str) -> str:
-    """Return the text version, where the scores could be taken for those of another one."""
-    records = [record for record in result.records if record.protocol.label == protocol]
-    notes = (load_protocol(record.protocol.name).text_notes.get(record.data.text_version) for record in records)
-    return "".join(f" ({note})" for note in dict.fromkeys(filter(None, notes)))
 
 
 def remarks(result: Scores) -> list[str]:
@@ -221,11 +215,6 @@ def altered_tasks(result: Scores, protocol: str) -> set[str]:
     return tasks | set(AVERAGES) if tasks else tasks
 
 
-def document(result: Scores) -> Document:
-    """Return one table a protocol, what must be said below them, and at the end what a reader looks for first."""
-    return Document(score_tables(result), below=[*remarks(result), *headlines(result)])
-
-
 def headlines(result: Scores) -> list[str]:
     """Return a line for each protocol, with intervals: its average, or the first score of each task. One protocol of more
     than three tasks without an average has none."""
@@ -296,9 +285,13 @@ def _columns(rows: Sequence[ScoreRow], altered: Container[str]) -> list[Column]:
     columns = [Column("task", named), Column(counts, [row.n for row in lead.values()])]
     for metric, aggregation in dict.fromkeys((row.metric, row.aggregation) for row in rows):
         scores = {(row.task, row.subset): row for row in rows if (row.metric, row.aggregation) == (metric, aggregation)}
-        cells = [_estimate(scores[key], scores[key] is lead[key]) if key in scores else None for key in lead]
-        digits = declared_metric(next(iter(scores.values()))).digits
-        columns.append(Column(f"{metric} {aggregation or ''}".strip(), cells, digits,
+        declared = declared_metric(next(iter(scores.values())))
+        cells: list[Estimate | None] = []
+        for key in lead:  # the first score of a task has its interval, and others whose metric is read with it
+            row = scores.get(key)
+            shown = row is not None and (row is lead[key] or declared_metric(row).shows_interval)
+            cells.append(None if row is None else Estimate(row.value, row.low, row.high) if shown else Estimate(row.value))
+        columns.append(Column(f"{metric} {aggregation or ''}".strip(), cells, declared.digits,
                               detail=0 if any(scores.get(key) is row for key, row in lead.items()) else 1))
     return columns
 
@@ -328,11 +321,6 @@ def table_rows(result: Scores) -> list[dict[str, Any]]:
         values = {key: {origin[key] for origin in measured} for key in ORIGIN}
         rows.append({**row.model_dump(), **{key: item.pop() if len(item) == 1 else "mixed" for key, item in values.items()}})
     return rows
-
-
-def as_csv(result: Scores) -> str:
-    """Return the same as CSV; cells that a spreadsheet would take for a formula are text."""
-    return csv_table([*ScoreRow.model_fields, *ORIGIN], table_rows(result))
 
 
 def _origin(record: Record) -> dict[str, Any]:

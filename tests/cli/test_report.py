@@ -18,7 +18,6 @@ from stsbench.evaluation.rescore import score_again
 from stsbench.evaluation.result import Result
 from stsbench.evaluation.tables import (
     ORIGIN,
-    as_csv,
     format_score,
     headlines,
     interval,
@@ -57,7 +56,7 @@ def rows_of(*rows, protocol="p"):
 
 
 def test_csv_is_every_row_at_full_precision(result):
-    rows = list(csv.DictReader(io.StringIO(as_csv(result))))
+    rows = list(csv.DictReader(io.StringIO(result.csv())))
     assert len(rows) == len(result.rows) and list(rows[0]) == [*ScoreRow.model_fields, *ORIGIN]
     for text, row in zip(rows, result.rows, strict=True):
         assert float(text["value"]) == row.value and text["task"] == row.task and text["subset"] == (row.subset or "")
@@ -113,14 +112,14 @@ def test_a_changed_setting_is_said(name, settings, said):
 
 
 def test_csv_says_what_a_row_was_measured_on(whole):
-    rows = list(csv.DictReader(io.StringIO(as_csv(whole))))
+    rows = list(csv.DictReader(io.StringIO(whole.csv())))
     sets = {row["task"]: row["data"] for row in rows}
     assert sets["SICK-R"] == "sick-r/test" and sets["SICK-R-MTEB"] == "sick-r/mteb" and sets["Avg"] == "mixed"
     for key, value in {"encoder": "lexical:token-set", "pooler": "", "view": "sample", "settings": "similarity dot"}.items():
         assert {row[key] for row in rows} == {value}
     whole.records[0].data.known = False
     try:
-        rows = list(csv.DictReader(io.StringIO(as_csv(whole))))
+        rows = list(csv.DictReader(io.StringIO(whole.csv())))
     finally:
         whole.records[0].data.known = True
     assert {row["known"] for row in rows if row["task"] == "STS12"} == {"False"}

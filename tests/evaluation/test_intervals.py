@@ -21,7 +21,6 @@ from stsbench.encoders.light.callable import CallableEncoder
 from stsbench.evaluation.measure import bounded, summarize
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import ScoreRow
-from stsbench.evaluation.tables import as_csv
 from stsbench.leaderboard.ranks.lines import lines_of_runs
 from stsbench.leaderboard.records.entries import read_run
 from stsbench.metrics.bootstrap import fisher_interval, interval, resample_counts
@@ -303,7 +302,7 @@ def test_everything_prints_the_interval_of_the_run(name, tmp_path, cli, monkeypa
 
     assert of([each.model_dump() for each in load(folder).rows]) == ends(row)
     assert of(json.loads(run.to_json())) == of(run.to_arrow().to_pylist()) == ends(row)
-    [low, high] = of(csv.DictReader(io.StringIO(as_csv(run))))
+    [low, high] = of(csv.DictReader(io.StringIO(run.csv())))
     assert (low, high) == tuple("" if end is None else str(end) for end in ends(row))
     code, _, _ = cli("score", folder, "--json", "rows.json")
     assert code == 0 and of(json.loads((tmp_path / "rows.json").read_text())) == ends(row)

@@ -13,7 +13,7 @@ from stsbench.registry import did_you_mean, names, resolve
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from stsbench.evaluation.run_file import InFolder
+    from stsbench.display.tabular import InFolder
 
 _GROUP = "stsbench.pictures"  # entry points: functions from the folders of runs to a figure
 _TOKENS = "token-loss"  # draws one run, with texts and a method

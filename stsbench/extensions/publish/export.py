@@ -12,7 +12,7 @@ from stsbench.files import as_path, atomic_write, new_folder
 from stsbench.registry import did_you_mean
 
 if TYPE_CHECKING:
-    from stsbench.evaluation.run_file import InFolder
+    from stsbench.display.tabular import InFolder
 
 RECORDS = "records.json"
 TARGETS = ("sentence-transformers", "mteb", "model-card", "model-index", "json")
