@@ -6,7 +6,7 @@ import copy
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import UnionType
@@ -95,16 +95,15 @@ def _mapping(text: str, path: Path) -> dict[str, Any]:
     return data
 
 
-def load_config(path: Path, *, not_inherited: Iterable[str] = (), folders: Sequence[Path] = ()) -> dict[str, Any]:
+def load_config(
+    path: Path, *, not_inherited: Collection[str] = (), folders: Sequence[Path] = (), above: tuple[Path, ...] = ()
+) -> dict[str, Any]:
     """Return a file's mapping merged over what it `extends`; keys in `not_inherited` are never taken from there.
 
     extends: the name of a file beside this one (or in one of `folders`), without .yaml, or a path relative to this file.
-    Mappings merge, key by key; everything else, lists too, is replaced. Raises StsbenchError for a circle.
+    Mappings merge, key by key; everything else, lists too, is replaced. above: the files that extend this one. Raises
+    StsbenchError for a circle.
     """
-    return _load(path, frozenset(not_inherited), tuple(folders), ())
-
-
-def _load(path: Path, not_inherited: frozenset[str], folders: tuple[Path, ...], above: tuple[Path, ...]) -> dict[str, Any]:
     if path.resolve() in above:
         circle = " -> ".join(file.name for file in (*above[above.index(path.resolve()) :], path))
         raise StsbenchError(f"{path}: extends runs in a circle: {circle}")
@@ -112,11 +111,11 @@ def _load(path: Path, not_inherited: frozenset[str], folders: tuple[Path, ...], 
     if "extends" not in data:
         return data
     parent = find_parent(path, data.pop("extends"), folders)
-    below = _load(parent, not_inherited, folders, (*above, path.resolve()))
+    below = load_config(parent, not_inherited=not_inherited, folders=folders, above=(*above, path.resolve()))
     return merge({key: value for key, value in below.items() if key not in not_inherited}, data)
 
 
-def find_parent(path: Path, name: Any, folders: tuple[Path, ...]) -> Path:
+def find_parent(path: Path, name: Any, folders: Sequence[Path]) -> Path:
     if not isinstance(name, str) or not name:
         raise StsbenchError(f"{path}: extends must be the name of a recipe or a path, not {shorten(name)}")
     if name.endswith((".yaml", ".yml")) or "/" in name:
@@ -210,23 +209,19 @@ def checked_options(kind: type[OptionsT], where: str, **values: Any) -> OptionsT
         raise StsbenchError(f"{where}: {first['loc'][0]}={shorten(first['input'])}: {first['msg']}") from error
 
 
-def flatten(
-    data: Mapping[str, Any], *, joint: str = ".", whole: Iterable[str] = (), lists: bool = False
-) -> dict[str, Any]:
+def flatten(data: Any, *, joint: str = ".", whole: Collection[str] = (), lists: bool = False) -> dict[str, Any]:
     """Return the leaves of nested mappings by joined keys, "a.b"; with `lists` those of lists too, "a.0".
 
     whole: keys whose mappings are leaves themselves. An empty mapping has no leaves.
     """
-    return dict(_leaves(data, "", joint, frozenset(whole), lists))
-
-
-def _leaves(data: Any, above: str, joint: str, whole: frozenset[str], lists: bool) -> Iterator[tuple[str, Any]]:
+    leaves: dict[str, Any] = {}
     for name, value in data.items() if isinstance(data, Mapping) else enumerate(data):
-        key = f"{above}{name}"
         if (isinstance(value, Mapping) and name not in whole) or (lists and isinstance(value, list | tuple)):
-            yield from _leaves(value, key + joint, joint, whole, lists)
+            inner = flatten(value, joint=joint, whole=whole, lists=lists)
+            leaves |= {f"{name}{joint}{key}": leaf for key, leaf in inner.items()}
         else:
-            yield key, value
+            leaves[str(name)] = value
+    return leaves
 
 
 _WORDS = {
@@ -284,7 +279,8 @@ def allowed_values(field: Any) -> str:
 def _type_in_words(annotation: Any) -> str:
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return ", ".join([_type_in_words(inner[0]), *_bounds(_constraints(inner[1:]))])
+        constraints = [part for one in inner[1:] for part in (one.metadata if isinstance(one, FieldInfo) else [one])]
+        return ", ".join([_type_in_words(inner[0]), *_bounds(constraints)])
     if origin is Literal:
         return ", ".join(map(repr, inner))
     if origin in (Union, UnionType):
@@ -296,10 +292,6 @@ def _type_in_words(annotation: Any) -> str:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return f"mapping: {'; '.join(f'{name} {allowed_values(field)}' for name, field in annotation.model_fields.items())}"
     return "None" if annotation is type(None) else getattr(annotation, "__name__", str(annotation))
-
-
-def _constraints(metadata: Iterable[Any]) -> list[Any]:
-    return [constraint for one in metadata for constraint in (one.metadata if isinstance(one, FieldInfo) else [one])]
 
 
 def _bounds(metadata: Iterable[Any]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import wraps
 from pathlib import Path
@@ -102,10 +102,6 @@ def broken(
 
     options: has each as an attribute. rules, defaults: by name of an option. spell: how an option and its value are written.
     """
-    return next(_broken(options, rules, defaults, spell), None)
-
-
-def _broken(options: Any, rules: Mapping[str, Rule], defaults: Mapping[str, Any], spell: Spelling) -> Iterator[str]:
     for name, rule in rules.items():
         value, default = getattr(options, name), defaults[name]
         unmet = next((condition for condition in rule.conditions if not _holds(condition, options)), None)
@@ -113,16 +109,17 @@ def _broken(options: Any, rules: Mapping[str, Rule], defaults: Mapping[str, Any]
         if rule.needed and unmet is None and value in (None, ()):
             there = [spell(other, getattr(options, other)) for part in rule.conditions if isinstance(part, Mapping)
                      for other in part]
-            yield f"{' and '.join(there)} needs {spell(name)}{why}"
+            return f"{' and '.join(there)} needs {spell(name)}{why}"
         if value == default:
             continue
         if unmet is not None:
-            yield _idle(name, value, default, unmet, options, spell)
+            return _idle(name, value, default, unmet, options, spell)
         for other, values in rule.excluded.items():
             opposite = getattr(options, other)
             if opposite != defaults[other] if values is GIVEN else _allows(values, opposite):
                 both = (spell(name), spell(other)) if values is GIVEN else (spell(name, value), spell(other, opposite))
-                yield f"{' and '.join(both)} exclude each other{why}"
+                return f"{' and '.join(both)} exclude each other{why}"
+    return None
 
 
 def _idle(name: str, value: Any, default: Any, condition: Condition, options: Any, spell: Spelling) -> str:

@@ -55,7 +55,8 @@ def read_json_object(path: Path, error_class: type[StsbenchError] = StsbenchErro
     """As `read_json`, for a file that must hold an object."""
     value = read_json(path, error_class)
     if not isinstance(value, dict):
-        raise error_class(f"{path} must hold a JSON object, not {_kind(value)}")
+        kind = "a list" if isinstance(value, list) else "null" if value is None else "a single value"
+        raise error_class(f"{path} must hold a JSON object, not {kind}")
     return value
 
 
@@ -76,10 +77,6 @@ def parse_json(text: str, **options: Any) -> Any:
 
 def _inside(value: Any) -> Any:
     return value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-
-
-def _kind(value: Any) -> str:
-    return "a list" if isinstance(value, list) else "null" if value is None else "a single value"
 
 
 # YAML ------------------------------------------------------------------------------------------------------------

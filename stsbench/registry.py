@@ -123,14 +123,10 @@ def class_of_file(word: str) -> Any:
         raise StsbenchError(f"{word}: there is no file {file}")
     module = file_module(Path(file), word)
     if not hasattr(module, attribute):
-        raise StsbenchError(f"{word}: {file} has no class {attribute}{did_you_mean(attribute, classes_in(module))}")
+        written = [name for name, value in vars(module).items()
+                   if isinstance(value, type) and value.__module__ == module.__name__]
+        raise StsbenchError(f"{word}: {file} has no class {attribute}{did_you_mean(attribute, written)}")
     return getattr(module, attribute)
-
-
-def classes_in(module: ModuleType) -> list[str]:
-    """Return the names of the classes that a module itself writes."""
-    return [name for name, value in vars(module).items()
-            if isinstance(value, type) and value.__module__ == module.__name__]
 
 
 def file_module(file: Path, label: str) -> ModuleType:

@@ -64,10 +64,12 @@ def outside_torch() -> Iterator[None]:
     nothing that it sets in torch or numpy, or leaves open, acts on what comes after it."""
     import numpy as np
     import torch
+    from torch.overrides import _get_current_function_mode_stack
 
     switched = [(kind, torch.is_autocast_enabled(kind)) for kind in _DEVICES]
     gradients, threads, errors, flushes = torch.is_grad_enabled(), torch.get_num_threads(), np.geterr(), _flushes()
-    modes, device = _modes(), torch.get_default_device()
+    # What looks at this thread's calls of torch: a default device, a user's TorchFunctionMode, draws of ours.
+    modes, device = list(_get_current_function_mode_stack()), torch.get_default_device()
     _put_modes([mode for mode in modes if not type(mode).__module__.startswith("stsbench.")
                 and not isinstance(mode, torch.utils._device.DeviceContext)])
     by_default = torch.get_default_device()
@@ -158,13 +160,6 @@ def _put(changed: list[_Change]) -> None:
         put(old)
 
 
-def _modes() -> list[Any]:
-    """Return what looks at this thread's calls of torch: a default device, a user's TorchFunctionMode, draws of ours."""
-    from torch.overrides import _get_current_function_mode_stack
-
-    return list(_get_current_function_mode_stack())
-
-
 def _put_modes(modes: list[Any]) -> None:
     import torch
     from torch.overrides import _pop_mode, _push_mode
@@ -188,7 +183,8 @@ def _settings(torch: Any) -> Iterator[_Setting]:
     yield _attribute(cudnn, "allow_tf32", False)  # switched on at torch's start: float32 convolutions of 10 bits
     if hasattr(torch._C, "_get_fp32_precision_getter"):  # torch 2.9
         yield from (_float32(torch, *names) for names in _FLOAT32)
-    yield _deterministic(torch)
+    yield (lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
+           lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1]), (False, False))
     yield _attribute(cudnn, "enabled", True)
     yield _attribute(cudnn, "benchmark", False)
     yield _attribute(cudnn, "deterministic", False)
@@ -219,13 +215,3 @@ def _float32(torch: Any, backend: str, operation: str) -> _Setting:
         return "ieee" if now == "none" else now
 
     return get, lambda value: torch._C._set_fp32_precision_setter(backend, operation, value), "ieee"
-
-
-def _deterministic(torch: Any) -> _Setting:
-    def get() -> tuple[bool, bool]:
-        return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-
-    def put(value: tuple[bool, bool]) -> None:
-        torch.use_deterministic_algorithms(value[0], warn_only=value[1])
-
-    return get, put, (False, False)

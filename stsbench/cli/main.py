@@ -134,8 +134,11 @@ def main() -> None:
     debug = "--debug" in sys.argv[1:]
     escape_unencodable()
     be_quiet("--quiet" in sys.argv[1:])
-    if debug:
-        _show_debugging()
+    if debug:  # stderr gets what helps to look for a fault, such as why a task failed, with its traceback
+        logger = logging.getLogger("stsbench")
+        logger.setLevel(logging.DEBUG)
+        if not logger.handlers:
+            logger.addHandler(logging.StreamHandler())
     stop_on_sigterm()
     # torch's threads wait for one another by spinning. Where a core has other work, too, all of them spin until it is done:
     # a training on two cores took three times as long as with threads that sleep. On idle cores sleeping costs a tenth.
@@ -144,7 +147,12 @@ def main() -> None:
     # run or data from elsewhere. The console script itself does not look there.
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     try:
-        _readable(arguments)
+        for word in arguments:  # an old file's name may be one that no record could hold
+            try:
+                word.encode()
+            except UnicodeEncodeError:
+                remedy = "type a text in UTF-8, rename a file or make a link to it"
+                raise click.UsageError(f"{word!a} is not UTF-8: {remedy}") from None
         code = cli.main(arguments, prog_name="stsbench", standalone_mode=False)
     except click.ClickException as error:
         if isinstance(error, click.UsageError):
@@ -172,24 +180,6 @@ def main() -> None:
         echo("stsbench: error: " + " ".join(text.split()), err=True)
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _readable(words: Sequence[str]) -> None:
-    """Raise UsageError for a word, such as an old file's name, that no record could hold."""
-    for word in words:
-        try:
-            word.encode()
-        except UnicodeEncodeError:
-            remedy = "type a text in UTF-8, rename a file or make a link to it"
-            raise click.UsageError(f"{word!a} is not UTF-8: {remedy}") from None
-
-
-def _show_debugging() -> None:
-    """Log to stderr what helps to look for a fault, such as why a task failed, with its traceback."""
-    logger = logging.getLogger("stsbench")
-    logger.setLevel(logging.DEBUG)
-    if not logger.handlers:
-        logger.addHandler(logging.StreamHandler())
 
 
 @click.command("completion")

@@ -34,16 +34,13 @@ def add_options(*groups: type, only: Collection[str] | None = None) -> Callable[
             for entry in reversed([entry for entry in fields(group) if "help" in entry.metadata]):
                 if only is not None and entry.name not in only:
                     continue
-                command = _option(entry, types[entry.name], _section(group, entry.name))(command)
+                # The heading in a command's help: the name of the dataclass that declares the field, as words.
+                owner = next(kind for kind in reversed(group.__mro__) if entry.name in vars(kind).get("__annotations__", {}))
+                section = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", owner.__name__).capitalize()
+                command = _option(entry, types[entry.name], section)(command)
         return command
 
     return add
-
-
-def _section(group: type, name: str) -> str:
-    """Return the heading in a command's help: the name of the dataclass that declares the field, as words."""
-    owner = next(kind for kind in reversed(group.__mro__) if name in vars(kind).get("__annotations__", {}))
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", owner.__name__).capitalize()
 
 
 class Command(click.Command):

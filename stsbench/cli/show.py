@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import click
 import yaml
 
-from stsbench.cli.messages import echo
+from stsbench.cli.messages import echo, write_json
 from stsbench.display.table import terminal_width
 from stsbench.registry import match_name, names, resolve
 from stsbench.wording import break_lines, counted, printable
@@ -104,30 +104,22 @@ def list_(what: str | None, method: str | None, json_target: str | None) -> None
               for name, item in further_sources().items()),
         ])
     elif what == "methods":
-        from stsbench.training.recipes.methods import GROUP, title
-        from stsbench.training.recipes.recipes import recipe_names
+        from stsbench.training.recipes.methods import title
+        from stsbench.training.recipes.recipes import list_methods, recipe_names
 
-        _print_aligned([(name, counted(len(recipe_names(name)), "recipe"), title(name)) for name in names(GROUP)])
+        _print_aligned([(name, counted(len(recipe_names(name)), "recipe"), title(name)) for name in list_methods()])
     else:
-        _list_recipes(method, json_target)
+        from stsbench.training.recipes.recipes import find_recipe, list_methods, recipe_names
 
-
-def _list_recipes(method: str | None, json_target: str | None) -> None:
-    from stsbench.cli.messages import write_json
-    from stsbench.training.recipes.methods import GROUP
-    from stsbench.training.recipes.recipes import find_recipe, recipe_names
-
-    methods = [method] if method else names(GROUP)
-    recipes = [find_recipe(holder, name)[0] for holder in methods for name in recipe_names(holder)]
-    if json_target != "-":
-        _print_aligned([(f"{one.method}/{one.name}", one.backbone.model, _score(one), one.description) for one in recipes])
-    if json_target:
-        write_json([_as_row(one) for one in recipes], json_target)
-
-
-def _as_row(recipe: Recipe) -> dict[str, Any]:
-    facts = recipe.model_dump(mode="json", include={"method", "name", "description", "source", "published"})
-    return {**facts, "backbone": recipe.backbone.model}
+        methods = [method] if method else list_methods()
+        recipes = [find_recipe(holder, name)[0] for holder in methods for name in recipe_names(holder)]
+        if json_target != "-":
+            _print_aligned([(f"{one.method}/{one.name}", one.backbone.model, _score(one), one.description)
+                            for one in recipes])
+        if json_target:
+            kept = {"method", "name", "description", "source", "published"}
+            write_json([{**one.model_dump(mode="json", include=kept), "backbone": one.backbone.model} for one in recipes],
+                       json_target)
 
 
 def _score(recipe: Recipe) -> str:
@@ -181,8 +173,32 @@ def show(kind: str, name: str, method: str | None) -> None:
         from stsbench.training.recipes.recipe import resolved_yaml
 
         echo(resolved_yaml(named_recipe(name, method)), nl=False)
-    elif kind in _KINDS:
-        {"protocol": _show_protocol, "post": _show_post, "method": _show_method, "section": _show_section}[kind](name)
+    elif kind == "post":
+        from stsbench.encoders.post.chain import card, load_post
+        from stsbench.settings import described, setting_defaults
+
+        settings = load_post(name).Options
+        _print_markdown(card(name))
+        _settings(described(settings, setting_defaults(settings)), f"--post {name}:SETTING=VALUE")
+    elif kind == "section":
+        from stsbench.training.recipes.recipe import SECTIONS, describe_keys
+
+        rows = describe_keys(name)
+        echo(inspect.cleandoc(SECTIONS[name].__doc__ or ""))
+        _settings(rows, f"--set {'' if name == 'recipe' else f'{name}.'}KEY=VALUE")
+        echo(f"\nOther sections: {', '.join(key for key in SECTIONS if key != name)}")
+    elif kind == "method":
+        from stsbench.training.recipes import methods
+
+        name = methods.canonical(name)
+        about = methods.options_class(name)
+        _print_markdown("\n".join([
+            methods.card(name).rstrip(), "\n## Options and stages\n",
+            f"Stages: {', '.join(about.stages)}. Default recipe: {about.default_recipe or 'none'}.",
+            "A recipe's `options`, or `--set options.NAME=VALUE`:\n", *map(str, methods.options(name)),
+        ]))
+    elif kind == "protocol":
+        _show_protocol(name)
     else:
         _print_markdown(resolve(_PAGES, kind).page(name))
 
@@ -245,38 +261,8 @@ def _show_protocol(name: str) -> None:
     _settings(described(protocol.settings_model(protocol.settings), protocol.settings), f"--set {protocol.name}.NAME=VALUE")
 
 
-def _show_post(name: str) -> None:
-    from stsbench.encoders.post.chain import card, load_post
-    from stsbench.settings import described, setting_defaults
-
-    kind = load_post(name)
-    _print_markdown(card(name))
-    _settings(described(kind.Options, setting_defaults(kind.Options)), f"--post {name}:SETTING=VALUE")
-
-
 def _settings(rows: Sequence[Described], way: str) -> None:
     """Print settings as a list. way: how one is changed."""
     echo(f"\nSettings (`{way}`):\n" if rows else "\nNo settings.")
     for row in rows:
         echo(str(row))
-
-
-def _show_method(name: str) -> None:
-    from stsbench.training.recipes.methods import canonical, card, options, options_class
-
-    name = canonical(name)
-    facts = options_class(name)
-    _print_markdown("\n".join([
-        card(name).rstrip(), "\n## Options and stages\n",
-        f"Stages: {', '.join(facts.stages)}. Default recipe: {facts.default_recipe or 'none'}.",
-        "A recipe's `options`, or `--set options.NAME=VALUE`:\n", *map(str, options(name)),
-    ]))
-
-
-def _show_section(name: str) -> None:
-    from stsbench.training.recipes.recipe import SECTIONS, describe_keys
-
-    rows = describe_keys(name)
-    echo(inspect.cleandoc(SECTIONS[name].__doc__ or ""))
-    _settings(rows, f"--set {'' if name == 'recipe' else f'{name}.'}KEY=VALUE")
-    echo(f"\nOther sections: {', '.join(key for key in SECTIONS if key != name)}")

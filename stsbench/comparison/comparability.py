@@ -112,7 +112,8 @@ class SeedPairs:
         distinct: dict[tuple[str, ...], int] = {}
         # The same number for encoders that are paired, -1 for one whose runs share too much to tell which is which.
         self.groups = [
-            distinct.setdefault(tuple(sorted(keys)), len(distinct)) if _distinct(keys) else -1 for keys in self._keys
+            distinct.setdefault(tuple(sorted(keys)), len(distinct)) if len(set(keys)) == len(keys) > 1 and all(keys) else -1
+            for keys in self._keys
         ]
 
     def order(self, number: int) -> list[int]:
@@ -124,10 +125,6 @@ def _weights(record: Record) -> str:
     """Return their digest; "" where it names none."""
     spec = record.encoder.spec
     return str(spec.get("weights") or "") if has_identity(spec) else ""
-
-
-def _distinct(keys: Sequence[str]) -> bool:
-    return len(set(keys)) == len(keys) > 1 and all(keys)
 
 
 def _training(record: Record) -> str:

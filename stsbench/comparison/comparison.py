@@ -97,7 +97,7 @@ class Comparison(Reported):
         for number, table in enumerate(self.tables):
             answer, *more = notes(table)
             tables.append(replace(shown_table(table, f"{table.setting.protocol}-{number}"), notes=more))
-            answers.append(f"{short_title(table)}: {answer}" if len(self.tables) > 1 else answer)
+            answers.append(f"{table.setting.protocol}, {_score(table)}: {answer}" if len(self.tables) > 1 else answer)
         return Document(tables, self.heading(), [limits(self.seeds), *answers])
 
     def to_arrow(self) -> pa.Table:
@@ -246,15 +246,12 @@ def over_tasks(table: ComparisonTable) -> str:
         return f"{line}."
     first, tasks = _order(average, metric)[0], counted(over.tasks, "other task")
     how = "higher" if metric.better == "neither" else "ahead"
+    # What is not certain is not shown as such.
+    often = "more than 99" if 0.995 <= over.same_order < 1 else f"{100 * over.same_order:.0f}"
     caution = ""
     if metric.scale == 100 and overstated(over.value, over.same_order):
         caution = " Between encoders less than a point apart such shares were too high on MTEB's published scores."
-    return f"{line}; on {tasks} of the same kind {first} would be {how} {_of_100(over.same_order)}.{caution}"
-
-
-def _of_100(share: float) -> str:
-    """Return "94 times of 100": what is not certain is not shown as such."""
-    return "more than 99 times of 100" if 0.995 <= share < 1 else f"{100 * share:.0f} times of 100"
+    return f"{line}; on {tasks} of the same kind {first} would be {how} {often} times of 100.{caution}"
 
 
 def pairing(seeds: tuple[int, int], by_seed: bool) -> str:
@@ -283,11 +280,6 @@ def title(table: ComparisonTable) -> str:
     text_version = {"sample": f" ({SAMPLE})", "raw": " (text version raw)"}.get(setting.text_version, "")
     aside = " (not part of the average)" if table.aside else ""
     return f"{label}{f' ({changes})' if changes else ''}: {what}{unit}{aside}{text_version}"
-
-
-def short_title(table: ComparisonTable) -> str:
-    """Return 'sts, spearman, all'."""
-    return f"{table.setting.protocol}, {_score(table)}"
 
 
 def _score(table: ComparisonTable) -> str:

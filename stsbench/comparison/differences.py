@@ -194,7 +194,8 @@ def practically(table: ComparisonTable) -> str:
 
 
 def _sentence(table: ComparisonTable, row: Compared, where: str) -> str:
-    test, digits, margin = row.equivalence, table.metric.digits, _size(table)
+    test, digits = row.equivalence, table.metric.digits
+    margin = f"{table.margin:g}{'' if table.metric.scale != 100 else ' point' if table.margin == 1 else ' points'}"
     assert test is not None
     bounds = f"{test.low:z.{digits}f} to {test.high:z.{digits}f}"
     if row.verdict == "practically equal":
@@ -203,11 +204,6 @@ def _sentence(table: ComparisonTable, row: Compared, where: str) -> str:
         return f"Different {where}, yet within {margin}: 90 % interval {bounds}"
     start = "Different" if row.verdict == "different" else "Undecided"
     return f"{start} {where}: the 90 % interval, {bounds}, is not inside the margin of {margin}"
-
-
-def _size(table: ComparisonTable) -> str:
-    unit = "" if table.metric.scale != 100 else " point" if table.margin == 1 else " points"
-    return f"{table.margin:g}{unit}"
 
 
 def margin_json(row: Compared) -> dict[str, Any]:

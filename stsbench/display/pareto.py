@@ -144,6 +144,8 @@ def figure(
 
     note: a line below the axis, as which machine the costs are of. Raises StsbenchError where there is no point.
     """
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     if not points:
         raise StsbenchError("no point to draw: nothing has both a cost and a score")
     best = front(points, lower_is_better, more_is_cheaper=more_is_cheaper)
@@ -152,7 +154,10 @@ def figure(
         axes = drawing.subplots()
         costs = [point.cost for point in points]
         if min(costs) > 0 and max(costs) >= _WIDE * min(costs):
-            _set_logarithmic(axes)
+            axes.set_xscale("log")  # 1, 2, 5, 10, ... as plain numbers: costs are read off, not their powers
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+            axes.xaxis.set_minor_formatter(NullFormatter())
         axes.margins(0.14, 0.12)
         lines = [line for point, on in zip(points, best, strict=True) for line in _draw(axes, point, on)]
         stair = _stair([point for point, on in zip(points, best, strict=True) if on], more_is_cheaper)
@@ -167,16 +172,6 @@ def figure(
         place_labels(drawing, axes, [(points[i].cost, points[i].score) for i in order], [points[i].name for i in order],
                      reaches=FAR, lines=[*lines, stair], lead=True)
     return drawing
-
-
-def _set_logarithmic(axes: Any) -> None:
-    """1, 2, 5, 10, ... as plain numbers: costs are read off, not their powers."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _draw(axes: Any, point: Point, on: bool) -> list[list[tuple[float, float]]]:

@@ -89,15 +89,6 @@ def targets(output: Path) -> list[Path]:
     return [output]
 
 
-def _set_powers(figure: Any) -> None:
-    """Let the labels of logarithmic axes, and them alone, be formulas: a power of ten has a raised exponent."""
-    axes = [axis for panel in figure.axes for axis in (panel.xaxis, panel.yaxis) if axis.get_scale() == "log"]
-    if axes:
-        figure.draw_without_rendering()  # ticks are made when they are drawn
-    for tick in (tick for axis in axes for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks())):
-        tick.label1.set_parse_math(True)
-
-
 def save(figure: Any, output: Path) -> list[Path]:
     """Write the figure to every file of `targets`; the same figure gives the same bytes. Raises StsbenchError."""
     written = targets(output)
@@ -113,7 +104,12 @@ def figure_bytes(figure: Any, kind: str) -> bytes:
     content = io.BytesIO()
     metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
     with style():
-        _set_powers(figure)
+        # The labels of logarithmic axes, and they alone, are formulas: a power of ten has a raised exponent.
+        axes = [axis for panel in figure.axes for axis in (panel.xaxis, panel.yaxis) if axis.get_scale() == "log"]
+        if axes:
+            figure.draw_without_rendering()  # ticks are made when they are drawn
+        for tick in (tick for axis in axes for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks())):
+            tick.label1.set_parse_math(True)
         figure.savefig(content, format=kind, metadata=metadata)
     return content.getvalue()
 

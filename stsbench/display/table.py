@@ -217,7 +217,8 @@ class Table:
     def markdown(self) -> str:
         """Return it as GitHub's Markdown: its title, the table, a paragraph each note."""
         rule = ["---" if side else "---:" for side in self.left]
-        head, *body = ([_markdown_cell(cell) for cell in line] for line in self.lines)
+        head, *body = ([cell if re.fullmatch(r"[-+\d., %\[\]]*", cell) else plain_markdown(cell) for cell in line]
+                       for line in self.lines)  # a number needs no escape
         grid = "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *body))
         return "\n\n".join([*([f"**{plain_markdown(self.title)}**"] if self.title else []), grid,
                             *map(_markdown_line, self.notes)]) + "\n"
@@ -301,10 +302,6 @@ def html_lines(lines: Sequence[str]) -> str:
     """Return remarks beside a table as HTML: a paragraph a line, commands as they stand."""
     return "".join(f"<pre>{escape(printable(line.strip()))}</pre>" if line.startswith("    ") else
                    f"<p>{escape(printable(line))}</p>" for line in lines)
-
-
-def _markdown_cell(cell: str) -> str:
-    return cell if re.fullmatch(r"[-+\d., %\[\]]*", cell) else plain_markdown(cell)  # a number needs no escape
 
 
 def _markdown_line(line: str) -> str:

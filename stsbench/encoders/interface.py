@@ -102,12 +102,6 @@ class Interface(Suggesting):
 
     @overload
     def encode(
-        self, inputs: Texts, prompt_name: str | None = ..., prompt: str | None = ..., *, convert_to_numpy: Literal[False],
-        convert_to_tensor: Literal[False] = ..., **settings: Unpack[Settings],
-    ) -> Any: ...
-
-    @overload
-    def encode(
         self, inputs: Texts, prompt_name: str | None = ..., prompt: str | None = ..., batch_size: int = ...,
         show_progress_bar: bool | None = ..., output_value: Literal["sentence_embedding"] = ...,
         precision: Literal["float32"] | None = ..., convert_to_numpy: Literal[True] = ...,
@@ -336,11 +330,9 @@ def _refuse(encoder: Interface, settings: Settings) -> None:
                            "gives (sentence_transformers.util.quantize_embeddings)")
     if settings.get("pool") is not None or settings.get("chunk_size") is not None:
         raise EncoderError("pool and chunk_size have no effect: leave them out")
-    if (device := settings.get("device")) is not None:
-        _check_device(encoder, device)
-
-
-def _check_device(encoder: Interface, device: Any) -> None:
+    device: Any = settings.get("device")
+    if device is None:
+        return
     import torch
 
     if isinstance(device, list | tuple):

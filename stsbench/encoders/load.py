@@ -67,7 +67,11 @@ def load_encoder(
     if model in kinds() and not Path(model).exists():
         raise EncoderError(f"{model} is a kind of encoder: write {model}:ARGUMENT")
     if not colon or kind not in kinds():
-        _reject_unknown_kind(model, kind if colon else "")
+        # A misspelt lexcal:token-set should not go to the Hub, whose ids never hold a colon; a drive letter may.
+        if colon and len(kind) > 1 and not Path(model).exists():
+            close = difflib.get_close_matches(kind, kinds(), n=1)
+            hint = f"did you mean '{close[0]}:'?" if close else f"known are {', '.join(f'{name}:' for name in kinds())}"
+            raise EncoderError(f"unknown kind of encoder '{kind}:' in '{model}'; {hint}")
         kind, argument = _DEFAULT, model
     elif not argument:
         raise EncoderError(f"'{model}' names nothing after the colon")
@@ -124,13 +128,3 @@ def usage() -> Iterator[str]:
             yield getattr(resolve(GROUP, kind), "usage", "") or f"{kind}:ARGUMENT"
         except StsbenchError as error:
             yield str(error)
-
-
-def _reject_unknown_kind(model: str, kind: str) -> None:
-    """Refuse a misspelt `lexcal:token-set`, which should not go to the Hub, whose ids never hold a colon; a drive letter
-    may."""
-    if len(kind) > 1 and not Path(model).exists():
-        close = difflib.get_close_matches(kind, kinds(), n=1)
-        known = ", ".join(f"{name}:" for name in kinds())
-        hint = f"did you mean '{close[0]}:'?" if close else f"known are {known}"
-        raise EncoderError(f"unknown kind of encoder '{kind}:' in '{model}'; {hint}")

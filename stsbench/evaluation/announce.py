@@ -69,14 +69,10 @@ def announcement(encoder: Encoder, data: Sequence[DataSet], read: str = "") -> I
         yield f"{declared}; a protocol compares by its own (--similarity)"
     sets = list({item.id: item for item in data}.values())
     text_versions = ", ".join(dict.fromkeys(item.text_version for item in sets))
-    items = ", ".join(f"{item.shown} {_counted(item)}" for item in sets)
+    counts = ((item, distinct(item.items)) for item in sets)
+    items = ", ".join(f"{item.shown} {n}{f' ({len(item)} rows)' if n < len(item) else ''}" for item, n in counts)
     origins = ", ".join(dict.fromkeys(item.origin for item in sets if item.origin))
     yield f"text version {text_versions}; items: {items}; from {origins}"
-
-
-def _counted(data: DataSet) -> str:
-    items = distinct(data.items)
-    return f"{items} ({len(data)} rows)" if items < len(data) else str(items)
 
 
 def readings(embed: Embed, chosen: Iterable[tuple[Planned, Mapping[str, DataSet]]]) -> str:

@@ -110,14 +110,27 @@ Chosen = list[tuple[Planned, dict[str, DataSet]]]
 def _chosen(options: EvalOptions, log: Callable[[str], None]) -> tuple[Result, Chosen]:
     """Return what is measured: each protocol with its sets by task. What cannot be stands in the result, which is empty
     otherwise."""
+    from stsbench.data.sets.catalog import entries, list_data
     from stsbench.encoders.load import text_similarities
 
     by = text_similarities(options.model)
-    planned, left_out = plan(options.protocols, options.tasks, _settings(options), {"similarity": by[0]} if by else {})
-    if by:
-        planned = _of_pairs(planned, by, options.model, left_out)
-    if not options.sample:
-        planned = [_with_text_version(part, options.text_version, left_out) for part in planned]
+    every = {"similarity": options.similarity, "resamples": options.resamples, "columns": options.columns,
+             "without_overlap": sorted(options.without_overlap) or None}
+    stated = named_settings(options.settings, {key: value for key, value in every.items() if value is not None})
+    planned, left_out = plan(options.protocols, options.tasks, stated, {"similarity": by[0]} if by else {})
+    if by:  # a model without vectors, which compares two texts: each protocol that does not is said
+        why = f"{options.model} gives no vectors, it scores pairs of texts (--similarity {' or '.join(by)})"
+        parts = [part for part in planned if part.protocol.settings.get("similarity") in by]
+        left_out |= {part.label: why for part in planned if part not in parts}
+        if not parts:
+            raise EncoderError(f"protocol {planned[0].label}: {why}")
+        planned = parts
+    if not options.sample:  # SICK-R's 4,927 pairs have no raw text
+        lacking = {*list_data()} - {item.id for item in entries(options.text_version)}
+        left_out |= {f"{part.label} {task}": f"{id} has no text version '{options.text_version}'"
+                     for part in planned for task, id in part.tasks.items() if id in lacking}
+        planned = [replace(part, tasks={task: id for task, id in part.tasks.items() if id not in lacking})
+                   for part in planned]
     sets, missing = _load_sets(planned, options)
     result = Result(options.folder, left_out=left_out)
     for item in planned:
@@ -202,15 +215,6 @@ def _measure(
         log(f"{part.label}: measured in {time.monotonic() - start:.1f} s")
 
 
-def _settings(options: EvalOptions) -> dict[str, dict[str, Any]]:
-    """Return the protocols' settings among the options, by protocol; "" for every protocol that takes them."""
-    every = {
-        "similarity": options.similarity, "resamples": options.resamples, "columns": options.columns,
-        "without_overlap": sorted(options.without_overlap) or None,
-    }
-    return named_settings(options.settings, {key: value for key, value in every.items() if value is not None})
-
-
 def _check(options: EvalOptions) -> None:
     """EvalOptions that would be ignored without a word are refused."""
     if options.fingerprint is not None and isinstance(options.model, str | Encoder | tuple):
@@ -219,30 +223,6 @@ def _check(options: EvalOptions) -> None:
         for name in () if isinstance(options.model, tuple) else (*CHANGING, *OF_KINDS):
             if getattr(options, name) != getattr(EncoderOptions, name):
                 raise EncoderError(f"{name} does not apply to an encoder that is already loaded: give it to load_encoder")
-
-
-def _of_pairs(planned: list[Planned], names: Sequence[str], model: Any, left_out: dict[str, str]) -> list[Planned]:
-    """Return the parts of a plan for a model without vectors, which compares two texts by similarities of these `names`;
-    each other part is said. EncoderError where none is left."""
-    parts = [part for part in planned if part.protocol.settings.get("similarity") in names]
-    why = f"{model} gives no vectors, it scores pairs of texts (--similarity {' or '.join(names)})"
-    left_out |= {part.label: why for part in planned if part not in parts}
-    if not parts:
-        raise EncoderError(f"protocol {planned[0].label}: {why}")
-    return parts
-
-
-def _with_text_version(planned: Planned, text_version: str, left_out: dict[str, str]) -> Planned:
-    """Return the plan without tasks whose set has no such text version (SICK-R's 4,927 pairs have no raw one), each one
-    said."""
-    from stsbench.data.sets.catalog import entries
-
-    catalogued = {item.id for item in entries()}
-    lacking = catalogued - {item.id for item in entries(text_version)}
-    for task, id in planned.tasks.items():
-        if id in lacking:
-            left_out[f"{planned.label} {task}"] = f"{id} has no text version '{text_version}'"
-    return replace(planned, tasks={task: id for task, id in planned.tasks.items() if id not in lacking})
 
 
 def _load_sets(planned: list[Planned], options: EvalOptions) -> tuple[dict[str, DataSet], dict[str, DataError]]:

@@ -165,7 +165,11 @@ def _measure_task(
         scores = _scored(protocol, observations, data.id, task)
         identity = fitted.identity
         who = EncoderIdentity(spec=asdict(identity), fingerprint=identity.fingerprint(), dimension=fitted.dimension)
-        what_on = _identity(data)
+        text_version = cast(Literal["senteval", "raw", "sample", "own"], data.text_version)  # pydantic checks it
+        what_on = DataIdentity(
+            id=data.id, task=data.task, text_version=text_version, digest=data.digest, n=len(data), known=data.known,
+            origin=data.origin, subsets=data.counts, warnings=list(data.warnings),
+        )
     except Exception as error:  # one task's accident, whatever it is, must not cost the others
         _failed(result, f"{protocol.label} {task}", error)
         return None
@@ -307,11 +311,3 @@ def _doubtful(
         most = f"the model's limit of {limit} tokens"
         log(f"warning: {task}: {counts['truncated']} of {len(texts)} distinct texts were truncated to {most}")
     return counts
-
-
-def _identity(data: DataSet) -> DataIdentity:
-    text_version = cast(Literal["senteval", "raw", "sample", "own"], data.text_version)  # pydantic checks it
-    return DataIdentity(
-        id=data.id, task=data.task, text_version=text_version, digest=data.digest, n=len(data), known=data.known,
-        origin=data.origin, subsets=data.counts, warnings=list(data.warnings),
-    )

@@ -32,10 +32,6 @@ def split_names(value: Any) -> Any:
     return tuple(part.strip() for part in re.split(r",(?![^(]*\))", value) if part.strip())
 
 
-def _model(value: Any) -> Any:
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
-
-
 def _columns(value: Any) -> Any:
     if isinstance(value, str | None):
         return value
@@ -155,7 +151,8 @@ class MeasureArguments(TypedDict, total=False):
 class EvalOptions(EncoderOptions, CacheOptions, ProcessOptions, MeasureOptions, DataOptions, RecordOptions):
     """Everything `stsbench eval` takes, by the same names. Lists of names may be one string, with commas as there."""
 
-    model: Annotated[Any, BeforeValidator(_model)]  # a name or folder, an Encoder, a function, an object with `encode`
+    # A name or folder, an Encoder, a function, an object with `encode`.
+    model: Annotated[Any, BeforeValidator(lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value)]
     fingerprint: str | None = None  # identifies a function, and is to be changed whenever its vectors change
 
 

@@ -62,21 +62,16 @@ def why_not_repeatable(revision: object) -> str | None:
     return None
 
 
-def device_name() -> str:
-    """Return the accelerator's name when torch is loaded and has one, else the processor's architecture."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        return str(torch.cuda.get_device_name())
-    return f"cpu ({platform.machine()}, {os.cpu_count()} cores)"
-
-
 def provenance(**more: Any) -> dict[str, Any]:
     """Return versions, revision, platform and device of this process, and whatever the caller adds (seeds, command,
-    seconds)."""
+    seconds). device: the accelerator when torch is loaded and has one, else the processor's architecture."""
+    device, torch = f"cpu ({platform.machine()}, {os.cpu_count()} cores)", sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        device = str(torch.cuda.get_device_name())
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "device": device_name(),
+        "device": device,
         "versions": {name: version for name in _PACKAGES if (version := _version(name))},
         "git": git_revision(),
         **more,

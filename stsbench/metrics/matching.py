@@ -203,17 +203,11 @@ def threshold_interval(threshold: float, shifts: Floats, level: float = 0.95) ->
 
 
 def _parabola(cuts: Cuts, name: Criterion, best: int, items: int) -> Floats | None:
-    """Return (k + 1,) -curvature (t - t_best)^2 / 2 at every threshold; None where the smoothed criterion has no maximum
-    there."""
-    curvature = _curvature(cuts, name, float(cuts.thresholds[best]), items)
-    return None if curvature is None else np.asarray(-curvature * (cuts.thresholds - cuts.thresholds[best]) ** 2 / 2)
-
-
-def _curvature(cuts: Cuts, name: Criterion, cut: float, items: int) -> float | None:
-    """Return minus the second derivative of the criterion, smoothed by a normal kernel, at a threshold."""
+    """Return (k + 1,) -curvature (t - t_best)^2 / 2 at every threshold; None where the criterion, smoothed by a normal
+    kernel, has no maximum there. Its curvature is minus its second derivative."""
     from scipy.special import ndtr
 
-    value, matching = cuts.similarity, cuts.matching
+    value, matching, cut = cuts.similarity, cuts.matching, float(cuts.thresholds[best])
     n, kinds = len(value), (value[matching], value[~matching])
     width = BANDWIDTH * float(np.sqrt(sum(len(kind) * kind.var() for kind in kinds) / n)) * items ** (-1 / 7)
     if width == 0:
@@ -223,4 +217,4 @@ def _curvature(cuts: Cuts, name: Criterion, cut: float, items: int) -> float | N
     true = np.array([*smooth[0], len(kinds[0])])  # `criterion` reads the totals from the end
     values = criterion(name, true, true + np.array([*smooth[1], len(kinds[1])]))
     curvature = float(2 * values[1] - values[0] - values[2]) / width**2
-    return curvature if curvature > 0 else None
+    return np.asarray(-curvature * (cuts.thresholds - cut) ** 2 / 2) if curvature > 0 else None

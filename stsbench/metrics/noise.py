@@ -69,6 +69,8 @@ class Noise:
         several = np.flatnonzero(counts > 1)
         self._two: _TwoRows | None = None
         if len(several):
+            from scipy import stats
+
             n = counts[several].astype(np.float64)
             variances = np.array([np.var(scores.seeds[int(i)], ddof=1) for i in several])
             prior, prior_df, outliers = prior_of_rows(variances, n - 1)
@@ -81,7 +83,11 @@ class Noise:
             normal = np.zeros(self._items.shape)
             normal[several] = rng.standard_normal((len(several), self.draws))
             if len(counts) == 2 and self._groups[0] == self._groups[1] >= 0:
-                normal = _halves(self.draws, rng)
+                # Only the difference of the two counts: over the root of 2 it is every quantile of the normal distribution
+                # once, in any order. Random ones would move p and intervals by several %.
+                quantiles = stats.norm.ppf((np.arange(self.draws) + 0.5) / max(self.draws, 1))
+                deviates = rng.permutation(quantiles) / np.sqrt(2)
+                normal = np.stack([deviates, -deviates])
             spread = redrawn(variances, n - 1, prior_df, prior, self.draws, rng)
             self._both = self._items.copy()
             self._both[several] += normal[several] * np.sqrt(spread / n[:, None])
@@ -170,15 +176,6 @@ def _difference_variances(deviations: Floats) -> Floats:
         variances[i, j] = variances[j, i] = float(np.sum((centred[i] - centred[j]) ** 2))
     np.fill_diagonal(variances, 0.0)
     return np.asarray(np.maximum(variances, 0.0) / (draws - 1))
-
-
-def _halves(draws: int, rng: np.random.Generator) -> Floats:
-    """Return (2, draws) normal deviates of two rows of which only the difference counts: over the root of 2 it is every
-    quantile of the normal distribution once, in any order. Random ones would move p and intervals by several %."""
-    from scipy import stats
-
-    deviates = rng.permutation(stats.norm.ppf((np.arange(draws) + 0.5) / max(draws, 1))) / np.sqrt(2)
-    return np.stack([deviates, -deviates])
 
 
 class _TwoRows:

@@ -66,14 +66,19 @@ def paired_difference(value_a: float, value_b: float, draws_a: ArrayLike, draws_
     if half == inf:
         return Difference(value)
     p = (1 + int(np.count_nonzero(deviations >= abs(value)))) / (len(deviations) + 1)
-    error = _error(np.subtract(draws_a, draws_b), max(abs(value_a), abs(value_b)))
-    return Difference(value, value - half, value + half, p, error)
+    drawn = np.subtract(draws_a, draws_b)
+    drawn = drawn[np.isfinite(drawn)]
+    error = float(np.std(drawn, ddof=1)) if len(drawn) > 1 else 0.0
+    rounding = ROUNDING * max(abs(value_a), abs(value_b))
+    return Difference(value, value - half, value + half, p, error if error > rounding else None)
 
 
 def paired_deviations(value_a: float, value_b: float, draws_a: ArrayLike, draws_b: ArrayLike) -> tuple[float, Floats]:
     """Return the difference of two scores, and (n,) the sizes |d* - d| of its deviations in n resamples, as
     `paired_difference` takes both: n is 0 where more than 5 % of the resamples have no score."""
-    value = _rounded(value_a - value_b, max(abs(value_a), abs(value_b)))
+    value = value_a - value_b
+    if abs(value) <= ROUNDING * max(abs(value_a), abs(value_b)):  # it would be equal in every resample and so look certain
+        value = 0.0
     differences = np.subtract(draws_a, draws_b, dtype=np.float64)
     kept = differences[np.isfinite(differences)]
     if len(kept) < LEVEL * len(differences):
@@ -88,18 +93,6 @@ def holm(p: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p) - rank) * p[index]))
         corrected[index] = largest
     return corrected
-
-
-def _error(draws: Floats, size: float) -> float | None:
-    """Return the standard deviation of (B,) draws of a difference, NaN of none; None where it is only rounding."""
-    kept = draws[np.isfinite(draws)]
-    error = float(np.std(kept, ddof=1)) if len(kept) > 1 else 0.0
-    return error if error > ROUNDING * size else None
-
-
-def _rounded(difference: float, size: float) -> float:
-    """Return 0 for a difference that is only rounding: it would be equal in every resample and so look certain."""
-    return 0.0 if abs(difference) <= ROUNDING * size else difference
 
 
 def few_enough(reached: Ints, draws: int, level: float = LEVEL) -> Bools:

@@ -62,7 +62,8 @@ def relevant_ranks(
         rows = _unit(corpus[start : start + block], "corpus row", start)
         here = hidden[(hidden[:, 1] >= start) & (hidden[:, 1] < start + block)]
         for low in range(0, len(relevant), _QUERIES):
-            cosines = _products(_unit(queries[low : low + _QUERIES], "query", low), rows)
+            products = _unit(queries[low : low + _QUERIES], "query", low) @ rows.T
+            cosines = np.asarray(products.toarray() if sparse.issparse(rows) else products, dtype=np.float64)
             excluded = here[(here[:, 0] >= low) & (here[:, 0] < low + _QUERIES)]
             cosines[excluded[:, 0] - low, excluded[:, 1] - start] = -np.inf
             first, last = np.searchsorted(query, [low, low + _QUERIES])
@@ -160,10 +161,6 @@ def _unit(rows: Any, kind: str, start: int) -> Any:
         raise ScoreError(f"{kind} {start + int(np.argmin(np.isfinite(squares)))} (from 0) contains NaN or infinity")
     factors = np.divide(1, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
     return sparse.diags(factors) @ rows if many else rows * factors[:, None]
-
-
-def _products(queries: Any, rows: Any) -> Floats:
-    return np.asarray((queries @ rows.T).toarray() if sparse.issparse(rows) else queries @ rows.T, dtype=np.float64)
 
 
 def _relevant_ties(score: Floats, query: Index) -> tuple[Floats, Floats]:

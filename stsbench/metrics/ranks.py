@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations
 from math import inf
 
@@ -56,8 +55,10 @@ def significantly_different(
     largest = of_rows.max(axis=0)
     for i in range(count):
         others = np.delete(np.arange(count), i)
-        line = partial(_of_row, noise, np.asarray(i), others)
-        alone[i, others] = _rejected(statistics[i, others], line, of_rows[i], level)
+        alone[i, others] = _rejected(
+            statistics[i, others], lambda some: noise.drawn(np.asarray(i), others[some]),  # noqa: B023 (called at once)
+            of_rows[i], level,
+        )
     one, other = np.triu_indices(count, 1)
     jointly[one, other] = _rejected(statistics[one, other], lambda some: noise.drawn(one[some], other[some]), largest, level)
     jointly |= jointly.T
@@ -99,10 +100,6 @@ def significant_in_all(tests: Sequence[Significance], level: float = LEVEL) -> l
     draws = min((len(test.largest) for test in tests), default=0)
     critical = critical_value(np.max([test.largest[:draws] for test in tests], axis=0), level) if draws else inf
     return [test.statistics > critical for test in tests]
-
-
-def _of_row(noise: Noise, row: Ints, rivals: Ints, some: Ints) -> Floats:
-    return noise.drawn(row, rivals[some])
 
 
 def rank_intervals(values: Floats, different: Bools, lower_is_better: bool = False) -> tuple[Ints, Ints, Ints]:

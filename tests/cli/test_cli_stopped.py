@@ -136,15 +136,15 @@ def test_what_nobody_foresaw_is_one_line_and_a_traceback_with_debug(cli, monkeyp
 
 
 def test_what_was_measured_before_an_unforeseen_error_is_kept(evaluate, monkeypatch):
-    identity, calls = measure._identity, []
+    identity, calls = measure.DataIdentity, []
 
-    def fails_at_the_second(data):
-        calls.append(data)
+    def fails_at_the_second(**facts):
+        calls.append(facts)
         if len(calls) == 2:
             raise MemoryError
-        return identity(data)
+        return identity(**facts)
 
-    monkeypatch.setattr(measure, "_identity", fails_at_the_second)
+    monkeypatch.setattr(measure, "DataIdentity", fails_at_the_second)
     code, out, err = evaluate("lexical:token-set", "--protocol", "sts,geometry")
     assert code == 3 and "geometry" not in out and "MemoryError" in err
     assert [each.protocol.name for each in score_again(Path("run")).records] == ["sts"]

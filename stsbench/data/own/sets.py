@@ -220,17 +220,13 @@ def read_labelled_texts(path: Path, columns: str = "") -> LabelledSet:
                        for those in (("train", "dev"), ("test",)))
     if shared := len(trained & tested):
         warnings.append(f"{source.name}: {counted(shared, 'text')} of the split test also in train or dev: not unseen")
-    numbers = {name: number for number, name in enumerate(_in_order(labels))}
+    in_order = sorted(set(labels), key=float) if all(map(is_number, set(labels))) else sorted(set(labels))
+    numbers = {name: number for number, name in enumerate(in_order)}
     _check(path, labels, splits)
     return named_by_content(LabelledSet(
         id="", task=source.name, text_version="own", origin=source.origin, warnings=tuple(warnings), first=tuple(texts),
         labels=np.array([numbers[label] for label in labels], dtype=np.int64), splits=tuple(splits),
     ))
-
-
-def _in_order(labels: Sequence[str]) -> list[str]:
-    names = set(labels)
-    return sorted(names, key=float) if all(map(is_number, names)) else sorted(names)
 
 
 def _check(path: Path, labels: Sequence[str], splits: Sequence[str]) -> None:

@@ -43,7 +43,7 @@ class Texts:
 
     def chunks(self, size: int) -> Iterator[list[str]]:
         """Yield lists of `size` texts, the last one shorter. DataError naming the line: see `stsbench.data.sets.lines`."""
-        texts = self._texts()
+        texts = (text for _, text in self.numbered())
         while chunk := list(islice(texts, size)):
             self.count += len(chunk)
             yield chunk
@@ -66,7 +66,12 @@ class Texts:
         if self._table and self._path is not None:
             files = sorted(filter(Path.is_file, self._path.iterdir())) if self._path.is_dir() else (self._path,)
             for file in files:
-                self._digest(file)
+                try:
+                    with file.open("rb") as stream:
+                        while block := stream.read(1 << 20):
+                            self._read(block)
+                except OSError as error:
+                    raise DataError(f"cannot read {file}: {error.strerror or error}") from error
             if isinstance(self.column, int):
                 self.notes.append(f"{self.name}: by --column {self.column} it has no header, and its first line is a text; "
                                   "of a file with a header give the column's name")
@@ -77,9 +82,6 @@ class Texts:
                 yield number, self._cell(number, without_end(line)).strip()
             else:
                 yield number, line.strip()
-
-    def _texts(self) -> Iterator[str]:
-        return (text for _, text in self.numbered())
 
     def _lines(self) -> Iterator[tuple[int, str]]:
         if self._path is not None:
@@ -98,14 +100,6 @@ class Texts:
         if len(cells) < self.column:
             raise DataError(f"{name}:{number} has {counted(len(cells), 'column')}: there is no --column {self.column}")
         return cells[self.column - 1]
-
-    def _digest(self, path: Path) -> None:
-        try:
-            with path.open("rb") as stream:
-                while block := stream.read(1 << 20):
-                    self._read(block)
-        except OSError as error:
-            raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
     def _read(self, raw: bytes) -> None:
         self._sha.update(raw)

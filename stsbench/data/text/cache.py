@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from stsbench.errors import DataError, StsbenchError
 from stsbench.files import atomic_write, lock_file, machine, sha256_file
+from stsbench.parsing import read_json_object
 
 # a read-only disk or folder, or a file where the folder should be
 _NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
@@ -90,19 +91,15 @@ def _build(target: Path, build: Callable[[Path], None]) -> None:
     unfinished.mkdir()
     try:
         build(unfinished)
-        _seal(unfinished)
+        files = sorted(unfinished.iterdir())
+        (unfinished / _SEAL).write_text(json.dumps({path.name: path.stat().st_size for path in files}), encoding="utf-8")
+        for path in (*files, unfinished / _SEAL):
+            with path.open("rb") as stream:
+                os.fsync(stream.fileno())  # after a power cut a file could have its size, but not its content
         shutil.rmtree(target, ignore_errors=True)  # damaged, or is_complete would have said so
         unfinished.rename(target)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def _seal(folder: Path) -> None:
-    files = sorted(folder.iterdir())
-    (folder / _SEAL).write_text(json.dumps({path.name: path.stat().st_size for path in files}), encoding="utf-8")
-    for path in (*files, folder / _SEAL):
-        with path.open("rb") as stream:
-            os.fsync(stream.fileno())  # after a power cut a file could have its size, but not its content
 
 
 def _unfinished() -> str:
@@ -139,7 +136,9 @@ def file_digest(path: Path, cache: Path) -> str:
         if not path.is_file():
             raise DataError(f"{path} is not a regular file" if path.exists() else f"cannot read {path}: no such file")
         state = _state(path)
-        known = _read_record(_record(path, cache))
+        known: dict[str, Any] = {}
+        with contextlib.suppress(StsbenchError):  # none yet, or a damaged one
+            known = read_json_object(_record(path, cache))
         if known.get("state") == state and isinstance(known.get("sha256"), str):
             return str(known["sha256"])
         now = time.time()
@@ -172,14 +171,6 @@ def _state(path: Path) -> dict[str, int]:
         "size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "ctime_ns": stat.st_ctime_ns,
         "inode": stat.st_ino, "device": stat.st_dev,
     }
-
-
-def _read_record(record: Path) -> dict[str, object]:
-    try:
-        state = json.loads(record.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return state if isinstance(state, dict) else {}
 
 
 class ArrayWriter(AbstractContextManager["ArrayWriter"]):

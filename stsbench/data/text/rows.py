@@ -53,7 +53,16 @@ def assign_roles(
     present; place: `file:line` of the header. Raises DataError, with what to set, for a column that is missing or occurs
     twice, and for a header that is not known.
     """
-    roles = dict(columns) or _roles_by_header(header, location)
+    roles = dict(columns)
+    if not roles:
+        fitting = [{**must, **may} for must, may in _KNOWN if set(must.values()) <= set(header)]
+        if len(fitting) != 1:
+            which = "more than one known header fits" if fitting else "no known header"
+            raise DataError(
+                f"{location}: {which}; say with --set 'data.columns={{sentence: ...}}' or --set 'data.columns={{anchor: "
+                f"..., positive: ...}}' which of the columns is what: {', '.join(header)}"
+            )
+        roles = {role: column for role, column in fitting[0].items() if column in header}
     needed = dict.fromkeys((*roles.values(), *where))
     if twice := next((column for column in needed if header.count(column) > 1), None):
         raise DataError(f"{location}: the column {twice!r} occurs twice; see data.columns and data.where")
@@ -63,31 +72,12 @@ def assign_roles(
         raise DataError(f"{location}: the {which} missing (the file has {', '.join(header)}); give {remedy}")
     if set(roles) <= VALUES:
         raise DataError(f"{location}: data.columns names no text column")
-    return dict(sorted(roles.items(), key=lambda item: (_rank(item[0]), item[0])))
+    return dict(sorted(roles.items(), key=lambda item: ([*ROLES, item[0]].index(item[0]), item[0])))
 
 
 def is_known_header(names: Sequence[str]) -> bool:
     """Return whether a table with these columns needs no data.columns; one column alone is no table."""
     return len(names) > 1 and any(set(must.values()) <= set(names) for must, _ in _KNOWN)
-
-
-def optional_columns(roles: Mapping[str, str]) -> set[str]:
-    """Return columns of a known header that were not there, but would have a role if they were."""
-    return {
-        column for must, may in _KNOWN if must.items() <= roles.items()
-        for role, column in may.items() if role not in roles
-    }
-
-
-def _roles_by_header(header: Sequence[str], location: str) -> dict[str, str]:
-    fitting = [{**must, **may} for must, may in _KNOWN if set(must.values()) <= set(header)]
-    if len(fitting) != 1:
-        which = "more than one known header fits" if fitting else "no known header"
-        raise DataError(
-            f"{location}: {which}; say with --set 'data.columns={{sentence: ...}}' or --set 'data.columns={{anchor: ..., "
-            f"positive: ...}}' which of the columns is what: {', '.join(header)}"
-        )
-    return {role: column for role, column in fitting[0].items() if column in header}
 
 
 def _remedy(header: Sequence[str], columns: Mapping[str, str], where: Mapping[str, str]) -> str:
@@ -119,10 +109,6 @@ def _suggested(header: Sequence[str], columns: Mapping[str, str]) -> dict[str, s
         known = {role: column for role, column in columns.items() if column in header}
     spare = len(set(header) - set(known.values())) > 0
     return {**known, **{role: "..." for role in columns if role not in known and spare}}
-
-
-def _rank(role: str) -> int:
-    return ROLES.index(role) if role in ROLES else len(ROLES)
 
 
 def file_format(path: Path, format: str = "auto") -> str:
@@ -176,8 +162,13 @@ class RowReader:
         names = list(header[1] or [""]) if header else list(first[1])
         chosen = assign_roles(names, columns, where, location)
         self.roles = tuple(chosen)
-        self._pick = self._from_fields(names, [*chosen.values(), *where]) if header else self._from_object(
-            [*chosen.values(), *where], set() if columns else optional_columns(chosen))
+        if header:
+            self._pick = self._from_fields(names, [*chosen.values(), *where])
+            return
+        # Columns of a known header that were not there, but would have a role if they were.
+        absent = {column for must, may in _KNOWN if must.items() <= chosen.items()
+                  for role, column in may.items() if role not in chosen}
+        self._pick = self._from_object([*chosen.values(), *where], set() if columns else absent)
 
     def __iter__(self) -> Iterator[tuple[int, tuple[str, ...]]]:
         count = len(self.roles)
@@ -270,10 +261,6 @@ def delimiters(path: Path, usual: str, least: int = 2, lines: int | None = _LOOK
     return fitting
 
 
-def _plain(lines: Lines, path: Path) -> Iterator[tuple[int, str | None]]:
-    return ((number, without_end(line)) for number, line in lines)
-
-
 def _joined(records: Iterator[tuple[int, str]], count: int) -> Iterator[tuple[int, str | None]]:
     """Yield `count` lines a record, at the number of the first; lines of white space end one and have none of their own."""
     start, parts = 0, list[str]()
@@ -335,7 +322,8 @@ def _jsonl(lines: Lines, path: Path) -> Iterator[tuple[int, dict[str, Any] | Non
 
 
 READERS: dict[str, Callable[[Lines, Path], Iterator[tuple[int, Any]]]] = {
-    "text": _plain, "csv": separated, "tsv": _tsv, "jsonl": _jsonl
+    "text": lambda lines, path: ((number, without_end(line)) for number, line in lines),
+    "csv": separated, "tsv": _tsv, "jsonl": _jsonl,
 }
 
 

@@ -216,7 +216,13 @@ class _Writer:
             self._numbers, self._parts = list(compress(self._numbers, chosen)), list(compress(self._parts, chosen))
             self._records, *self._fields = (list(compress(column, chosen)) for column in (self._records, *self._fields))
         if self.settings.contiguous:
-            self._documents.add(self._in_documents())
+            documents = []  # of each row, from 0; the digest is of rows and documents
+            for part, record in zip(self._parts, self._records, strict=True):
+                self.documents += part != self._last_part
+                self._last_part = part
+                documents.append(self.documents - 1)
+                self.sha.update(b"%d\n%b" % (documents[-1], record))
+            self._documents.add(documents)
         else:
             self.sha.update(b"".join(self._records))
         for i, writer in self._texts.items():
@@ -236,16 +242,6 @@ class _Writer:
             return np.zeros(len(self._numbers), dtype=np.bool_)
         rows = zip(*(self._fields[i] for i in self._texts), strict=True)
         return np.array([any(len(text.decode("utf-8").strip()) < fewest for text in row) for row in rows], dtype=np.bool_)
-
-    def _in_documents(self) -> list[int]:
-        """Return the document of each row, from 0; the digest is of rows and documents."""
-        documents = []
-        for part, record in zip(self._parts, self._records, strict=True):
-            self.documents += part != self._last_part
-            self._last_part = part
-            documents.append(self.documents - 1)
-            self.sha.update(b"%d\n%b" % (documents[-1], record))
-        return documents
 
     def meta(self, reader: RowReader) -> StoreMeta:
         return StoreMeta(

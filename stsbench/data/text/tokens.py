@@ -78,9 +78,13 @@ def tokens_key(
     store: TextStore, tokenizer: Any, tokenizer_digest: str, max_length: int | None, roles: Sequence[str]
 ) -> str:
     """Return sha256 over all that the ids follow from: the texts, the tokenizer and its versions, the length, the roles."""
+    import tokenizers
+    import transformers
+
     # The class and its special tokens may come from the model's config.json, which is not a file of the tokenizer.
     kind = [type(tokenizer).__name__, tokenizer.all_special_ids, tokenizer.cls_token_id, tokenizer.truncation_side]
-    parts = [_VERSION, store.digest, tokenizer_digest, kind, max_length, list(roles), _versions()]
+    versions = [tokenizers.__version__, transformers.__version__]  # a new release may split a text otherwise
+    parts = [_VERSION, store.digest, tokenizer_digest, kind, max_length, list(roles), versions]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -204,14 +208,6 @@ def _slow(tokenizer: Any, texts: list[str], max_length: int) -> tuple[list[list[
     full = [text for text, row in zip(texts, ids, strict=True) if len(row) == max_length]
     whole = tokenizer(full, padding=False, verbose=False)["input_ids"] if full else []
     return [list(row) for row in ids], sum(len(row) > max_length for row in whole)
-
-
-def _versions() -> list[str]:
-    """Return a new release may split a text otherwise."""
-    import tokenizers
-    import transformers
-
-    return [tokenizers.__version__, transformers.__version__]
 
 
 class TokensOnDemand:

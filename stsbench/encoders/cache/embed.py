@@ -69,22 +69,19 @@ class HeldVectors:
         if not self._blocks:
             return np.zeros(self.shape, dtype=np.float32)[rows]
         if len(self._blocks) > 1:
-            self._blocks = [self._joined()]
+            sparse = issparse(self._blocks[0])
+            for block in self._blocks if sparse else ():
+                block.resize(block.shape[0], self.shape[1])
+            self._blocks = [vstack(self._blocks).tocsr() if sparse else np.concatenate(self._blocks)]
         return self._blocks[0][rows]
-
-    def _joined(self) -> Any:
-        if not issparse(self._blocks[0]):
-            return np.concatenate(self._blocks)
-        for block in self._blocks:
-            block.resize(block.shape[0], self.shape[1])
-        return vstack(self._blocks).tocsr()
 
     def _write(self, vectors: Any) -> None:
         if self._lost:
             raise EncoderError(self._lost)
         try:
             if self._file is None:
-                self._file = _nameless_file()
+                cache_root().mkdir(parents=True, exist_ok=True)
+                self._file = tempfile.TemporaryFile(dir=cache_root())  # noqa: SIM115 (closed with this)
             for block in (*self._blocks, vectors):
                 self._file.write(np.ascontiguousarray(block, dtype=np.float32).data)
             self._file.flush()
@@ -95,12 +92,6 @@ class HeldVectors:
             )
             raise EncoderError(self._lost) from error
         self._blocks.clear()
-
-
-def _nameless_file() -> IO[bytes]:
-    folder = cache_root()
-    folder.mkdir(parents=True, exist_ok=True)
-    return tempfile.TemporaryFile(dir=folder)
 
 
 @dataclass

@@ -109,11 +109,6 @@ def transformers_models(model: Any) -> list[PreTrainedModel]:
     return [part for part in model.modules() if isinstance(part, PreTrainedModel)]
 
 
-def in_row() -> bool:
-    """Return whether this thread is in a pass over a row of texts."""
-    return _row.get() is not None
-
-
 def attend(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, scaling: float | None = None,
     dropout: float = 0.0, *, bias: Bias | None = None, **more: Any,
@@ -323,7 +318,7 @@ class _Biases:
 
 def _biases(compute: Callable[..., Tensor]) -> Callable[..., Tensor | Bias]:
     def compute_position_bias(self: Any, x: Tensor, *settings: Any, **more: Any) -> Tensor | Bias:
-        if not in_row():
+        if _row.get() is None:  # this thread is in no pass over a row of texts
             return compute(self, x, *settings, **more)
         return _Biases(lambda states: compute(self, states, *settings, **more), x)
 

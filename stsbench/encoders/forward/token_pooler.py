@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.encoders.forward.checkpoint import first_line
-from stsbench.encoders.forward.pooling import FILES, KINDS, TokenPoolerKind, stored_token_pooler
+from stsbench.encoders.forward.pooling import FILES, KINDS, TokenPoolerKind
 from stsbench.errors import EncoderError
 from stsbench.files import atomic_write
 
@@ -198,23 +198,15 @@ class MeanCNN(TokenPooler):
         real = mask.bool()
         inputs = states.masked_fill(~real.unsqueeze(-1), 0) if zero_padding else states
         inputs = inputs.transpose(1, 2)
-        tokens = torch.cat([_as_long(conv, inputs) for conv in self.convs], dim=1).transpose(1, 2)
+        made, layers = list[Tensor](), list[Any](self.convs)
+        for conv in layers:  # as long as its input: zeros before and behind it
+            around = conv.kernel_size[0] // 2
+            made.append(convolve(nn.functional.pad(inputs, (around, around)), conv.weight, conv.bias))
+        tokens = torch.cat(made, dim=1).transpose(1, 2)
         tokens = tokens.relu() if self.activation == "relu" else tokens
         summed = tokens.masked_fill(~real.unsqueeze(-1), 0).sum(1, dtype=torch.promote_types(tokens.dtype, torch.float32))
         vectors = summed / mask.sum(1, keepdim=True).clamp(min=1)
         return LocalFeatures(tokens, real, vectors)
 
 
-def _as_long(conv: Any, values: Tensor) -> Tensor:
-    """Return (n, c, L) from values (n, d, L): zeros before and behind them."""
-    around = conv.kernel_size[0] // 2
-    return convolve(nn.functional.pad(values, (around, around)), conv.weight, conv.bias)
-
-
 CLASSES: dict[str, type[TokenPooler]] = {kind.kind.pooler: kind for kind in (TextCNN, MeanCNN)}
-
-
-def load_token_pooler(folder: Path, pooler: str, name: str) -> TokenPooler:
-    """Return the learned pooler that the model `name` keeps in `folder`. EncoderError: it has none, or its files are
-    broken."""
-    return CLASSES[pooler].load(stored_token_pooler(folder, pooler, name))

@@ -56,11 +56,6 @@ def stop_words(name: str) -> frozenset[str]:
     return words if name == "sklearn" else words.union(_CONTRACTIONS, string.punctuation, ("``", "''"))
 
 
-def words_digest(words: frozenset[str]) -> str:
-    """Return sha256 over a list of words, whatever their order: a library that edits its list changes the fingerprint."""
-    return hashlib.sha256("\n".join(sorted(words)).encode()).hexdigest()
-
-
 def open_words(path: Path) -> IO[bytes]:
     """Return the file, unpacked if its name ends in .gz; as bytes, since words hold characters str takes for line ends."""
     return cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
@@ -171,7 +166,8 @@ class WordAverage(Encoder):
         self._state = stamp(path)
         self._vectors: dict[str, Vector] = {}
         self._looked_up: set[str] = set()  # words looked for already, found or not
-        about = {"variant": variant, "stop_words": stop or VARIANTS[variant], "stop_words_sha256": words_digest(self._stop)}
+        words = hashlib.sha256("\n".join(sorted(self._stop)).encode()).hexdigest()  # a library may edit its list
+        about = {"variant": variant, "stop_words": stop or VARIANTS[variant], "stop_words_sha256": words}
         self.spec = EncoderSpec(name=name or f"words:{path}", kind="words", weights=sha256_file(path), options=about)
         self._check_unchanged()
 
@@ -198,13 +194,10 @@ class WordAverage(Encoder):
         self._check_unchanged()  # while it was read
         self._vectors.update((word.decode("utf-8", "surrogatepass"), vector) for word, vector in vectors.items())
         self._looked_up |= wanted
-        self.notes = (*self.notes, self._coverage(texts), *self._doubles(again))
-
-    def _coverage(self, texts: Sequence[str]) -> str:
-        """Return how many tokens have a vector. Few: the file is of another case, language or tokenisation than the
-        texts."""
+        # How many tokens have a vector. Few: the file is of another case, language or tokenisation than the texts.
         hits = [self._lookup(form) is not None for text in texts for form in self._forms(text) if form]
-        return f"{self.path}: {sum(hits):,} of {counted(len(hits), 'token')} of the texts have a vector"
+        coverage = f"{self.path}: {sum(hits):,} of {counted(len(hits), 'token')} of the texts have a vector"
+        self.notes = (*self.notes, coverage, *self._doubles(again))
 
     def _doubles(self, again: Sequence[bytes]) -> list[str]:
         if not again:

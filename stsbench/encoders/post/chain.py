@@ -76,7 +76,8 @@ class Chain:
             name, colon, settings = part.strip().partition(":")
             if not name or (colon and not settings.strip()):
                 raise StsbenchError(f"--post {text}: write NAME, NAME:SETTING=VALUE,... or several of them joined by +")
-            pairs = [_setting(word, text) for word in _words(settings)]
+            words = re.split(rf",{_OUTSIDE}", settings) if settings else []
+            pairs = [_setting(word.strip(), text) for word in words]
             if len(dict(pairs)) < len(pairs):
                 raise StsbenchError(f"--post {text}: a setting of {name} is given twice")
             steps.append(load_post(name)(dict(pairs)))
@@ -207,10 +208,6 @@ class _Mapped:
 
 def _mapped(source: VectorSource, steps: tuple[Post, ...]) -> VectorSource:
     return _Mapped(source, steps) if steps else source
-
-
-def _words(settings: str) -> list[str]:
-    return [word.strip() for word in re.split(rf",{_OUTSIDE}", settings)] if settings else []
 
 
 def _setting(word: str, whole: str) -> tuple[str, Any]:

@@ -51,7 +51,10 @@ class PostProcessed(Wrapper):
             raise EncoderError(f"{base.spec.name} is fitted on each set itself: --post does not apply")
         super().__init__(base)
         self.chain, self.fitted_per_set = chain, fitted_on is None
-        self.dimension = None if base.dimension is None else _checked(chain, base.dimension)
+        try:
+            self.dimension = None if base.dimension is None else chain.dimension(base.dimension)
+        except StsbenchError as error:
+            raise EncoderError(str(error)) from error
         options = dict(base.spec.options) if fitted_on is None else {**base.spec.options, STATE: chain.digest()}
         self.spec = replace(base.spec, post=chain.spelled(), fitted_on=fitted_on, options=options)
         self.notes = (*chain.notes, *base.notes)
@@ -140,13 +143,6 @@ class PostProcessed(Wrapper):
             raise EncoderError(f"{self.base.spec.name} gives sparse vectors, which cannot be post-processed")
         self.take_notes()
         return encoded
-
-
-def _checked(chain: Chain, width: int) -> int:
-    try:
-        return chain.dimension(width)
-    except StsbenchError as error:
-        raise EncoderError(str(error)) from error
 
 
 def fitted_on_data(

@@ -138,7 +138,8 @@ class Bottlenecks(nn.Module):
         """
         try:
             sizes = {key: int(settings[key]) for key in ("sets", "layers", "width", "rank")}
-            shapes = _shapes(**sizes)
+            sets, layers, width, rank = sizes.values()
+            shapes = {"down": (sets, layers, 2, width, rank), "up": (sets, layers, 2, rank, width)}
             if {name: tuple(weight.shape) for name, weight in tensors.items()} != shapes:
                 raise ValueError(f"tensors {shapes} expected")
             config = SimpleNamespace(num_hidden_layers=sizes["layers"], hidden_size=sizes["width"])
@@ -157,7 +158,10 @@ def attached(model: Any, bottlenecks: Bottlenecks, which: Tensor | Literal["sum"
     which: (n,) the set of each row of the padded batch of n rows; "sum": all sets' outputs are added; a number: this set.
     They stand between the dense layer and the dropout before the residual's LayerNorm, so dropout acts on their output, too.
     """
-    denses = _denses(model)
+    try:
+        denses = [(layer.attention.output.dense, layer.output.dense) for layer in model.encoder.layer]
+    except AttributeError as error:
+        raise EncoderError(f"adapters need a BERT or RoBERTa model, not a {type(model).__name__}") from error
     if len(denses) != bottlenecks.down.shape[1]:
         raise ValueError(f"adapters of {bottlenecks.down.shape[1]} layers for a model of {len(denses)}")
     if isinstance(which, Tensor):
@@ -185,13 +189,6 @@ def attached(model: Any, bottlenecks: Bottlenecks, which: Tensor | Literal["sum"
             handle.remove()
 
 
-def _denses(model: Any) -> list[tuple[nn.Module, nn.Module]]:
-    try:
-        return [(layer.attention.output.dense, layer.output.dense) for layer in model.encoder.layer]
-    except AttributeError as error:
-        raise EncoderError(f"adapters need a BERT or RoBERTa model, not a {type(model).__name__}") from error
-
-
 def _check_set(index: int, sets: int) -> None:
     if not 0 <= index < sets:
         raise ValueError(f"set {index} asked for, and there are {sets}, counted from 0")
@@ -199,7 +196,3 @@ def _check_set(index: int, sets: int) -> None:
 
 def _by_name(down: Tensor, up: Tensor) -> dict[str, Tensor]:
     return {"down": down.unsqueeze(0), "up": up.unsqueeze(0)}
-
-
-def _shapes(sets: int, layers: int, width: int, rank: int) -> dict[str, tuple[int, ...]]:
-    return {"down": (sets, layers, 2, width, rank), "up": (sets, layers, 2, rank, width)}

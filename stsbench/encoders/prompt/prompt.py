@@ -270,14 +270,10 @@ def read_prompt(folder: Path, settings: Mapping[str, Any]) -> Prompt:
         if tensors:
             raise ValueError(f"it also holds {min(tensors)}")
     except Exception as error:  # safetensors, torch and json each have their own kinds
-        raise EncoderError(f"cannot use {path}, which stsbench.json describes: {_line(error)}") from error
+        why = " ".join(str(error).split())[:200] or type(error).__name__
+        lacking = "it lacks " if isinstance(error, KeyError) else ""
+        raise EncoderError(f"cannot use {path}, which stsbench.json describes: {lacking}{why}") from error
     return prompt
-
-
-def _line(error: Exception) -> str:
-    lacking = isinstance(error, KeyError)
-    text = " ".join(str(error).split())[:200] or type(error).__name__
-    return f"it lacks {text}" if lacking else text
 
 
 def _below(tensors: dict[str, Tensor], start: str) -> dict[str, Tensor]:

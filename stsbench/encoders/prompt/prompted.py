@@ -78,19 +78,17 @@ class PromptedVectors:
         masks."""
         prompt, rows = self.prompt, self._rows(ids, groups)
         soft = rows is not None or bool(prompt.prefixes) or prompt.shift > 0
+        head: Callable[[Tensor], Tensor] = prompt.head or torch.nn.Identity()
         by_prefix = []
         for prefix, table in zip(self.prefixes, self.tables, strict=True):
             more = (Soft(rows=rows, vectors=prompt.words, prefix=prefix, shift=prompt.shift),) if soft else ()
             vectors = self.forward(ids, groups, (-1,), *more)[0].index_select(0, marks).float()
             alone = self._alone(groups, prefix, table) if prompt.denoise else None
-            by_prefix.append(self._headed(vectors, alone))
+            if alone is not None and prompt.each:
+                by_prefix.append(head(vectors) - head(alone))
+            else:
+                by_prefix.append(head(vectors if alone is None else vectors - alone))
         return by_prefix[0] if len(by_prefix) == 1 else torch.stack(by_prefix).mean(0)
-
-    def _headed(self, vectors: Tensor, alone: Tensor | None) -> Tensor:
-        head: Callable[[Tensor], Tensor] = self.prompt.head or torch.nn.Identity()
-        if alone is not None and self.prompt.each:
-            return head(vectors) - head(alone)
-        return head(vectors if alone is None else vectors - alone)
 
     def _alone(self, groups: Groups, prefix: KeyValues | None, table: dict[int, Tensor]) -> Tensor:
         """Return (n, d) vector of the template alone for each text of the batch, from its number of tokens."""

@@ -92,7 +92,13 @@ def choose_prompts(model: str, choice: str, stored: Mapping[str, str], default: 
         if passed is not None:
             return Prompts(passed, passed.get(default or "", ""))
     card = next((card for pattern, card in _CARDS.items() if choice == "card" and re.fullmatch(pattern, hub_id)), None)
-    return replace(of_folder, notes=_doubts(model, of_folder)) if card is None else _with_card(model, of_folder, card)
+    if card is None:
+        return replace(of_folder, notes=_doubts(model, of_folder))
+    written = {name: text for name, text in of_folder.by_name.items() if text}
+    added = [name for name in card.by_name if name not in written]
+    note = f"{model}: its folder does not store the prompts {', '.join(added)}: they are those of its card"
+    prompts = Prompts({**of_folder.by_name, **card.by_name, **written}, of_folder.default or card.default)
+    return replace(prompts, notes=(note,) if added else ())
 
 
 def served_card(name: str) -> Prompts | None:
@@ -112,15 +118,6 @@ def served_card(name: str) -> Prompts | None:
             if re.fullmatch(f"({owner}-)?({model})", spelling, re.IGNORECASE):
                 return card
     return None
-
-
-def _with_card(model: str, of_folder: Prompts, card: Prompts) -> Prompts:
-    """Return what the folder stores, and of the card what it does not."""
-    written = {name: text for name, text in of_folder.by_name.items() if text}
-    added = [name for name in card.by_name if name not in written]
-    note = f"{model}: its folder does not store the prompts {', '.join(added)}: they are those of its card"
-    prompts = Prompts({**of_folder.by_name, **card.by_name, **written}, of_folder.default or card.default)
-    return replace(prompts, notes=(note,) if added else ())
 
 
 def _doubts(model: str, prompts: Prompts) -> tuple[str, ...]:

@@ -105,16 +105,17 @@ class TokenTemplate:
         """
         self.name, self.template, self.tokenizer, self.word_places = name, template, tokenizer, word_places
         filled = parse_template(template, tokenizer.mask_token, True, option=f"{name}:")
-        if len(self._encode([""])[0]) != 2:
+        if len(self.alone([""])[0]) != 2:
             raise EncoderError(
                 f"{name}: the tokenizer does not put one special token at either end of a text, as a template needs"
             )
         start = filled.before if blanks == "template" else filled.before.rstrip()
-        self.before = self._encode([start])[0][:-1]
-        self.after = self._encode([filled.after])[0][1:]
+        self.before = self.alone([start])[0][:-1]
+        self.after = self.alone([filled.after])[0][1:]
         self.mask_last = filled.mask_last
         self.mask_id = int(tokenizer.mask_token_id)
-        if [*self.before, *self.after].count(self.mask_id) != 1 or self._side().count(self.mask_id) != 1:
+        side = self.after if self.mask_last else self.before
+        if [*self.before, *self.after].count(self.mask_id) != 1 or side.count(self.mask_id) != 1:
             raise EncoderError(f"{name}: the tokenizer does not keep {tokenizer.mask_token} whole in {template!r}")
         self._lead = filled.before[len(start):]
 
@@ -141,12 +142,15 @@ class TokenTemplate:
         Where the template touches the sentence without a blank, tokens that a tokenizer joins across that seam (byte-level
         BPE: `"` and `.`) come apart.
         """
-        rows = self._encode([self._lead + text for text in texts])
+        rows = self.alone([self._lead + text for text in texts])
         return [[row[0], *row[1:-1][:limit], row[-1]] for row in rows]
 
     def alone(self, texts: Sequence[str]) -> list[list[int]]:
         """Return [text] -> its tokens as they are without a template, between two special tokens."""
-        return self._encode(texts)
+        if not texts:
+            return []
+        rows = self.tokenizer(list(texts), truncation=False, padding=False, verbose=False)["input_ids"]
+        return [list(row) for row in rows]
 
     def counts(self, mask: Tensor) -> Tensor:
         """Return (n,) tokens of the sentence alone. mask: (n, L), 1 on real tokens, of texts inside the template."""
@@ -197,15 +201,6 @@ class TokenTemplate:
             number += word
         return numbers[: len(self.before)], numbers[len(self.before):]
 
-    def _side(self) -> list[int]:
-        return self.after if self.mask_last else self.before
-
-    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
-        if not texts:
-            return []
-        rows = self.tokenizer(list(texts), truncation=False, padding=False, verbose=False)["input_ids"]
-        return [list(row) for row in rows]
-
 
 def first_position(model: Any) -> int:
     """Return the position id of a text's first token: 0, for RoBERTa's kin the padding index + 1."""
@@ -243,7 +238,9 @@ class Tokeniser:
         self.template = template
         self.full_stop = full_stop
         self.drops_first = getattr(tokenizer, "truncation_side", "right") == "left"
-        self.backend = _backend(tokenizer)
+        # None for a slow one, and for a class of a folder's or a program's own, which may change texts or ids on the way.
+        fast = getattr(tokenizer, "is_fast", False) and type(tokenizer).__module__.partition(".")[0] == "transformers"
+        self.backend: Any = getattr(tokenizer, "backend_tokenizer", None) if fast else None
         if self.backend is not None:
             self.backend.no_truncation()
             self.backend.no_padding()
@@ -315,10 +312,3 @@ class Tokeniser:
             i for i, (left, right) in enumerate(encoding.offsets)
             if not encoding.special_tokens_mask[i] and start <= left < right <= stop
         ]
-
-
-def _backend(tokenizer: Any) -> Any:
-    """Return the tokenizer that transformers' own fast classes pass texts on to. None for slow ones, and for a class of a
-    folder's or a program's own, which may change texts or ids on the way."""
-    fast = getattr(tokenizer, "is_fast", False) and type(tokenizer).__module__.partition(".")[0] == "transformers"
-    return getattr(tokenizer, "backend_tokenizer", None) if fast else None

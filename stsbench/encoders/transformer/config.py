@@ -225,13 +225,16 @@ def check_cut(name: str, options: EncoderOptions, width: int | None) -> None:
         )
 
 
-
 def _declared(folder: Path, name: str, options: EncoderOptions) -> tuple[Exported | None, Declared]:
     """Return what stsbench wrote of a model that it trained, or None, and what the folder's files declare."""
     exported = read_exported(folder)
     if exported is not None:  # its poolers and its lengths, and never two descriptions of one model
-        if exported.post:
-            _check_post(name, options)
+        for option in CHANGING if exported.post else ():
+            if option not in ("dtype", *_WHERE) and getattr(options, option) != getattr(EncoderOptions, option):
+                raise EncoderError(
+                    f"{spelled(option)}: the post-processing of {name} was fitted on its own vectors: leave the "
+                    "option out, or give the model that it was fitted on with --post"
+                )
         length = exported.max_length
         return exported, Declared(folder, pooler=exported.pooler, max_length=length, normalize=exported.normalize)
     declared = read_declared(folder)
@@ -241,16 +244,6 @@ def _declared(folder: Path, name: str, options: EncoderOptions) -> tuple[Exporte
         check_code(base, f"{name} (its base {base})", options.trust_remote_code)
         declared = replace(declared, max_length=declared.max_length or read_declared(base).max_length)
     return None, declared
-
-
-def _check_post(name: str, options: EncoderOptions) -> None:
-    """Raise EncoderError for an option that changes the vectors on which a stored post-processing was fitted."""
-    for option in CHANGING:
-        if option not in ("dtype", *_WHERE) and getattr(options, option) != getattr(EncoderOptions, option):
-            raise EncoderError(
-                f"{spelled(option)}: the post-processing of {name} was fitted on its own vectors: leave the "
-                "option out, or give the model that it was fitted on with --post"
-            )
 
 
 def _prompt(

@@ -113,13 +113,16 @@ def read_declared(folder: Path) -> Declared:
         raise EncoderError(f"{path}: prompts must be names with their texts")
     if default is not None and default not in prompts:
         raise EncoderError(f"{path}: default_prompt_name {default!r} is not among its prompts ({', '.join(prompts)})")
+    cut = settings.get("truncate_dim")
+    if cut is not None and (not isinstance(cut, int) or isinstance(cut, bool) or cut < 1):
+        raise EncoderError(f"{path}: truncate_dim {cut!r} is not a positive number")
     similarity = settings.get("similarity_fn_name")
     tokens = kinds[0] == "Transformer" and library_settings(modules[0][1]).get("module_output_name", _TOKENS) == _TOKENS
     declared = Declared(
         _transformer(folder, modules), kinds, normalize=kinds[-1] == "Normalize",
         prompts={name: text or "" for name, text in prompts.items()}, default_prompt=default,
         pools=not tokens or any("Pooling" in kind for kind in kinds) or any(not _is_librarys(kind) for kind, _ in modules),
-        truncate_dim=_dimension(settings.get("truncate_dim"), path),
+        truncate_dim=cut,
         similarity=None if similarity == "cosine" else similarity,
         foreign=next((kind for kind, _ in modules if not _is_librarys(kind)), None), adapters=_adapters(folder),
     )
@@ -338,12 +341,6 @@ def length_source(transformer: Path) -> str:
         if "max_seq_length" in read_settings(transformer / name):
             return f"{transformer / name}: max_seq_length"
     return f"{transformer / 'tokenizer_config.json'}: model_max_length"
-
-
-def _dimension(stored: Any, path: Path) -> int | None:
-    if stored is not None and (not isinstance(stored, int) or isinstance(stored, bool) or stored < 1):
-        raise EncoderError(f"{path}: truncate_dim {stored!r} is not a positive number")
-    return stored
 
 
 def _pooler(folder: Path) -> str | None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from stsbench.encoders.transformer.parts import Parts
     from stsbench.encoders.transformer.transformer import TransformerEncoder
 
+
 @contextmanager
 def saved(pair: Sequence[Any]) -> Iterator[tuple[Path, str]]:
     """Yield the folder that `(model, tokenizer)` are saved to for the time of the block, and what the model is called.
@@ -132,7 +133,12 @@ class LazyEncoder(Encoder):
         check_cut(argument, options, config.width)
         encoder = cls(config, options)
         if config.runs_code:
-            encoder = encoder._identified_by_use()
+            with encoder._loader.opened as opened:  # what code of the folder's own opens is known once it has run
+                encoder.ready()
+            weights = opened.digest(config.name, config.weights)
+            encoder = cls(replace(config, weights=weights), options, encoder._loader)
+            if opened.blind:
+                encoder.cacheable, encoder.notes = False, (*encoder.notes, f"{config.name}: {BLIND}")
         return encoder if config.post is None else PostProcessed(encoder, *read_post(config.post))
 
     @classmethod
@@ -233,16 +239,6 @@ class LazyEncoder(Encoder):
         if folder is None or not folder.is_dir():
             raise EncoderError(f"{self.spec.name} was given in memory: its {which} embedding is read from a folder; save it")
         return load_token_table(folder, self.spec.name, which, self.config.trust_remote_code)
-
-    def _identified_by_use(self) -> LazyEncoder:
-        """Return the same model, loaded: what code of the folder's own opens is known once it has run."""
-        with self._loader.opened as opened:
-            self.ready()
-        weights = opened.digest(self.config.name, self.config.weights)
-        encoder = LazyEncoder(replace(self.config, weights=weights), self.options, self._loader)
-        if opened.blind:
-            encoder.cacheable, encoder.notes = False, (*encoder.notes, f"{self.config.name}: {BLIND}")
-        return encoder
 
     def _build(self) -> TransformerEncoder:
         from stsbench.encoders.transformer.transformer import TransformerEncoder

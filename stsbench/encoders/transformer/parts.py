@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench.encoders.forward.checkpoint import check_weights, load_model, quiet
-from stsbench.encoders.forward.pooling import KINDS
+from stsbench.encoders.forward.pooling import KINDS, stored_token_pooler
 from stsbench.encoders.prompt.prompt import Prompt, read_prompt
 from stsbench.encoders.prompt.tokenizer import load_tokenizer
 from stsbench.encoders.transformer.config import EncoderConfig
@@ -106,11 +106,11 @@ def choose_dense(model: Any, missing: set[str], folder: Path, name: str) -> Call
 
 def choose_token_pooler(model: Any, tokenizer: Any, config: EncoderConfig) -> Any:
     """Return the folder's own learned pooler in the model's dtype and on its device; never a random one."""
-    from stsbench.encoders.forward.token_pooler import load_token_pooler
+    from stsbench.encoders.forward.token_pooler import CLASSES
 
     assert config.folder is not None and config.pooler is not None
     check_ends(tokenizer, config.pooler, config.name)
-    head = load_token_pooler(config.folder, config.pooler, config.name)
+    head = CLASSES[config.pooler].load(stored_token_pooler(config.folder, config.pooler, config.name))
     if head.width != model.config.hidden_size:
         raise EncoderError(
             f"--pooler {config.pooler}: the {head.kind.title} of {config.name} reads states of width {head.width}, and its "

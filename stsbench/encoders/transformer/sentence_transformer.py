@@ -46,7 +46,9 @@ class SentenceTransformerEncoder(Encoder):
         for path in walk(config.folder):
             if path.name.endswith("config.json") and path.is_file():
                 check_module(path, config.trust_remote_code)
-        for folder in _transformers(config.folder):
+        settings = [path for path in walk(config.folder) if path.name in ("config.json", "adapter_config.json")]
+        of_models = (path for path in settings if path.name != "config.json" or "model_type" in read_settings(path))
+        for folder in sorted({path.parent for path in of_models}):
             check_code(folder, name, config.trust_remote_code)
             missing = check_weights(folder, name, config.trust_remote_code)
             if missing and "pooler_output" in json.dumps(library_settings(folder)):
@@ -75,7 +77,9 @@ class SentenceTransformerEncoder(Encoder):
         self._set(replace(config, weights=self._opened.digest(name, config.weights)))
         if self._opened.blind:
             self.cacheable, self.notes = False, (*self.notes, f"{name}: {BLIND}")
-        self._check_end()
+        modes = [mode for part in self.model for mode in np.atleast_1d(getattr(part, "pooling_mode", []))]
+        if "lasttoken" in modes and _is_fast(self.model.tokenizer):
+            self.notes = (*self.notes, *end_notes(self.model.tokenizer, self._ids(batching.SHORT, True), name))
 
     @property
     def device(self) -> torch.device:
@@ -113,12 +117,6 @@ class SentenceTransformerEncoder(Encoder):
         cut = _is_fast(self.model.tokenizer) and len({len(self._ids(text, True)) for text in batching.PROBES}) == 1
         if cut or batching.depends_on_batch(lambda texts: self._encode(texts, len(texts)), self.config.dtype):
             self.keep_lengths_apart()  # where all are cut to one length nothing was padded, and nothing is known
-
-    def _check_end(self) -> None:
-        modes = [mode for part in self.model for mode in np.atleast_1d(getattr(part, "pooling_mode", []))]
-        tokenizer = self.model.tokenizer
-        if "lasttoken" in modes and _is_fast(tokenizer):
-            self.notes = (*self.notes, *end_notes(tokenizer, self._ids(batching.SHORT, True), self.config.name))
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
         """Return the same model as encode_query and encode_document run it, or behind `prompt`."""
@@ -236,12 +234,6 @@ def _check_classes(folder: Path, name: str) -> None:
 def _is_fast(tokenizer: Any) -> bool:
     """Return whether it is one of transformers' tokenizers."""
     return bool(getattr(tokenizer, "is_fast", False))
-
-
-def _transformers(folder: Path) -> list[Path]:
-    """Return the folders of transformers models at and below `folder`."""
-    settings = [path for path in walk(folder) if path.name in ("config.json", "adapter_config.json")]
-    return sorted({path.parent for path in settings if path.name != "config.json" or "model_type" in read_settings(path)})
 
 
 def _loaded(config: EncoderConfig, device: str | None) -> Any:

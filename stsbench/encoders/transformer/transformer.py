@@ -122,7 +122,11 @@ class TransformerEncoder(Encoder):
     def counts(self, texts: Sequence[str]) -> Counts:
         """Of the model with its heads and its trained prompt; tokens of all that stands around a text, too."""
         ids = self.tokeniser(texts)[0]
-        return Counts(count_parameters(self.model, self.token_pooler, *self._prompt_parts()), sum(map(len, ids)))
+        parts: list[Any] = []
+        if self.prompt is not None:
+            prefixes = (part for prefix in self.prompt.prefixes for part in (prefix.keys, prefix.values))
+            parts = [*self.prompt.modules(), self.prompt.words, *prefixes]
+        return Counts(count_parameters(self.model, self.token_pooler, *parts), sum(map(len, ids)))
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """Return float32 (n, d) vectors of n texts and which were cut. A batch moves a vector by less than 1e-5."""
@@ -171,13 +175,6 @@ class TransformerEncoder(Encoder):
         for row, states in zip(chunk.order.tolist(), run.kept, strict=True):
             vectors[row] = states
         return vectors, chunk.truncated
-
-    def _prompt_parts(self) -> list[Any]:
-        prompt = self.prompt
-        if prompt is None:
-            return []
-        prefixes = (part for prefix in prompt.prefixes for part in (prefix.keys, prefix.values))
-        return [*prompt.modules(), prompt.words, *prefixes]
 
     def _read(
         self, reader: Reader, forward: Any, texts: Sequence[str], progress: Progress | None = None

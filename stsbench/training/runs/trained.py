@@ -230,8 +230,6 @@ def load(run: str | Path) -> Result | Run:
     return result
 
 
-
-
 def _renamed() -> dict[str, str]:
     """Return what other programs call an argument -> what is written here, by what the command's options say."""
     made = {}
