@@ -1,4 +1,4 @@
-"""PCL's peer, weights and views. Its terms: tests/methods/test_terms.py; their loops: tests/losses/test_group.py."""
+"""PCL's peer, weights and views. Its terms: tests/methods/test_terms.py; their loops: tests/losses/test_contrastive.py."""
 
 import shutil
 
