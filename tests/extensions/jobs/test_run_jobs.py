@@ -2,16 +2,20 @@
 
 import fcntl
 import random
+import subprocess
 import threading
 import time
 from pathlib import Path
 
+import pytest
 from plans import Counting, alive, finished, here, jobs_of, place, run, start, training, write  # noqa: F401
+from ray_nodes import ray_address  # noqa: F401
 from run_edits import write_rows
 
 from stsbench.evaluation.run_file import load_records
+from stsbench.extensions.cluster import shares
 from stsbench.extensions.jobs import schedule
-from stsbench.extensions.jobs.pool import attempt, devices
+from stsbench.extensions.jobs.pool import RayPool, attempt, devices
 from stsbench.extensions.jobs.schedule import TRIES
 from stsbench.extensions.jobs.state import checkpoints, is_done, job_lock, note_path, standings
 
@@ -172,3 +176,45 @@ def test_a_worker_in_another_folder_leaves_the_result_where_the_plan_is(here, st
 def test_devices_are_shared_out():
     for listed, names in (("", []), ("3", []), ("0,1", ["0", "1"]), ("0, 2 ,", ["0", "2"])):
         assert devices(listed) == names
+
+
+@pytest.mark.parametrize(("nodes", "threads", "gpus", "share"), [
+    ([(8, 0)], 4, 0, (4, 2)),
+    ([(4, 0), (2, 0)], 8, 0, (2, 3)),  # not 4: when the larger node is lost, no other one has as many
+    ([(4, 0), (2, 0), (0, 0)], 2, 0, (2, 3)),
+    ([(0, 0)], 2, 0, (2, 0)),
+    ([(64, 0), (16, 8)], 64, 1, (2, 8)),
+    ([(16, 8), (32, 4)], 4, 1, (2, 12)),
+    ([(2, 4)], 4, 1, (1, 2)),
+    ([(8, 0)], 4, 1, (4, 0)),
+    ([(8, 1)], 8, 0.25, (2, 4)),
+    ([(2, 1)], 8, 0.25, (1, 2)),
+    ([(64, 5)], 1, 0.4, (1, 10)),  # none is spread over two
+    ([(64, 2)], 1, 0.1, (1, 20)),
+])
+def test_what_a_task_has_and_how_many_there_is_room_for(nodes, threads, gpus, share):
+    assert shares(nodes, threads, gpus) == share
+
+
+def test_four_jobs_with_a_quarter_of_a_gpu_run_at_once_and_five_do_not(here, ray_address):
+    def start(words, log, lock, workspace):  # a function in a function travels by its code
+        wait = 'echo "$CUDA_VISIBLE_DEVICES" > "started-$$" && while [ ! -e go ]; do sleep .05; done'
+        return subprocess.Popen(["sh", "-c", wait], cwd=workspace.folder)
+
+    jobs = jobs_of(write({"train": {"a": training(seeds=[1, 2, 3, 4, 5])}}))
+    pool, ended = RayPool(ray_address, None, place(), .25, start), []
+    try:
+        assert pool.workers == 4
+        for job in jobs.values():
+            pool.submit(job)
+        while len(there := list(here.glob("started-*"))) < 4:
+            time.sleep(.05)
+        time.sleep(.3)
+        assert len(list(here.glob("started-*"))) == 4
+        Path("go").touch()
+        while len(ended) < 5:
+            ended += pool.wait(30)
+    finally:
+        pool.stop()
+    assert {path.read_text("utf-8") for path in there} == {"0\n"}
+    assert {outcome.line for _, outcome in ended} == {"the command ended without its result"}

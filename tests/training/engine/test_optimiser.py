@@ -1,14 +1,21 @@
 """The optimisers against plain transcriptions in float64, and the learning rate of each step against the libraries'."""
 
+from __future__ import annotations
+
+import json
 import math
 
 import numpy as np
 import pytest
 import torch
+from method_runs import make_place, recipe_of, train
 from transformers import get_constant_schedule_with_warmup, get_linear_schedule_with_warmup
 
+from stsbench.errors import StsbenchError
+from stsbench.training.engine import loop
 from stsbench.training.engine.optimiser import learning_rate, make_optimiser, set_step, shortened_warmup, steps_taken
 from stsbench.training.recipes.sections import TrainingSettings
+from stsbench.training.runs import run
 
 SHAPE, STEPS = (3, 4), 50
 RNG = np.random.default_rng(5)
@@ -166,3 +173,63 @@ def test_a_warm_up_is_shortened_by_the_same_proportion_as_the_run(warmup, meant,
         shortened = settings.model_copy(update={"warmup": effective})
         rates = [learning_rate(step, steps, shortened) for step in range(steps)]
         assert rates.index(max(rates)) == int(effective if effective >= 1 else effective * steps)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return make_place(tmp_path_factory.mktemp("overflow"))
+
+
+class Scaled:
+    """A run with torch's own scaler, which acts on a CPU as it does on a GPU; the gradient of some steps is infinite."""
+
+    def __init__(self, place, monkeypatch, infinite):
+        self.place, self.steps, self.loops = place, 0, []
+        monkeypatch.setenv("STSBENCH_CACHE", str(place / "cache"))
+        make, check, begin = run.make_accelerator, loop.check_terms, loop.Loop.__init__
+
+        def made(*arguments):
+            accelerator = make(*arguments)
+            accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
+            return accelerator
+
+        def terms(method, values):
+            check(method, values)
+            if self.loops[-1]._done + 1 in infinite:  # the loss is finite, and its gradient is not
+                weight = self.loops[-1].weights[0]
+                term = next(iter(values.values()))
+                term.value = term.value + (weight.sum() - weight.sum().detach()) * 1e38
+            return values
+
+        def noted(this, *arguments, **named):
+            begin(this, *arguments, **named)
+            self.loops.append(this)
+
+        monkeypatch.setattr(run, "make_accelerator", made)
+        monkeypatch.setattr(loop, "check_terms", terms)
+        monkeypatch.setattr(loop.Loop, "__init__", noted)
+
+    def __call__(self, folder, steps, **more):
+        recipe = recipe_of(self.place, "sbert-triplet")
+        training = recipe.training.model_copy(update={"max_steps": steps, "epochs": 9.0, **more})
+        recipe = recipe.model_copy(update={"training": training, "checkpoint_every": steps,
+                                           "selection": recipe.selection.model_copy(update={"by": "none", "every": 99})})
+        return train(recipe, folder, self.place, device="cpu")
+
+
+@pytest.mark.parametrize("optimiser", [{"adam": "transformers"}, {"optimizer": "rmsprop", "rho": 0.9, "adam": "torch"}])
+def test_they_are_counted_and_not_taken(place, tmp_path, monkeypatch, optimiser):
+    scaled = Scaled(place, monkeypatch, infinite={2, 3})
+    _, log = scaled(tmp_path / "run", 5, **optimiser)
+    (line,) = [line for line in log if line["kind"] == "train"]
+    assert line["skipped_steps"] == 2
+    (only,) = scaled.loops
+    assert loop.steps_taken(only.optimiser) == 3
+    assert only.settings.adam == "torch" or only._taken + only._done - int(only._all_skipped) == 3
+
+
+def test_ten_in_a_row_end_the_run(place, tmp_path, monkeypatch):
+    scaled = Scaled(place, monkeypatch, infinite=set(range(1, 11)))
+    with pytest.raises(StsbenchError, match="float16 overflowed in each of the 10 steps"):
+        scaled(tmp_path / "run", 11)
+    assert [json.loads(line)["kind"] for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()] == ["start"]
