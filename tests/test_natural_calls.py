@@ -1,6 +1,6 @@
 """What people type in a notebook without reading the manual, and what each call gives: run in one folder, in this order.
 Files and folders that are called as something built in: a line says what is taken, and how to get the other. Numbers in
-sentences, and foreign text in cells."""
+sentences, and foreign text in cells. Each public function's example runs as it stands, and an editor sees its types."""
 
 import csv
 import doctest

@@ -1,4 +1,5 @@
-"""Several processes: the vectors of one, the errors of one line, and no process that stays."""
+"""Several processes: the vectors of one, the errors of one line, and no process that stays. A store that
+tasks of Ray write is the store that one process writes, also where one of them is killed."""
 
 import json
 import multiprocessing

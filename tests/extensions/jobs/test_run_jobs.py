@@ -1,4 +1,5 @@
-"""A plan of tiny trainings: each job once, whatever is killed and however many work on it; nothing twice."""
+"""A plan of tiny trainings: each job once, whatever is killed and however many work on it; nothing twice. Nodes
+are shared out so that any of them can run any task; jobs with a part of a GPU, on a node that Ray is told has one."""
 
 import fcntl
 import random

@@ -36,7 +36,6 @@ def measured(server, **options):
     return stsbench.evaluate("judge:chat", sts=ROWS, resamples=0, base_url=server.url, judge_prompt="prompt.txt", **options)
 
 
-@pytest.mark.usefixtures("place")
 def test_each_pair_is_asked_about_once_and_the_question_is_recorded(server):
     server.always = saying(number)
     result = measured(server, price=2.0)
@@ -58,7 +57,6 @@ def test_each_pair_is_asked_about_once_and_the_question_is_recorded(server):
     assert len(server.asked) == 21
 
 
-@pytest.mark.usefixtures("place")
 def test_an_interrupted_run_asks_for_the_rest(server):
     lock, counted = threading.Lock(), []
 
@@ -89,7 +87,6 @@ def test_a_number_is_read_or_refused(answer, expected):
     assert read_number(answer) == expected
 
 
-@pytest.mark.usefixtures("place")
 @pytest.mark.parametrize(("answer", "line"), [
     (lambda question: "4/5" if "aaa" in question else "3", "5 of 7 answers do not hold one number, as of pair "),
     (lambda question: "I cannot say", ": 'I cannot say'; --judge-prompt"),
