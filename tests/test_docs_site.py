@@ -61,17 +61,6 @@ def test_what_a_page_loads_from_elsewhere_is_named(tmp_path):
     ]
 
 
-def test_every_public_name_is_on_a_page_with_its_definition():
-    api = module("api")
-    for package in api.PACKAGES:
-        loaded = importlib.import_module(package)
-        origins = api.origins(package, ROOT)
-        assert set(origins) == {name for name in loaded.__all__ if not inspect.ismodule(getattr(loaded, name))} and origins
-        for name, origin in origins.items():
-            where, _, attribute = origin.rpartition(".")
-            assert getattr(importlib.import_module(where), attribute) is getattr(loaded, name), origin
-
-
 def test_examples_of_docstrings_become_code():
     fenced = module("api").fenced
     text = "What it gives [1].\n\n>>> a = [\n...     1]\n>>> a\n[1]\n\nAfter it."
@@ -102,12 +91,16 @@ def described(path):
     return names
 
 
-def test_every_public_name_is_described():
+def test_every_public_name_is_on_a_page_with_its_definition_and_is_described():
     api, without = module("api"), []
     for package in api.PACKAGES:
-        for origin in api.origins(package, ROOT).values():
+        loaded = importlib.import_module(package)
+        origins = api.origins(package, ROOT)
+        assert set(origins) == {name for name in loaded.__all__ if not inspect.ismodule(getattr(loaded, name))} and origins
+        for name, origin in origins.items():
             where, _, attribute = origin.rpartition(".")
             value = getattr(importlib.import_module(where), attribute)
+            assert value is getattr(loaded, name), origin
             if inspect.isclass(value) or inspect.isfunction(value):
                 where = value.__module__  # a name may come from elsewhere twice
             if attribute not in described(Path(importlib.import_module(where).__file__)):

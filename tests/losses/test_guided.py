@@ -115,7 +115,7 @@ def test_nt_xent_under_a_guide_is_the_loop_s(masked):
     assert abs(none - nt_xent(first, second)) < 1e-12
 
 
-def test_no_row_gives_zero_with_a_gradient():
+def test_no_row_gives_zero_with_a_gradient_and_of_one_text_alone_nothing_is_masked():
     (a, p), guides = drawn(13, 2), guides_near(14, 2)
     known = cosines(guides)
     empty = GuideCosines(known.positives[:0], (), known.anchors[:0], known.between_positives[:0])
@@ -126,6 +126,8 @@ def test_no_row_gives_zero_with_a_gradient():
     assert value == 0 and value.requires_grad
     with pytest.raises(ValueError, match="needs the anchors"):
         guided_info_nce(a, p, known, GuideRule())
+    one = torch.ones(1, 1)
+    assert float(masked_share(GuideCosines(one, (), one, one), GuideRule(margin=0.5))) == 0
 
 
 def test_bfloat16_vectors_are_compared_in_float32():
@@ -135,8 +137,3 @@ def test_bfloat16_vectors_are_compared_in_float32():
         ours = guided_info_nce(*low, cosines(guides), GuideRule(), anchors=low[0], temperature=0.05)
     theirs, _ = naive_guided(*(block.double() for block in low), guides, temperature=0.05)
     assert ours.dtype == torch.float32 and abs(ours - theirs) < 1e-4 * theirs.item()
-
-
-def test_of_one_text_alone_nothing_is_masked():
-    one = torch.ones(1, 1)
-    assert float(masked_share(GuideCosines(one, (), one, one), GuideRule(margin=0.5))) == 0

@@ -14,11 +14,12 @@ import pytest
 import torch
 import transformers as hf
 from families import FAMILIES
-from method_oracle import IGNORED, batch_of
+from method_oracle import IGNORED, MemoryRows, batch_of
 from method_runs import train
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from shipped_recipes import recipe
+from simcse_oracle import info_nce
 from tiny_decoders import TEXTS, tokenizer
 from tiny_models import sentences
 
@@ -91,6 +92,25 @@ def causal_lm(folder, backbone):
     return whole, read
 
 
+def check(method, batch, expected, plain):
+    """The loss is that expected, and gradients of A and B those that follow from transformers' of the changed weights."""
+    (term,) = method(batch).values()
+    assert term.value.item() == pytest.approx(expected.item(), rel=1e-6)
+    term.value.backward()
+    expected.backward()
+    before = dict(plain.named_parameters())
+    trained = [name for name, weight in method.named_parameters() if weight.requires_grad]
+    assert len(trained) == 28  # A and B of q, k, v, o, gate, up and down of two layers
+    for name in trained:
+        path, _, part = name.removeprefix("backbone.model.").partition(".lora_")
+        other = method.get_parameter(f"backbone.model.{path}.lora_{'B' if part[0] == 'A' else 'A'}.backbone.weight").detach()
+        gradient = before[f"{path}.weight"].grad
+        expected = SCALE * (other.T @ gradient if part[0] == "A" else gradient @ other.T)
+        difference = method.get_parameter(name).grad - expected
+        assert difference.norm() < 2e-5 * expected.norm()  # transformers computes norms and softmax in float32
+    return term
+
+
 class Texts:
     roles = ("sentence",)
 
@@ -114,22 +134,8 @@ def test_loss_vectors_and_gradients_are_those_of_a_loop(folder):
         losses += [-logits[at - 1].log_softmax(0)[label] for at, label in enumerate(labels) if label != IGNORED and at]
         assert labels[0] == IGNORED
     expected = sum(losses) / len(losses)
-    (term,) = method(batch).values()
-    assert term.count == len(losses) > 10 and term.value.item() == pytest.approx(expected.item(), rel=1e-6)
-    term.value.backward()
-    expected.backward()
-    before, count = dict(whole.model.named_parameters()), 0
-    for name, weight in method.named_parameters():
-        path, _, part = name.removeprefix("backbone.model.").partition(".lora_")
-        assert weight.requires_grad == bool(part)
-        if part.startswith("A"):
-            other = method.get_parameter(f"backbone.model.{path}.lora_B.backbone.weight")
-            gradient = before[f"{path}.weight"].grad
-            assert torch.allclose(weight.grad, SCALE * other.detach().T @ gradient, rtol=1e-5, atol=1e-6)
-            assert torch.allclose(other.grad, SCALE * gradient @ weight.detach().T, rtol=1e-5, atol=1e-6)
-            count += 1
-    assert count == 14  # q, k, v, o, gate, up and down of two layers
-    merged = merged_state(backbone.model)
+    assert check(method, batch, expected, whole.model).count == len(losses) > 10
+    before, merged = dict(whole.model.named_parameters()), merged_state(backbone.model)
     assert merged.keys() == before.keys()
     assert all(torch.allclose(merged[name], weight, atol=1e-7) for name, weight in before.items())
 
@@ -146,20 +152,8 @@ def test_the_released_mean_of_simcse_is_over_the_padding_before_a_text(folder):
         ids[number, -len(row):], mask[number, -len(row):] = torch.tensor(row), 1
     hidden = torch.where(mask.bool(), 0.0, -torch.inf).double()[:, None, None].expand(-1, 1, ids.shape[1], -1)
     vectors = whole.model(input_ids=ids, attention_mask=hidden).last_hidden_state.mean(1)
-    vectors = vectors / vectors.norm(dim=1, keepdim=True)
-    logits = vectors @ vectors.T / 0.05
-    expected = (logits.logsumexp(1) - logits.diagonal()).mean()
-    (term,) = method(batch_of(method, Texts(backbone))).values()
-    assert term.value.item() == pytest.approx(expected.item(), rel=1e-6)
-    term.value.backward()
-    expected.backward()
-    before = dict(whole.model.named_parameters())
-    for name, weight in method.named_parameters():
-        path, _, part = name.removeprefix("backbone.model.").partition(".lora_")
-        if part.startswith("A"):
-            other = method.get_parameter(f"backbone.model.{path}.lora_B.backbone.weight").detach()
-            wanted = SCALE * other.T @ before[f"{path}.weight"].grad
-            assert (weight.grad - wanted).norm() < 2e-5 * wanted.norm()
+    expected = info_nce(vectors, vectors)
+    check(method, batch_of(method, Texts(backbone)), expected, whole.model)
     own = SimCSE(backbone, SimCSE.Options(head="none"))
     assert abs(own(batch_of(own, Texts(backbone)))["contrastive"].value.item() / expected.item() - 1) > 1e-3
 
@@ -214,20 +208,6 @@ def prompteol_folder(request, tmp_path_factory):
     return causal_model(request.param, tmp_path_factory.mktemp(request.param) / "model", "Model")
 
 
-class Rows:
-    roles = tuple(ROWS)
-
-    def texts(self, role):
-        return ROWS[role]
-
-
-class Sentences:
-    roles = ("sentence",)
-
-    def texts(self, role):
-        return ROWS["anchor"]
-
-
 def method_of(folder, pooler="last", **options):
     backbone = backbone_of(folder, pooler, CUT, bidirectional=False)
     return SimCSE(backbone, SimCSE.Options(**{"view": "given", "head": "none", "template": TEMPLATE, **options})).double()
@@ -240,20 +220,6 @@ def changed(folder, method):
     return plain, hf.AutoTokenizer.from_pretrained(folder)
 
 
-def check_gradients(method, plain):
-    """Of A and B, from those of the changed weights."""
-    before = dict(plain.named_parameters())
-    trained = [name for name, weight in method.named_parameters() if weight.requires_grad]
-    assert len(trained) == 28  # A and B of q, k, v, o, gate, up and down of two layers
-    for name in trained:
-        path, _, part = name.removeprefix("backbone.model.").partition(".lora_")
-        other = method.get_parameter(f"backbone.model.{path}.lora_{'B' if part[0] == 'A' else 'A'}.backbone.weight").detach()
-        gradient = before[f"{path}.weight"].grad
-        expected = SCALE * (other.T @ gradient if part[0] == "A" else gradient @ other.T)
-        difference = method.get_parameter(name).grad - expected
-        assert difference.norm() < 2e-5 * expected.norm()  # transformers computes norms and softmax in float32
-
-
 def test_loss_and_gradients_are_those_of_a_loop(prompteol_folder):
     """Each text is cut, decoded, put into the template and read alone, its last state compared with all others'."""
     method = method_of(prompteol_folder)
@@ -262,20 +228,10 @@ def test_loss_and_gradients_are_those_of_a_loop(prompteol_folder):
     def vector(text):
         cut = words.decode(words(text, add_special_tokens=False)["input_ids"][:CUT])
         ids = torch.tensor([words(f'This sentence : "{cut}" means in one word:"')["input_ids"]])
-        state = plain(input_ids=ids).last_hidden_state[0, -1]
-        return state / state.norm()
+        return plain(input_ids=ids).last_hidden_state[0, -1]
 
-    anchors, positives, negatives = ([vector(text) for text in texts] for texts in ROWS.values())
-    losses = []
-    for number, anchor in enumerate(anchors):
-        logits = torch.stack([anchor @ other / 0.05 for other in (*positives, *negatives)])
-        losses.append(logits.logsumexp(0) - logits[number])
-    expected = sum(losses) / len(losses)
-    (term,) = method(batch_of(method, Rows())).values()
-    assert term.value.item() == pytest.approx(expected.item(), rel=1e-6)
-    term.value.backward()
-    expected.backward()
-    check_gradients(method, plain)
+    expected = info_nce(*(torch.stack([vector(text) for text in texts]) for texts in ROWS.values()))
+    check(method, batch_of(method, MemoryRows(prompteol_folder, ROWS)), expected, plain)
 
 
 def test_anchor_and_positive_of_one_pass_are_those_of_a_loop(prompteol_folder):
@@ -288,18 +244,10 @@ def test_anchor_and_positive_of_one_pass_are_those_of_a_loop(prompteol_folder):
         ids = words(f'The "{cut}" means a word, it is as')["input_ids"]
         place = next(at for at in range(len(ids)) if words.decode(ids[: at + 1]).endswith("word"))
         states = plain(input_ids=torch.tensor([ids])).last_hidden_state[0]
-        anchors.append(states[-1] / states[-1].norm())
-        positives.append(states[place] / states[place].norm())
-    losses = []
-    for number, anchor in enumerate(anchors):
-        logits = torch.stack([anchor @ other / 0.05 for other in positives])
-        losses.append(logits.logsumexp(0) - logits[number])
-    expected = sum(losses) / len(losses)
-    (term,) = method(batch_of(method, Sentences())).values()
-    assert term.value.item() == pytest.approx(expected.item(), rel=1e-6)
-    term.value.backward()
-    expected.backward()
-    check_gradients(method, plain)
+        anchors.append(states[-1])
+        positives.append(states[place])
+    batch = batch_of(method, MemoryRows(prompteol_folder, {"sentence": ROWS["anchor"]}))
+    check(method, batch, info_nce(torch.stack(anchors), torch.stack(positives)), plain)
 
 
 def test_an_export_reads_texts_as_they_are_tested_in_every_reader(prompteol_folder, tmp_path):

@@ -83,12 +83,6 @@ def test_sparse_vectors_count_as_dense_ones_and_zero_rows_are_left_out():
         geometry.directions(csr_matrix((np.ones(1000), np.zeros(1000, int), np.arange(1001)), shape=(1000, 100_000)))
 
 
-@pytest.mark.parametrize("bad", [-0.1, 5.1, np.nan])
-def test_a_rating_outside_the_scale_is_an_error(bad):
-    with pytest.raises(ScoreError, match="rating of pair 2"):
-        geometry.rating_groups(np.array([1.0, bad]))
-
-
 def rows_of(protocol, observations):
     return {(row.metric, row.subset): row for row in protocol.score(observations, "stsb/test", "STS-B")}
 
@@ -146,18 +140,16 @@ def test_zero_vectors_are_left_out_and_said():
     assert rows["mean cosine", "4-5"].n == plain["mean cosine", "4-5"].n
 
 
-def test_no_positive_pair_is_a_reason():
-    data = pair_set()
-    low = data.keep(data.gold <= 4)
-    protocol = GeometryProtocol({})
+def test_no_positive_pair_one_sentence_and_a_rating_outside_the_scale_are_reasons():
+    data, protocol = pair_set(), GeometryProtocol({})
     with pytest.raises(ScoreError, match="no pair is rated above 4"):
-        protocol.score(protocol.observe(embed(), low), "stsb/test", "STS-B")
-
-
-def test_one_sentence_is_too_few():
-    data = PairSet("stsb/test", "STS-B", "sample", ("a",), ("a",), np.array([5.0]), ("all",))
+        protocol.score(protocol.observe(embed(), data.keep(data.gold <= 4)), "stsb/test", "STS-B")
+    one = PairSet("stsb/test", "STS-B", "sample", ("a",), ("a",), np.array([5.0]), ("all",))
     with pytest.raises(ScoreError, match="at least two sentences"):
-        GeometryProtocol({"texts": "distinct"}).observe(embed(), data)
+        GeometryProtocol({"texts": "distinct"}).observe(embed(), one)
+    for bad in (-0.1, 5.1, np.nan):
+        with pytest.raises(ScoreError, match="rating of pair 2"):
+            geometry.rating_groups(np.array([1.0, bad]))
 
 
 def test_real_counts():

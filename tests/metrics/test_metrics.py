@@ -203,16 +203,13 @@ def test_similarity_equals_scipy_dense_and_sparse(name, rows):
     assert zero_rows(first).tolist() == [not row.any() for row in first]
 
 
-def test_zero_vectors_and_stored_zeros():
+def test_zero_vectors_stored_zeros_and_large_and_small_float32_vectors():
     zero, one = np.zeros((1, 3), np.float32), np.ones((1, 3), np.float32)
     assert paired_similarity(zero, one)[0] == paired_similarity(zero, zero)[0] == 0
     stored = sparse.csr_matrix((np.zeros(2, np.float32), [0, 1], [0, 2]), shape=(1, 3))
     assert stored.nnz == 2 and zero_rows(stored).tolist() == [True]
     cancelling = sparse.csr_matrix(np.array([[1.0, -1.0]]))
     assert zero_rows(cancelling).tolist() == [False]
-
-
-def test_large_and_small_float32_vectors_do_not_overflow():
     for size in (1e18, 1e-18):
         a = np.full((1, 4), size, np.float32)
         assert paired_similarity(a, a)[0] == pytest.approx(1)
