@@ -2,8 +2,6 @@
 numbers drawn for weights that are read from a file, no stack kept for a seed, nothing compiled or looked for twice, the
 files of trainings and browsers first, and hypothesis' examples the same every time."""
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import os

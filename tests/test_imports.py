@@ -1,8 +1,6 @@
 """Imports run one way: a level for each room, no circle of files or rooms; and commands stay quick to load. A
 protocol declares itself: nothing outside protocols/ knows one by name, but for what is listed here, with the reason."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

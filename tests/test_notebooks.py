@@ -3,8 +3,6 @@
 What a notebook prints and shows is what it holds. Where a model is trained, it is a tiny one here, for two steps: its
 numbers are others, and what is compared is their form."""
 
-from __future__ import annotations
-
 import json
 import re
 import warnings

@@ -7,8 +7,6 @@ text. Beside them: `with` (names of PLACES, made in the working folder first), `
 each case), `exit` (1 unless told), `error` (the class of a call's error, StsbenchError unless told), `imports` (statements
 for a call)."""
 
-from __future__ import annotations
-
 import builtins
 import re
 import shlex

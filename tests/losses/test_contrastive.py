@@ -1,8 +1,6 @@
 """InfoNCE and NT-Xent, the methods' losses made of them, and PCL's, against the equations as they are printed, in float64;
 what a vector shares with its tokens (IS-BERT) and layers (SG-OPT), in loops; several directions by sentence-transformers."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """The guide's masks against a loop, values and gradients, in float64; GISTEmbedLoss: training/api/test_wrapping.py."""
 
-from __future__ import annotations
-
 import guided_oracle
 import pytest
 import torch

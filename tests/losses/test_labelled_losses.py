@@ -1,7 +1,5 @@
 """Losses of labelled pairs, and those of margins: against loops, torch, sentence-transformers, and values known before."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """What every public loss keeps: examples, defaults, arguments without a meaning refused, and 0 of no row."""
 
-from __future__ import annotations
-
 import doctest
 import inspect
 import math

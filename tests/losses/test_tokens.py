@@ -1,7 +1,5 @@
 """Losses of tokens against loops over single numbers, in float64: guessed, corrected, found to be replaced, rebuilt."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,8 +1,6 @@
 """The arithmetic against scipy and against loops: ranks, bootstrap, aggregation, similarity, what is refused. What the
 statistics document of arrays holds of lists: each example gives the same with lists."""
 
-from __future__ import annotations
-
 import doctest
 import functools
 import importlib

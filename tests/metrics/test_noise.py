@@ -1,8 +1,6 @@
 """Noise of items and seeds: two rows against scipy's t tests, paired rows seed by seed. Power and the minimum detectable
 difference, against closed forms, noncentral t and a published table."""
 
-from __future__ import annotations
-
 from math import inf, sqrt
 
 import numpy as np

@@ -3,8 +3,6 @@ TOST: against a published example, scipy's t tests and a counting loop. Interval
 prediction by hand, a naive loop. Scores over prompts: their distribution by its definition, the error of their mean by
 whole clusters drawn again."""
 
-from __future__ import annotations
-
 from math import inf
 
 import numpy as np

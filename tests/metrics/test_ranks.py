@@ -2,8 +2,6 @@
 tiers by a loop over rows. Moderated variances: the prior against maximum likelihood, trigamma against scipy, posteriors
 against Student's t."""
 
-from __future__ import annotations
-
 import re
 import sys
 from fractions import Fraction

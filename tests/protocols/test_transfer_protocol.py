@@ -1,7 +1,5 @@
 """The transfer protocol: order, features, schemes, scores and averages, with a stand-in solver."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The transformer encoder: every pooler, limits, company of texts, memory, and what it refuses to load."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

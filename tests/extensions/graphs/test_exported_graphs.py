@@ -1,7 +1,5 @@
 """Exported models: the vectors are those of the model that was exported, and what is not known is refused in one line."""
 
-from __future__ import annotations
-
 import shutil
 import warnings
 

@@ -2,8 +2,6 @@
 docs/how-to/report.md are those that the commands above them print: `python tests/extensions/reports/test_reports.py`
 writes them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

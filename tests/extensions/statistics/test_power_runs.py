@@ -1,8 +1,6 @@
 """`seeds` and `power`: against scipy's power of known tests, a simulation of the test itself, their comparison, and the
 board's records, of which benchmarks/field_noise.py makes the noise of the field."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from pathlib import Path

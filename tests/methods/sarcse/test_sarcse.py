@@ -1,7 +1,5 @@
 """SARCSE's equations once more in float64 loops over texts encoded one at a time, and the method against them."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import dataclass

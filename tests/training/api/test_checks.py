@@ -1,8 +1,6 @@
 """What a method's author gets wrong in the class, its views and its loss: one line with class, file and line. Labelled
 rows: their roles, the classifier against loops, their batches, and no text in common with held-out rows."""
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 

@@ -1,8 +1,6 @@
 """Shortened vectors and a guide around `contrast` and `contrast_views`: the library's losses, loops, two processes; and how
 two processes gather."""
 
-from __future__ import annotations
-
 import itertools
 
 import guided_oracle

@@ -1,8 +1,6 @@
 """The optimisers against plain transcriptions in float64, and the learning rate of each step against the libraries'.
 Steps that float16 overflows in are counted, and not taken, whether the optimiser is fused or not."""
 
-from __future__ import annotations
-
 import json
 import math
 

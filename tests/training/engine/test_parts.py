@@ -1,7 +1,5 @@
 """training.accumulate: several forward passes have the loss and the gradient of one over all of their rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

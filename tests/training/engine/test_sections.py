@@ -1,7 +1,5 @@
 """What a recipe puts around a method, training.chunk, matryoshka, guide and ranking: a method takes it or refuses it."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import json

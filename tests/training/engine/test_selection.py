@@ -1,8 +1,6 @@
 """Development scores during training are those of the exported encoder; one that is undefined counts as the worst.
 Rows that go together: batches of whole groups, views of other numbers of texts, candidates to choose from."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from types import SimpleNamespace

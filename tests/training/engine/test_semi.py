@@ -1,7 +1,5 @@
 """Semi-supervised training of any method: its loss on vectors read one at a time, stages, batches and labels."""
 
-from __future__ import annotations
-
 import nli_files
 import numpy as np
 import pytest

@@ -1,8 +1,6 @@
 """Two processes train what one trains, on a CPU by gloo, dropout off, since each process draws its own masks: torchrun; and
 FSDP2, as accelerate's own variables ask for it, with checkpoints that go on in another number of processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

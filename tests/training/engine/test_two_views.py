@@ -1,7 +1,5 @@
 """Two views that are one vector: a model without dropout is refused, or stopped at the first step; other views are not."""
 
-from __future__ import annotations
-
 import pytest
 import tiny_models
 from training_runs import log_of

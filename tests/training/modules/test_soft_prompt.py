@@ -1,8 +1,6 @@
 """Positions, learned words and prefixes against BERT and RoBERTa written out in loops, in float64, packed and padded; whose
 dropout is whose in template denoising."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

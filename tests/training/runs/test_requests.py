@@ -2,8 +2,6 @@
 seeds that are left will take. Few labels: a share of the rows, the same in every role, and subsets times seeds with their
 spread."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
