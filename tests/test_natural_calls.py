@@ -115,12 +115,9 @@ def lines_of(tmp_path, **asked):
     return lines
 
 
-def test_nothing_is_said_without_one():
+def test_a_line_says_which_of_two_namesakes_is_taken_and_how_to_get_the_other(folder):
     assert namesakes("minilm", "a model") == () == shadowed_recipes("simcse", "unsup-bert-base")
     assert not load_encoder("lexical:token-set").notes
-
-
-def test_a_line_says_which_is_taken_and_how_to_get_the_other(folder):
     (folder / "lexical:token-set").mkdir()
     [note] = load_encoder("lexical:token-set").notes
     assert "for the folder of that name in this folder write ./lexical:token-set" in note
@@ -134,11 +131,8 @@ def test_a_line_says_which_is_taken_and_how_to_get_the_other(folder):
     assert shadowed_recipes("simcse", "unsup-bert-base")[0].endswith("write ./unsup-bert-base")
 
 
-def test_one_is_singular():
+def test_one_is_singular_and_sizes_have_two_digits_or_three():
     assert [counted(number, "text") for number in (0, 1, 2, 12345)] == ["0 texts", "1 text", "2 texts", "12,345 texts"]
-
-
-def test_sizes_have_two_digits_or_three():
     sizes = {0: "0 bytes", 999: "999 bytes", 1000: "1.0 kB", 9_949: "9.9 kB", 9_951: "10 kB", 999_499: "999 kB",
              999_500: "1.0 MB", 17_400_000: "17 MB", 1_850_000_000: "1.9 GB", 5 * 10**15: "5,000 TB"}
     assert {count: sized(count) for count in sizes} == sizes
@@ -210,8 +204,10 @@ def test_an_example_gives_what_it_says(name, tiny, tmp_path, monkeypatch):
     assert not failures, "".join(printed)
 
 
-def test_each_function_has_an_example():
+def test_each_function_has_an_example_and_a_wrong_one_fails():
     assert not [name for name in FUNCTIONS if example(name) is None]
+    test = doctest.DocTestParser().get_doctest(">>> 1 + 1\n3\n", {}, "planted", None, 0)
+    assert doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS).run(test, out=lambda text: None).failed == 1
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -223,9 +219,3 @@ def test_an_editor_sees_names_types_and_a_line(name):
     assert (inspect.getdoc(function) or "").partition("\n")[0].strip()
     kinds = {one.kind for one in signature.parameters.values()}
     assert inspect.Parameter.VAR_KEYWORD not in kinds
-
-
-def test_a_wrong_example_fails():
-    """The check itself: what an example gives is compared with what it says."""
-    test = doctest.DocTestParser().get_doctest(">>> 1 + 1\n3\n", {}, "planted", None, 0)
-    assert doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS).run(test, out=lambda text: None).failed == 1

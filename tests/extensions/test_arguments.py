@@ -17,10 +17,11 @@ from stsbench.extensions.smaller_copies.variants import measure_variants
 from stsbench.extensions.stores.options import NearestOptions, StoreOptions
 
 
-def test_options_of_encoders_are_typed_as_arguments():
+def test_options_of_encoders_are_typed_as_arguments_and_editors_see_every_protocol_of_own_data():
     hints = get_type_hints(EncoderOptions)
     assert get_type_hints(EncoderArguments) == {entry.name: hints[entry.name] for entry in fields(EncoderOptions)
                                                 if entry.name != "model"}
+    assert set(data_protocols()) <= EvaluateArguments.__annotations__.keys()
 
 
 @pytest.mark.parametrize(("function", "groups", "of_its_own"), [
@@ -47,7 +48,3 @@ def test_every_option_of_a_command_is_a_keyword(command, function, renamed):
     for name in set(options) - {"method", "plan"}:
         default = options[name].default if isinstance(options[name].default, int | str | tuple) else None
         assert (keywords[name].default or None) == (default or None), name
-
-
-def test_editors_see_every_protocol_of_own_data():
-    assert set(data_protocols()) <= EvaluateArguments.__annotations__.keys()

@@ -294,16 +294,13 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = sorted(path.parent.name for path in (ROOT / "methods").glob("*/method.py"))
 
 
-def test_the_names_are_those_of_all_methods():
+def test_the_names_are_those_of_all_methods_and_an_editor_sees_them():
     classes = {find_method(name).attribute for name in METHODS}
     assert len(METHODS) == len(FOLDERS) == 24
     assert {*methods.__all__} == classes == {name for name in dir(methods) if not name.startswith("_")}
     assert stsbench.methods is methods and "methods" in dir(stsbench)
     with pytest.raises(AttributeError, match=r"^module 'stsbench\.methods' has no attribute 'SimCES'$"):
         _ = methods.SimCES
-
-
-def test_an_editor_sees_the_same_names():
     block = re.search(r"^if TYPE_CHECKING:.*?\n\n", Path(methods.__file__).read_text("utf-8"), re.MULTILINE | re.DOTALL)
     assert sorted(re.findall(r" import \w+ as (\w+)", block[0])) == sorted(methods.__all__)
 

@@ -79,13 +79,10 @@ def test_variance_and_corrections_by_definition(seed, share, weigh, triplets):
     assert graph.corrections(share, weight) == pytest.approx((model.sum() / np.trace(a), np.trace(a) ** 2 / np.trace(a @ a)))
 
 
-def test_pairs_that_share_nothing_are_independent():
+def test_pairs_that_share_nothing_are_independent_and_those_that_share_one_sentence_are_hopeless():
     graph = SharedSentences(np.array([0, 2, 1, 4]), np.array([1, 3, 0, 5]))  # the third row is the first one again
     assert not graph.dependent
     assert graph.stretch(np.array([1.0, -2, 3, -2])) == 1
-
-
-def test_pairs_that_all_share_one_sentence_say_nothing_of_another():
     graph = SharedSentences(np.zeros(50, int), np.arange(1, 51))
     assert graph.hopeless
     assert graph.stretch(np.random.default_rng(0).normal(size=50)) == np.inf

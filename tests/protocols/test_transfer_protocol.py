@@ -169,16 +169,13 @@ def observed(predicted, gold, fold, grid, chosen):
     return Observations(arrays, {"counts": ["fits", "unconverged", "development items"], "notes": ["x"]})
 
 
-def test_scores_by_hand():
+def test_scores_by_hand_and_means_rounded_as_numpy_rounds_them():
     seen = observed([1, 0, 1, 1, 0], [1, 1, 1, 0, 0], [0, 0, 0, 1, 1], [[60.0, 70.11], [80.0, 80.0]], [1, 0])
     rows = TransferProtocol({}, "transfer:exact").score(seen, "cr", "CR")
     assert [(row.metric, row.value, row.n) for row in rows] == [
         ("accuracy", float(np.round(np.mean([66.67, 50.0]), 2)), 5), ("dev accuracy", 75.06, 7)]
     assert {row.protocol for row in rows} == {"transfer:exact"} and rows[1].low is None
     assert [row.metric for row in TransferProtocol({}).score(seen, "mrpc", "MRPC")] == ["accuracy", "dev accuracy", "f1"]
-
-
-def test_means_are_rounded_as_numpy_rounds_them():
     best = [[83.18], [81.35]]  # a mean that numpy, with which SentEval takes it, rounds to 82.26
     seen = observed([0], [0], [0], best, [0, 0])
     assert TransferProtocol({}).score(seen, "cr", "CR")[1].value == 82.26 != round(float(np.mean(best)), 2)

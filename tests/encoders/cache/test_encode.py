@@ -62,10 +62,13 @@ def poisoned(vectors):
     return vectors
 
 
-def test_bad_vectors_are_never_stored(store):
+def test_bad_vectors_and_those_of_another_width_are_never_stored(store):
     with pytest.raises(EncoderError):
         encode_cached(Toy(change=poisoned), ["bad", "fine", "sad", "also fine"], store)
     assert store.size() == 0
+    encode_cached(Toy(), ["a"], store)
+    with pytest.raises(EncoderError, match="vectors of 2 numbers, and of 3 before"):
+        encode_cached(Toy(change=lambda v: v[:, :2]), ["a", "b"], store)
 
 
 def test_without_a_cache_and_for_sparse_vectors():
@@ -77,12 +80,6 @@ def test_without_a_cache_and_for_sparse_vectors():
         np.testing.assert_array_equal(encoded.vectors.toarray(), embed(texts).vectors)
     assert encoder.calls == [["a", "bb"]] * 2
     assert encode_cached(Toy(change=lambda v: np.zeros((0, 3), np.float32)), [], None).vectors.shape == (0, 3)
-
-
-def test_a_width_that_changed_under_one_fingerprint_is_an_error(store):
-    encode_cached(Toy(), ["a"], store)
-    with pytest.raises(EncoderError, match="vectors of 2 numbers, and of 3 before"):
-        encode_cached(Toy(change=lambda v: v[:, :2]), ["a", "b"], store)
 
 
 # ---- Embed: every text is encoded once, whoever asks for it, and keeps its vector

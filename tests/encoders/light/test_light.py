@@ -108,13 +108,10 @@ def test_it_says_how_many_tokens_were_found(glove):
     assert encoder.notes == (f"{glove}: 3 of 4 tokens of the texts have a vector",)
 
 
-def test_a_compressed_file_that_is_cut_off_is_refused(tmp_path):
+def test_a_file_that_is_cut_off_or_has_changed_is_refused(tmp_path, glove):
     (tmp_path / "cut.gz").write_bytes(gzip.compress(lines().encode())[:-9])
     with pytest.raises(EncoderError):
         WordAverage(tmp_path / "cut.gz").encode(["cat"])
-
-
-def test_a_file_changed_under_the_encoder_is_noticed(glove):
     encoder = WordAverage(glove)
     glove.write_text(lines({"cat": [0.0, 0.0, 1.0]}), encoding="utf-8")
     with pytest.raises(EncoderError):
@@ -150,15 +147,12 @@ def test_token_set_cosine_equals_a_naive_loop():
             assert cosine == pytest.approx(naive_cosine(left, right), abs=1e-6), (left, right)
 
 
-def test_token_set_columns_stay_put_between_calls():
+def test_token_set_columns_stay_put_and_texts_may_repeat_or_be_none():
     encoder = TokenSet()
     first, second = encoder.encode(["red apple"]), encoder.encode(["green apple", "red"])
     assert first.shape == (1, 2) and second.shape == (2, 3)
     first.resize(1, 3)
     assert (first @ second.T).toarray().tolist() == [[1.0, 1.0]]
-
-
-def test_token_set_repeated_and_no_texts():
     encoder = TokenSet()
     assert encoder.encode([]).shape == (0, 1)
     assert encoder.encode([""]).shape == (1, 1)
@@ -291,13 +285,10 @@ def test_a_module_in_the_working_folder(module):
     assert other.encode(["a"]).tolist() == [[1, 2]] and other.spec.fingerprint() != encoder.spec.fingerprint()
 
 
-def test_sparse_and_integer_results():
+def test_sparse_integer_and_torch_results():
     sparse = CallableEncoder(lambda texts: lil_matrix(np.eye(2))).encode(["a", "b"])
     assert issparse(sparse) and sparse.format == "csr" and sparse.dtype == np.float32
     assert CallableEncoder(lambda texts: np.eye(2, dtype=np.int8)).encode(["a", "b"]).dtype == np.float32
-
-
-def test_torch_tensors():
     torch = pytest.importorskip("torch")
     for tensor in (torch.ones(2, 3, requires_grad=True), torch.ones(2, 3).bfloat16(), torch.ones(2, 3).long()):
         vectors = CallableEncoder(lambda texts, tensor=tensor: tensor).encode(["a", "b"])

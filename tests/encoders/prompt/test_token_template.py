@@ -214,13 +214,10 @@ def without_a(letters=LETTERS):
     )
 
 
-def test_the_special_tokens_around_a_text():
+def test_the_special_tokens_around_a_text_and_a_tokenizer_that_reads_nothing():
     tokenizer = without_a()
     assert tokenizer("a")["input_ids"] == tokenizer("")["input_ids"] == [0, 1, 1]
     assert known_text(tokenizer) == "x" and known_text(without_a("xa")) == "a"
     assert [part.tolist() for part in _ends(tokenizer)] == [[0], [1, 1]]
-
-
-def test_one_that_reads_nothing_is_refused():
     with pytest.raises(EncoderError, match="reads none of its own words"):
         known_text(without_a(""))

@@ -284,13 +284,10 @@ def test_layers_on_the_disk_give_the_same_vectors(tmp_path, monkeypatch, family,
     assert np.array_equal(spread.encode(TEXTS), whole.encode(TEXTS))
 
 
-def test_inputs_go_to_the_first_device_that_computes():
+def test_across_devices_inputs_go_to_the_first_that_computes_and_an_adapter_is_refused(tmp_path):
     spread = {"embed_tokens": "cpu", "layers.0": "cuda:1", "layers.1": "cuda:0", "norm": "disk"}
     assert main_device(SimpleNamespace(hf_device_map=spread)) == torch.device("cuda:1")
     assert main_device(SimpleNamespace(hf_device_map={"a": "disk", "b": "cpu"})) == torch.device("cpu")
-
-
-def test_an_adapter_is_refused(tmp_path):
     folder = decoder_folder(tmp_path / "llama", "llama")
     (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "x"}', "utf-8")
     with pytest.raises(EncoderError, match=r"--device auto: .* has an adapter"):

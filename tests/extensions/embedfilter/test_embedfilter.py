@@ -106,12 +106,9 @@ def test_which_directions_are_kept(settings, kept):
         np.testing.assert_allclose(unit @ unit.T, cosines(vectors), atol=1e-12)
 
 
-def test_random_directions_follow_the_seed():
+def test_random_directions_follow_the_seed_and_are_rounded_as_released():
     first, same, second = (EmbedFilter({"drop": "random", "seed": seed}).kept(12) for seed in (1, 1, 2))
     assert first == same != second and len(set(first)) == 6 and first == sorted(first)
-
-
-def test_directions_rounded_as_released():
     for name, bits in (("bfloat16", 8), ("float16", 11)):
         plain, rounded = filter_of().kernel, filter_of(rounded=name).kernel
         assert (torch.from_numpy(rounded).to(getattr(torch, name)).double().numpy() == rounded).all()

@@ -179,25 +179,16 @@ def test_another_revision_behind_a_function_is_what_is_left(homes, tmp_path):
     assert "another revision" in str(result) and len(result.explanation.tried) > 20
 
 
-def test_another_revision(homes):
+def test_other_weights_an_adapter_and_a_post_processing_left_out_and_two_faults(homes, tmp_path):
     causes, _ = told(homes["plain"], homes["revision"])
     assert list(causes) == ["weights"] and "tensors differ" in causes["weights"]
-
-
-def test_an_adapter_that_is_not_applied(homes):
     naive = Naive(homes["plain"], head=lambda vector: vector)
     causes, _ = told(homes["adapted"], naive, a_options={"pooler": "mean", "max_length": LIMIT})
     assert causes == {"adapter": "the adapter is not applied"}
-
-
-def test_a_post_processing_that_is_left_out(homes, tmp_path):
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(sentences(80)), "utf-8")
     fitted = stsbench.fit("whitening", homes["plain"], texts, tmp_path / "white")
     assert told(fitted, homes["plain"])[0] == {"post-processing": "the post-processing whitening is left out"}
-
-
-def test_two_faults(homes):
     cut = Naive(homes["plain"], limit=131, pool=lambda states: states[0], head=lambda vector: vector)
     assert set(told(homes["plain"], cut)[0]) == {"truncation", "pooling", "normalisation"}
 
@@ -253,12 +244,15 @@ class Padded(Naive):
 SHORT = [text for text in PROBE if text.strip()][:8]
 
 
-def test_a_b_that_depends_on_its_batch_and_does_more_is_explained_by_each_text_alone(homes):
+def test_what_depends_on_its_batch_is_said_to_and_explained_by_each_text_alone(homes):
     other = parity(homes["prompt"], Padded(homes["plain"]), texts=SHORT)
     assert [cause.kind for cause in other.explanation.causes] == ["batch", "prompt"]
     assert str(other.explanation.causes[0]).startswith("B's vectors depend on the batch: a text's alone")
     moved = parity(homes["plain"], Padded(homes["revision"]), texts=SHORT)
     assert not moved.causes and any(note.startswith("B's vectors depend on the batch") for note in moved.notes)
+    result = parity(Padded(homes["plain"]), Padded(homes["plain"]), texts=SHORT)
+    assert result.equal and result.explanation is None
+    assert [note[:32] for note in result.notes] == ["A's vectors depend on the batch:", "B's vectors depend on the batch:"]
 
 
 def test_a_side_that_draws_is_said_to_and_nothing_else(homes):
@@ -274,12 +268,6 @@ def test_a_side_that_draws_is_said_to_and_nothing_else(homes):
         (cause,) = result.explanation.causes
         assert cause.kind == "draws" and str(cause).startswith(f"{letter} draws: two calls for the same texts differ")
         assert "other weights" not in str(result)
-
-
-def test_equal_in_one_batch_is_still_said_to_depend_on_it(homes):
-    result = parity(Padded(homes["plain"]), Padded(homes["plain"]), texts=SHORT)
-    assert result.equal and result.explanation is None
-    assert [note[:32] for note in result.notes] == ["A's vectors depend on the batch:", "B's vectors depend on the batch:"]
 
 
 # Equal encoders.

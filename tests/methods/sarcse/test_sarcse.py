@@ -208,15 +208,12 @@ def test_weights_come_from_the_training_text(folder, rows, theta, scale):
     assert torch.equal(other.weights, method.weights)
 
 
-def test_without_weights_nothing_is_counted(folder, rows, tmp_path):
+def test_without_weights_nothing_is_counted_and_with_weights_uncounted_the_loss_is_nan(folder, rows, tmp_path):
     for options in ({"self_adaptive": False}, NO_DECODER):
         method = sarcse(folder, **options)
         method.prepare(None)
         assert method.decoder is None or torch.equal(method.weights, torch.ones_like(method.weights))
     assert not list(tmp_path.glob("cache/**/counts"))
-
-
-def test_a_loss_without_counted_tokens_is_nan(folder):
     method = sarcse(folder, weighted=False)
     assert total(method(batch_of(method, MemoryRows(folder, PLAIN)))).isnan()
 

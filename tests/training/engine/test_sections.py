@@ -131,9 +131,12 @@ def test_a_method_s_loss_is_that_of_earlier_layers_too_or_refuses_it(started, na
         assert after[key][::2] == (weight, count) and (after[key][1] != value or not weight or value < 1e-4), key
 
 
-def test_a_view_of_another_row_is_neither_guided_nor_ranked(started):
+def test_a_section_of_another_row_s_view_or_that_would_do_nothing_is_refused(started):
     for sections in (GUIDE, RANKING):
         assert isinstance(started("simcse", {"options.view": "next3", "data.contiguous": True, **sections}), StsbenchError)
+    for settings, why in (({"guide.margin": 0.0}, "margin 0 masks nothing"), ({"guide.dropout": True}, "has no dropout")):
+        error = started("simcse", {**NO_HEAD, "guide.model": "lexical:token-set", "guide.margin": 0.5, **settings})
+        assert isinstance(error, StsbenchError) and why in str(error)
 
 
 MODEL = {"guide.model": "THE MODEL", "guide.settings": {"pooler": "mean"}}
@@ -157,12 +160,6 @@ def test_every_setting_of_the_sections_has_an_effect(place, started, settings, c
     }}) for change in (settings, changed)]
     assert all(isinstance(text, str) for text in first_steps), first_steps
     assert first_steps[0] != first_steps[1]
-
-
-def test_a_section_that_would_do_nothing_is_refused(started):
-    for settings, why in (({"guide.margin": 0.0}, "margin 0 masks nothing"), ({"guide.dropout": True}, "has no dropout")):
-        error = started("simcse", {**NO_HEAD, "guide.model": "lexical:token-set", "guide.margin": 0.5, **settings})
-        assert isinstance(error, StsbenchError) and why in str(error)
 
 
 def test_a_run_knows_its_guide_and_exports_neither_it_nor_a_dimension(place, tmp_path):

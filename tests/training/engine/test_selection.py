@@ -334,10 +334,17 @@ def test_batches_hold_whole_groups(drop_last):
     assert np.array_equal(plain.step(0)[0], made.step(0)[0])
 
 
-def test_more_processes_than_examples(backbone):
+def test_more_processes_than_examples_and_candidates_that_are_none(backbone):
     loop = SimpleNamespace(accelerator=SimpleNamespace(num_processes=3))
     with pytest.raises(StsbenchError, match=r"a batch has 2 examples for 3 processes: set training.drop_last"):
         Loop._share(loop, Views([backbone.tokenise(["a cat", "a dog"])]))
+    method = Paired(backbone, Options())
+    check_candidates(method, "sts-b dev")
+    with pytest.raises(StsbenchError, match=r"paired chooses among cls, mean, max by .* selection\.by is none"):
+        check_candidates(method, "none")
+    method.candidates = lambda: {"one": backbone.model}
+    with pytest.raises(StsbenchError, match=r"candidates.* must give name -> Inference"):
+        check_candidates(method, "sts-b dev")
 
 
 def test_the_best_candidate_is_chosen(backbone):
@@ -350,13 +357,3 @@ def test_the_best_candidate_is_chosen(backbone):
     method.inference = lambda: Inference(backbone.model, backbone.tokenizer, "mean")
     alone, nothing = Selection("sts-b dev", sample=True)(method)
     assert alone == more["encoders"]["mean"] and nothing == {}
-
-
-def test_candidates_that_are_none(backbone):
-    method = Paired(backbone, Options())
-    check_candidates(method, "sts-b dev")
-    with pytest.raises(StsbenchError, match=r"paired chooses among cls, mean, max by .* selection\.by is none"):
-        check_candidates(method, "none")
-    method.candidates = lambda: {"one": backbone.model}
-    with pytest.raises(StsbenchError, match=r"candidates.* must give name -> Inference"):
-        check_candidates(method, "sts-b dev")

@@ -181,13 +181,10 @@ def test_how_many_tokens_come_and_go():
         assert len(with_repetitions(ids, rng(), most=30 - m)) == m + min(fifth, 30 - m)
 
 
-def test_of_equal_tokens_the_first_is_deleted():
+def test_what_is_deleted_and_what_is_repeated_draw_by_draw():
     draws = Scripted(3, 0)  # the second 7, for which the first goes; then the 8, now the first of nine
     assert with_deletions([7, 8, 1, 7, 2, 3, 4, 9, 5, 6], draws).tolist() == [1, 7, 2, 3, 4, 9, 5, 6]
     assert draws.below == [10, 9]
-
-
-def test_what_is_repeated_is_drawn_of_the_grown_text_and_put_anywhere():
     draws = Scripted(2, 0, 0, 9)  # 3 to the front; then that 3, now the first of nine, before index 9: the end
     assert with_repetitions([1, 2, 3, 4, 5, 6, 7, 8], draws).tolist() == [3, 1, 2, 3, 4, 5, 6, 7, 8, 3]
     assert draws.below == [8, 9, 9, 10]

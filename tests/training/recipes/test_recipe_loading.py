@@ -239,21 +239,15 @@ def test_show_recipe(plugin, tmp_path):
     assert yaml.safe_load(run(show, "recipe", str(mine)).output)["backbone"]["model"] == "some/model"
 
 
-def test_show_section():
+def test_show_section_and_method_with_the_meaning_of_every_key():
     text = run(show, "section", "training").output
     assert "\nSettings (`--set training.KEY=VALUE`):\n" in text and "backbone.text_cnn" in text
     assert "- rho = null (float | None, >= 0, < 1): of its mean square. It goes with optimizer rmsprop.\n" in text
     text = run(show, "section", "recipe").output
     assert "(`--set KEY=VALUE`)" in text and "\n- name (str): of the recipe" in text and "- training" not in text
     assert "- teachers" not in run(show, "section", "ranking").output
-
-
-def test_no_key_of_a_recipe_is_without_its_meaning():
     for section in (section for section in SECTIONS if not section.startswith("ranking")):  # a method's options
         assert all(key.meaning for key in describe_keys(section)), section
-
-
-def test_show_method():
     text = run(show, "method", "simcse").output
     assert text.startswith("# SimCSE") and "Stages: main. Default recipe: unsup-bert-base." in text
     assert '- view = "dropout" (' in text and "what the positive is:" in text and "fmt:" not in text

@@ -140,13 +140,19 @@ def test_a_stopped_whole_run_resumes_in_either_stage_and_counts_the_seconds_of_a
     assert summary(tmp_path / "run")["seconds"] == 100 * (6 + 3)
 
 
-def test_what_has_nothing_to_go_on_from(place, one, two):
+def test_what_has_nothing_to_go_on_from_or_has_not_finished(place, one, two, monkeypatch, tmp_path):
     assert "--stage 1 --output RUN, then this with --stage 2 --from RUN" in refused(place, stage=2)
     assert "stage first is the first" in refused(place, stage=1, start_from=one)
     assert "--from needs --stage N" in refused(place, start_from=one)
     assert "is not a run folder of `stsbench train`" in refused(place, stage=2, start_from=place / "tiny")
     said = refused(place, stage=2, start_from=two)
     assert "it trained stage second alone (it began from one); name the run that trained stage first" in said
+    stop_before(monkeypatch, 5, tmp_path, "run", recipe=recipe_of(place), stage=1)
+    assert "it has not finished stage first" in refused(place, stage=2, start_from=tmp_path / "run")
+    shutil.copytree(one, tmp_path / "damaged")
+    weights = tmp_path / "damaged" / "checkpoints" / "0-first-00000006" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"abcd")
+    assert "checkpoint is damaged" in refused(place, stage=2, start_from=tmp_path / "damaged")
 
 
 def test_a_run_that_does_not_fit(place, one, tmp_path):
@@ -171,15 +177,6 @@ def test_a_run_that_does_not_fit(place, one, tmp_path):
     # the same backbone in another place is the same
     moved, _ = run(tmp_path, "ok", recipe_of(place, backbone__model=str(tmp_path / "moved")), stage=2, start_from=one)
     assert moved["best"] == summary(place / "two")["best"] and moved["from"]["differs"] == {}
-
-
-def test_a_stage_that_has_not_finished(place, one, monkeypatch, tmp_path):
-    stop_before(monkeypatch, 5, tmp_path, "run", recipe=recipe_of(place), stage=1)
-    assert "it has not finished stage first" in refused(place, stage=2, start_from=tmp_path / "run")
-    shutil.copytree(one, tmp_path / "damaged")
-    weights = tmp_path / "damaged" / "checkpoints" / "0-first-00000006" / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-4] + b"abcd")
-    assert "checkpoint is damaged" in refused(place, stage=2, start_from=tmp_path / "damaged")
 
 
 def test_another_seed_has_its_own_randomness_and_other_settings_of_the_stage_that_is_over_are_said(place, one, two):
