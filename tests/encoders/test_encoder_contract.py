@@ -272,15 +272,12 @@ def ran(*words):
     return CliRunner().invoke(cli, [*words])
 
 
-def test_the_plug_in_is_measured(installed, tmp_path):
+def test_the_plug_in_is_measured_and_what_is_none_is_refused(installed, tmp_path):
     words = ["eval", "--model", "ngrams:3", "--protocol", "sts", "--sample", "--resamples", "0"]
     result = ran(*words, "--output", str(tmp_path / "run"))
     assert result.exit_code == 0, result.output
     assert "encoder ngrams:3" in result.output and "STS-B" in result.output
     assert "ngrams" in ran("list", "encoders").output
-
-
-def test_what_is_refused(installed, tmp_path):
     for words, message in (
         ("ngrams:x", "expected a number of characters"), ("ngrams", "ngrams is a kind of encoder: write ngrams:ARGUMENT"),
         ("odd:x", "not a class derived from stsbench.encoders.base.Encoder"), ("bad:x", "failed to load"),

@@ -84,8 +84,9 @@ def test_arguments_stand_in_the_library_s_order(pair):
     np.testing.assert_array_equal(pair[0].encode(sentences=TEXTS), pair[0].encode(TEXTS))
 
 
-def test_a_function_knows_no_prompts():
-    encoder = load_encoder(lambda texts: [[len(text), 1] for text in texts])
+def test_a_function_knows_no_prompts_and_has_the_fingerprint_of_the_user_s_own():
+    encoder = load_encoder(lambda texts: [[len(text), 1] for text in texts], fingerprint="v1")
+    assert encoder.cacheable and encoder.spec.options == {"fingerprint": "v1"}
     assert encoder.encode_query(["abc"]).tolist() == encoder.encode("abc", prompt="")[None].tolist() == [[3, 1]]
     assert encoder.encode_query(["abc"], prompt_name="query").tolist() == [[3, 1]]
 
@@ -213,11 +214,6 @@ def test_load_encoder_has_the_options_of_the_command_by_name():
         load_encoder("minilm", poler="cls")
 
 
-def test_a_fingerprint_of_the_user_s_own():
-    encoder = load_encoder(lambda texts: [[len(text), 1] for text in texts], fingerprint="v1")
-    assert encoder.cacheable and encoder.spec.options == {"fingerprint": "v1"}
-
-
 def test_a_sentence_transformer_reads_roles_and_prompts_as_its_folder_does(tmp_path):
     folder = model_folder(tmp_path / "model", "dot")
     theirs = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
@@ -285,15 +281,12 @@ def test_mteb_has_the_scores_of_encoders_without_a_model(tmp_path):
             assert direct == pytest.approx(wrapped, abs=1e-6) and direct["spearman"] != 0
 
 
-def test_mteb_s_result_cache_knows_it_by_its_fingerprint():
+def test_mteb_s_result_cache_knows_it_by_its_fingerprint_and_other_callers_are_not_taken_for_mteb():
     encoder = load_encoder("lexical:token-set")
     meta = encoder.mteb_model_meta
     assert meta.name == "stsbench/lexical-token-set" and meta.revision == f"stsbench-{encoder.spec.fingerprint()}"
     unnamed = load_encoder(lambda texts: np.ones((len(texts), 2)))
     assert unnamed.mteb_model_meta.revision != unnamed.mteb_model_meta.revision  # never answered from there
-
-
-def test_other_callers_are_not_taken_for_mteb():
     encoder = load_encoder("lexical:token-set")
     assert encoder.encode(["a cat", "a dog"]).shape[0] == 2
     with pytest.raises(TypeError, match="unexpected keyword argument 'hf_split'"):

@@ -1,9 +1,7 @@
 """What the terms of every method keep: they are the public loss of the vectors compared, padding changes nothing,
-bfloat16 reaches no loss, several processes and another device have the same gradient, and every weight that is trained
-has one. CoSENT and AnglE on pairs of classes, and scores that AnglE cannot use. Their losses: tests/losses,
-test_terms.py. What is frozen: none of its weights takes a gradient, its dropout is as in the released code, and
-everything that has a gradient there still has one. How much a part that is shared gets: test_terms.py, and the oracles of
-each method. stsbench.methods: every method by its paper's name, which is its options."""
+bfloat16 reaches no loss, several processes and another device have the same gradient, every weight that is trained has
+one, and none that is frozen. CoSENT and AnglE on pairs of classes. WhitenedCSE's views and draws (its whitening:
+tests/training/modules/test_generator.py). stsbench.methods: every method by its paper's name, which is its options."""
 
 import re
 from pathlib import Path
@@ -31,6 +29,7 @@ from stsbench.methods.esimcse.method import ESimCSE
 from stsbench.methods.infocse.method import InfoCSE
 from stsbench.methods.pcl.method import PCL
 from stsbench.methods.sgopt.method import SGOPT
+from stsbench.methods.whitenedcse.method import WhitenedCSE
 from stsbench.training.api.batch import Shares
 from stsbench.training.recipes.methods import find_method, load_method, method_name, options_class
 
@@ -321,3 +320,36 @@ def test_options_of_no_method_are_refused():
     SimCSEOptions.__module__ = methods.SimCSE.__module__
     with pytest.raises(StsbenchError, match=r"^SimCSEOptions of stsbench\.methods\.simcse\.options is not the options of"):
         method_name(SimCSEOptions())
+
+
+WHITENED = {"groups": 8, "eps": 0.2}
+
+
+def whitened_batch(method, folder, count=11, **more):
+    return batch_of(method, MemoryRows(folder, {"sentence": sentences(60, longest=9, seed=7)[:count]}), **more)
+
+
+def test_views_that_shuffling_distorts_need_no_dropout(folder):
+    for options, alone in (({"split": "per_view"}, True), ({"split": "per_third"}, False), ({"split": "none"}, False),
+                           ({"split": "per_view", "shuffle": False}, False), ({"split": "whole"}, False)):
+        options = {**options, **(WHITENED if options["split"] != "none" else {})}
+        assert WhitenedCSE.needs(WhitenedCSE.Options(**options)).dropout != alone
+        method = make(WhitenedCSE, folder, options)
+        first, second = method.view_vectors(whitened_batch(method, folder, 17))
+        assert bool(((first - second).norm(dim=1) > 1e-5).all()) == alone
+    assert not WhitenedCSE.needs(WhitenedCSE.Options(repeat={"rate": 0.6})).dropout
+
+
+def test_permutations_are_drawn_with_the_views_and_by_nothing_else(folder):
+    """So that a run that is resumed has them, and held-out rows the same at every evaluation."""
+    method = make(WhitenedCSE, folder, {"split": "per_view", **WHITENED})
+    one, other, later = (whitened_batch(method, folder, seed=seed) for seed in (1, 1, 2))
+    torch.manual_seed(5)
+    value = method(one)["contrastive"].value
+    torch.manual_seed(6)
+    method.eval()
+    assert torch.equal(method(other)["contrastive"].value, value)
+    assert not torch.equal(method(later)["contrastive"].value, value)
+    drawn = method._permutations(one, method.whitening)
+    assert drawn.shape == (3, 32) and not torch.equal(drawn[0], drawn[1])
+    assert torch.equal(drawn.sort(1).values, torch.arange(32).expand(3, 32))
