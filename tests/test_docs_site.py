@@ -1,7 +1,6 @@
 """docs/site: how pages and links of the site are made. `make site` builds the whole and follows every link."""
 
 import ast
-import importlib
 import importlib.util
 import inspect
 import itertools

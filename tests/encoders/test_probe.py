@@ -137,7 +137,6 @@ def test_compare_knows_who_is_who(runs):
 
 
 def test_a_model_in_training_has_the_identity_of_the_moment(tmp_path):
-    torch = pytest.importorskip("torch")
     handed = inference(tmp_path / "model")
     live = live_encoder(handed, "dev")
     before, again = live.identified().spec, live.identified().spec

@@ -41,9 +41,12 @@ def run(model, name):
     return evaluate(f"lexical:{model}", protocol=f"sts:{name}", output=f"{model}-{Path(name).stem}")
 
 
+def records_in(folder):
+    return [measured(path, record) for path, record in load_records(folder)]
+
+
 def records(folder):
-    return {item.task: item for item in (measured(path, record) for path, record in load_records(folder))
-            if item.record.protocol.name == "sts"}
+    return {item.task: item for item in records_in(folder) if item.record.protocol.name == "sts"}
 
 
 def width(rows):
@@ -150,7 +153,7 @@ OWN_KINDS = {"pairs": ("sentence1,sentence2,label", labelled), "triplets": ("anc
 def test_labelled_pairs_and_triplets_that_share_texts_count_as_dependent(home, kind):
     Path("own.csv").write_text(grouped_rows(*OWN_KINDS[kind]))
     result = evaluate("lexical:tfidf", protocol=f"{kind}:own.csv", output="run")
-    (record,), (item,) = result.records, records_of(result)
+    (record,), (item,) = result.records, records_in(result.folder)
     protocol, observed = item.protocol, item.observed()
     influences = protocol.influences(observed)
     alone = protocol.score(Observations({name: array for name, array in observed.arrays.items() if name not in SENTENCES},
@@ -167,10 +170,6 @@ def test_labelled_pairs_and_triplets_that_share_texts_count_as_dependent(home, k
 
 
 KEYS = _known()[0] << np.uint64(16)  # of all pairs of the catalog's sets
-
-
-def records_of(result):
-    return [measured(path, record) for path, record in load_records(result.folder)]
 
 
 def test_regression_knows_which_of_its_test_pairs_share_a_sentence():
@@ -200,8 +199,7 @@ def test_regression_knows_which_of_its_test_pairs_share_a_sentence():
 
 def test_regression_records_of_before_are_read_and_have_the_intervals_of_today():
     folder = next(path for path in (BOARD / "minilm-mean").iterdir() if path.is_dir())
-    items = [measured(path, record) for path, record in load_records(folder)]
-    for item in (item for item in items if item.protocol.name == "regression"):
+    for item in (item for item in records_in(folder) if item.protocol.name == "regression"):
         observed = item.observed()
         influences = item.protocol.influences(observed)
         assert "pair" not in observed.arrays and all(one.stretch > 1 for one in influences.values())
@@ -219,7 +217,7 @@ def test_a_record_that_does_not_say_which_texts_repeat_has_it_from_the_other(hom
     """As records of before do not: half of the dependence would be none, and the interval too narrow."""
     Path("own.csv").write_text(grouped_rows(*OWN_KINDS["triplets"]))
     runs = [evaluate(f"lexical:{model}", triplets="own.csv", output=model) for model in ("tfidf", "char-ngrams")]
-    sides = [[item] for run in runs for item in records_of(run)]
+    sides = [[item] for run in runs for item in records_in(run.folder)]
     row = sides[0][0].record.scores[0]
     expected = draws(sides, row, 400, 0, difference=True)
     for name in SENTENCES:

@@ -53,7 +53,6 @@ def test_each_text_is_encoded_once_and_mteb_and_sts_are_one_number(everything):
     result, asked = everything
     asked = asked[2 * len(TEXTS):]  # behind the probe's
     assert len(asked) == len(set(asked)) > 1400 and not result.failures
-    result, _ = everything
     ours = {row.task: row.value for row in result.rows
             if (row.protocol, row.metric, row.aggregation, row.subset) == ("sts", "spearman", "all", None)}
     theirs = {row.task: row.value for row in result.rows if (row.protocol, row.metric) == ("mteb", "cosine_spearman")}

@@ -14,7 +14,6 @@ from sts_runs import seed_run, two  # noqa: F401
 
 import stsbench
 from stsbench import compare, seeds_needed
-from stsbench.comparison.compare import compare
 from stsbench.extensions.statistics.power import ALL, METRICS, field_noise, items_needed, provenance, scale_error
 from stsbench.extensions.statistics.seeds_needed import MOST, more_seeds
 from stsbench.leaderboard.records.entries import read_run, run_folders

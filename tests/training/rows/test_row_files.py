@@ -184,11 +184,11 @@ def batches(n, least=1, processes=1, lengths=None, **values):
 @given(n=st.integers(1, 60), size=SMALL, accumulate=SMALL, length_order=st.booleans())
 def test_an_epoch_holds_every_row_once(n, size, accumulate, length_order):
     lengths = np.random.default_rng(n).integers(1, 30, 200)
-    one = batches(n, batch_size=size, accumulate=accumulate, order="length" if length_order else "random", lengths=lengths)
+    one, again = (batches(n, batch_size=size, accumulate=accumulate, order="length" if length_order else "random",
+                          lengths=lengths) for _ in "12")
     assert one.steps == one.steps_an_epoch == math.ceil(math.ceil(n / size) / accumulate)
     parts = [part for step in range(one.steps) for part in one.step(step)]
     assert sorted(np.concatenate(parts)) == list(range(100, 100 + n))
-    again = batches(n, batch_size=size, accumulate=accumulate, order="length" if length_order else "random", lengths=lengths)
     last = one.steps - 1  # a step does not depend on the steps before
     assert [part.tolist() for part in again.step(last)] == [part.tolist() for part in one.step(last)]
     assert sorted(map(len, parts), reverse=True) == [size] * (n // size) + ([n % size] if n % size else [])
@@ -207,8 +207,9 @@ def test_batches_of_tokens_hold_every_row_once_and_no_more_than_the_budget(
     n, size, budget, accumulate, group, length_order, epochs
 ):
     lengths = np.random.default_rng(n).integers(1, 30, n)
-    one = token_batches(n, lengths, least=2, group=group, batch_size=size * group, batch_tokens=budget, epochs=epochs,
-                        accumulate=accumulate, order="length" if length_order else "random")
+    given = {"least": 2, "group": group, "batch_size": size * group, "batch_tokens": budget, "epochs": epochs,
+             "accumulate": accumulate, "order": "length" if length_order else "random"}
+    one = token_batches(n, lengths, **given)
     parts, passes = {}, []
     for step in range(one.steps):
         passes += [one.forward_pass(step, number) for number in range(len(one.step(step)))]
@@ -226,8 +227,7 @@ def test_batches_of_tokens_hold_every_row_once_and_no_more_than_the_budget(
             assert len(part) % group == 0 and fewest <= len(part) <= size * group
             assert len(part) == fewest or len(part) * lengths[part].max() <= budget
     for step in (one.steps - 1, 0):  # whatever was asked for before
-        again = token_batches(n, lengths, least=2, group=group, batch_size=size * group, batch_tokens=budget, epochs=epochs,
-                              accumulate=accumulate, order="length" if length_order else "random")
+        again = token_batches(n, lengths, **given)
         assert [part.tolist() for part in again.step(step)] == [part.tolist() for part in one.step(step)]
 
 

@@ -178,9 +178,6 @@ def test_broken_settings_are_one_line(rich, tmp_path):
         one_line(lambda: load_encoder(str(tmp_path / "out")), message)
 
 
-# --- the rest of stsbench with such a folder ---
-
-
 # --- in sentence-transformers ---
 
 
