@@ -10,7 +10,7 @@ from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec
 from stsbench.encoders.forward.identity import Opened, folder_digest, walk
 from stsbench.encoders.model_folder import check_module, check_settings, check_tokenizer
 from stsbench.encoders.options import CHANGING, spelled
-from stsbench.encoders.roles import ROLES
+from stsbench.encoders.traits import ROLES
 from stsbench.encoders.transformer.find import resolve
 from stsbench.errors import EncoderError
 

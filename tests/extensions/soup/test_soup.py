@@ -16,7 +16,7 @@ from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer.exported import FILE, Exported, read_with_layout, write_exported
 from stsbench.errors import StsbenchError
 from stsbench.extensions.soup.average import average_models
-from stsbench.training.export.export import write_layout
+from stsbench.training.runs.export import write_layout
 
 WEIGHTS = "0_StaticEmbedding/model.safetensors"
 TEXTS = sentences(24, longest=7)
