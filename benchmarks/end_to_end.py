@@ -68,7 +68,7 @@ def main() -> None:
 
 def show_part(part: str, model: str, args: argparse.Namespace, work: Path) -> None:
     """Run each side of a part once, one after another, and print a line for each."""
-    ours = 0.0
+    first = 0.0
     for side in SIDES[part]:
         if side == "simcse" and args.simcse is None:
             continue
@@ -83,9 +83,9 @@ def show_part(part: str, model: str, args: argparse.Namespace, work: Path) -> No
                        "--data", str(args.data.resolve()), "--transfer", args.transfer]
             command += ["--simcse", str(args.simcse.resolve())] if side == "simcse" else []
         seconds, mib, printed = run(command, args, work)
-        ours = ours or seconds
+        first = first or seconds
         score = our_score(part, output) if side == "stsbench" else json.loads(printed.splitlines()[-1])["score"]
-        line(part, Path(model).name, side, f"{seconds / 60:.2f}", f"{seconds / ours:.2f}", f"{mib:.0f}", f"{score:.2f}")
+        line(part, Path(model).name, side, f"{seconds / 60:.2f}", f"{seconds / first:.2f}", f"{mib:.0f}", f"{score:.2f}")
 
 
 def run(command: list[str], args: argparse.Namespace, work: Path) -> tuple[float, float, str]:

@@ -85,9 +85,9 @@ def compare(
     for side, records in zip(folders, first, strict=True):
         check_seeds(side, records)
     if max(map(len, first)) > 1:  # a run on both sides: not independent; of one run each it is said with the result
-        places = {record.encoder.fingerprint: folder for folder, record in zip(folders[0], first[0], strict=True)}
+        folder_of = {record.encoder.fingerprint: folder for folder, record in zip(folders[0], first[0], strict=True)}
         for folder, record in zip(folders[1], first[1], strict=True):
-            if (same := places.get(record.encoder.fingerprint)) is not None:
+            if (same := folder_of.get(record.encoder.fingerprint)) is not None:
                 both = f"{same} of A and {folder} of B"
                 raise StsbenchError(f"{both} are of the same encoder: a run can stand on one side only")
     orders, paired = _paired([[[record for _, record in stored] for stored in side] for side in every], by_seed)

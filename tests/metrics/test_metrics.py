@@ -16,7 +16,7 @@ from scipy.spatial import distance
 
 from stsbench.encoders.similarity import all_similarities
 from stsbench.errors import ScoreError
-from stsbench.metrics import aggregation, bootstrap, equivalence, paired, ranks, seeds, similarity
+from stsbench.metrics import aggregation, bootstrap, equivalence, noise, paired, ranks, similarity
 from stsbench.metrics.aggregation import average_of_printed, combine
 from stsbench.metrics.bootstrap import _Ranker, bootstrap_correlation, fisher_interval, interval, resample_counts
 from stsbench.metrics.similarity import METRICS, SIMILARITIES, correlation, paired_similarity, zero_rows
@@ -260,7 +260,7 @@ def test_rounding_noise_around_one_value_is_constant(metric):
 
 def with_arrays():
     """The public functions of these modules whose example makes an array."""
-    modules = (aggregation, equivalence, paired, ranks, seeds, similarity)
+    modules = (aggregation, equivalence, paired, ranks, noise, similarity)
     return [function for module in modules for name, function in inspect.getmembers(module, inspect.isfunction)
             if function.__module__ == module.__name__ and name[0] != "_" and "np." in (function.__doc__ or "")]
 

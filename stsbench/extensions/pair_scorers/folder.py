@@ -102,8 +102,8 @@ class PairModel(Encoder):
         with loading(folder, self.name), quiet():
             model = self.open(folder, how)
         if options.max_length is not None:
-            if own := [name for name in _LENGTHS if getattr(model[0], name, None)]:
-                raise EncoderError(f"--max-length does not apply to {self.name}, whose folder states {' and '.join(own)}")
+            if stated := [name for name in _LENGTHS if getattr(model[0], name, None)]:
+                raise EncoderError(f"--max-length does not apply to {self.name}, whose folder states {' and '.join(stated)}")
             model.max_seq_length = options.max_length
         return model.eval()
 

@@ -272,10 +272,11 @@ class GivenTexts(Texts):
         """Return how many there are, where that is known before they are read."""
         return self._length
 
-    def _texts(self) -> Iterator[str]:
-        for text in self._listed:
+    def numbered(self) -> Iterator[tuple[int, str]]:
+        """Yield (position from 1, text)."""
+        for number, text in enumerate(self._listed, 1):
             self._read(f"{text}\n".encode())
-            yield text.strip()
+            yield number, text.strip()
 
 
 @dataclass(frozen=True, kw_only=True)
