@@ -31,8 +31,9 @@ class EncoderOptions(OptionGroup):
         "names them.", required=True,
     )
     pooler: str | None = option(
-        None, "cls, cls+dense, mean, cls_avg, first_last:embeddings, first_last:layer1, last2, max, mask, text_cnn, "
-        "mean_cnn, last, weighted_mean. Default: what the model folder stores.", changing=True,
+        None, "How the tokens' states become one vector: cls, cls+dense, mean, cls_avg, first_last:embeddings, "
+        "first_last:layer1, last2, max, mask, text_cnn, mean_cnn, last, weighted_mean, mean_padded:N. Default: what the "
+        "model folder stores.", changing=True,
         renamed={"pooling": "pooler", "pooler_type": "pooler"},
     )
     template: str | None = option(
@@ -79,17 +80,18 @@ class EncoderOptions(OptionGroup):
         "disk. Default: cuda where there is one, else cpu.",
     )
     dtype: str = option(
-        "float32", "", choices=DTYPES, changing=True, renamed={
+        "float32", "Precision in which the model computes.", choices=DTYPES, changing=True, renamed={
             "fp16": "dtype=float16", "half": "dtype=float16", "bf16": "dtype=bfloat16", "precision": "dtype",
             "torch_dtype": "dtype",
         },
     )
     batch_tokens: int | None = option(
-        None, "Tokens a batch.", least=1, rare=True, renamed={"batch_size": "batch_tokens, which changes no score"},
+        None, "Tokens a batch, for speed and memory: it changes no score.", least=1, rare=True,
+        renamed={"batch_size": "batch_tokens, which changes no score"},
     )
     attention: str = option(
-        "auto", "auto: without padding where each text then has the vector that it has alone, else padded. varlen: without "
-        "padding. eager: padded, by transformers' plain attention.", choices=ATTENTIONS, rare=True,
+        "auto", "How texts stand in a batch. auto: without padding where each then has the vector that it has alone, else "
+        "padded. varlen: without padding. eager: padded, by transformers' plain attention.", choices=ATTENTIONS, rare=True,
     )
     offline: bool = option(False, "Never touch the network.")
 

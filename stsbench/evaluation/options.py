@@ -60,9 +60,9 @@ class MeasureOptions(OptionGroup):
         ".jsonl).", metavar="target|FILE", goes_with={"post": GIVEN},
     )
     protocols: Names = option(
-        (DEFAULT_PROTOCOL,), "sts, regression, transfer, retrieval, geometry, mteb, a variant such as sts:wmean or "
-        "transfer:exact, data of your own (sts:FILE, pairs:FILE, triplets:FILE, transfer:FILE, retrieval:FOLDER), a paper's "
-        "name, several with commas, or all.", flag="--protocol", metavar="NAME,...",
+        (DEFAULT_PROTOCOL,), "What is measured: sts, regression, transfer, retrieval, geometry, mteb, a variant such as "
+        "sts:wmean or transfer:exact, data of your own (sts:FILE, pairs:FILE, triplets:FILE, transfer:FILE, "
+        "retrieval:FOLDER), a paper's name, several with commas, or all.", flag="--protocol", metavar="NAME,...",
         renamed={**dict.fromkeys(("data", "file", "dataset"), _OWN),
                  **dict.fromkeys(("queries", "corpus", "qrels"), "protocol=retrieval:FOLDER")},
     )
@@ -70,7 +70,8 @@ class MeasureOptions(OptionGroup):
         None, "STS12,STS13,... Default: every task of the protocol.", metavar="TASK,...", renamed={"task": "tasks"},
     )
     similarity: str | None = option(
-        None, "cosine (default), dot, euclidean, manhattan, or what an extension compares two texts by.",
+        None, "How two vectors are compared: cosine (default), dot, euclidean, manhattan, or what an extension compares two "
+        "texts by.",
         renamed=dict.fromkeys(("sim", "distance", "similarity_fn_name"), "similarity"),
     )
     columns: Columns | None = option(
@@ -99,7 +100,7 @@ class DataOptions(SetOptions):
         (), "Score without pairs that share a sentence with these sets, e.g. stsb/dev.", metavar="ID,ID", rare=True,
     )
     strict_data: bool = option(False, "Refuse data whose digest differs from the catalog's.", rare=True)
-    strict: bool = option(False, "Refuse texts over the model's limit, which are cut else.", rare=True)
+    strict: bool = option(False, "Refuse texts over the model's limit; without it they are cut.", rare=True)
 
 
 @extensible("stsbench.record_options")

@@ -22,7 +22,7 @@ class PromptOptions:
     """Which prompts are measured (`stsbench.measure_prompts`)."""
 
     prompt_file: Path | None = option(
-        None, "Measure the model behind each prompt of a file: one a line (.txt), or lists by task (.yaml, .json).",
+        None, "Measure the model with each prompt of a file: one a line (.txt), or lists by task (.yaml, .json).",
         metavar="FILE", renamed={"prompts": "prompt_file"},
     )
 
