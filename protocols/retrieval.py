@@ -148,7 +148,7 @@ class RetrievalProtocol(Protocol):
         return rows
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Return groups of queries are redrawn: the two of a pair together, and equal ones of a user's own folder."""
+        """Redraw groups of queries: the two of a pair together, and equal ones of a user's own folder."""
         if not resamples:
             return {}
         means = _means(self._values(observations), observations.arrays["group"], data_id, resamples, seed)

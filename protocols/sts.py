@@ -379,8 +379,8 @@ class StsProtocol(Protocol):
         return drawn
 
     def average_draws(self, observed: Mapping[str, tuple[Observations, str]], resamples: int, seed: int) -> Drawn:
-        """Return STS-B is made of STS12-16's pairs: equal pairs are redrawn together, whatever task they stand in, by a
-        Poisson bootstrap (every distinct pair is drawn a Poisson(1) number of times; Chamandy et al. 2012)."""
+        """Redraw equal pairs together, whatever task they stand in, since STS-B is made of STS12-16's pairs: by a Poisson
+        bootstrap (every distinct pair is drawn a Poisson(1) number of times; Chamandy et al. 2012)."""
         return self.average_draws_of_many([observed], resamples, seed)[0]
 
     def average_draws_of_many(

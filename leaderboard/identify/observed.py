@@ -153,7 +153,7 @@ def _encoder_name(record: Record) -> str:
 
 
 def _numbered(encoders: list[Observed]) -> list[Observed]:
-    """Return encoders of one name get a number each."""
+    """Return the encoders, those of one name with a number each."""
     for encoder in encoders:
         same = [other for other in encoders
                 if (other.encoder, other.text_version) == (encoder.encoder, encoder.text_version)]

@@ -58,7 +58,7 @@ class DiffAug(Method):
 
     @classmethod
     def needs(cls, options: DiffAugOptions) -> Needs:
-        """Return stage prefix has NLI triplets alone, stage joint a batch of them beside each of its own by
+        """Return NLI triplets alone for stage prefix; for stage joint a batch of them beside each of its own, by
         options.aux_weight."""
         roles = partial(
             pairs_or_sentence, view=options.view, unsupervised="bert-base-semi", supervised="bert-base-sup"
@@ -106,7 +106,7 @@ class DiffAug(Method):
         return role_views(self, rows)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """Return stage prefix: nli. Stage joint: contrastive, and nli with options.aux_weight."""
+        """Return nli in stage prefix; contrastive, and nli with options.aux_weight, in stage joint."""
         if batch.labelled_only:
             return {"nli": self._nli(batch)}
         options, which = self.options, self._sets(batch)

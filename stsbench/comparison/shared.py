@@ -70,7 +70,7 @@ def _trained_as(record: Record) -> list[Any]:
 
 
 def chooser(names: Sequence[str] | None) -> Callable[[Measured], Protocol | None]:
-    """Return gives the form of a record's protocol that was asked for, which says what is reported first, or None."""
+    """Return what gives the form of a record's protocol that was asked for, which says what is reported first, or None."""
     if names is None or list(names) == ["all"]:
         return lambda item: load_protocol(item.protocol.name)({})
     parts, _ = plan(names, None, {})

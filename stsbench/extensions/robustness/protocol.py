@@ -254,7 +254,7 @@ class RobustnessProtocol(Protocol):
         return rows
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Return pairs are redrawn, each with all edits of its first sentence: plain and perturbed scores are paired."""
+        """Redraw pairs, each with all edits of its first sentence: plain and perturbed scores are paired."""
         if not resamples:
             return {}
         parts = _Parts(observations, self.settings["similarity"] == "cosine")
