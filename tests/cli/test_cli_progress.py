@@ -21,6 +21,12 @@ from stsbench.display.table import Column, Document, Table
 from stsbench.evaluation.announce import EncodingTime
 from stsbench.wording import printable, visible
 
+HOSTILE = "a [red]boat[/red] \\[/] \U0001f31e \x1b[31m\x07 \x9b2J \u202egnol\u202c é\u2013"
+ESCAPED = [r"[red]boat[/red] \[/]", r"\x1b[31m\x07 \x9b2J", r"\u202egnol\u202c"]
+
+
+CONSOLE = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None, legacy_windows=False)
+
 
 class Clock:
     now = 0.0
@@ -34,18 +40,28 @@ def clock():
     return Clock()
 
 
+def words_of(shown):
+    with CONSOLE.capture() as capture:
+        CONSOLE.print(shown)
+    return " ".join(capture.get().split())
+
+
 @pytest.fixture
 def row(clock):
     """(a bar by the clock, what it shows now)"""
-    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None, legacy_windows=False)
-    bar = Progress(*columns(), console=console, get_time=clock, auto_refresh=False)
+    bar = Progress(*columns(), console=CONSOLE, get_time=clock, auto_refresh=False)
+    return Bar(bar), lambda: words_of(bar.get_renderable())
 
-    def shown():
-        with console.capture() as capture:
-            console.print(bar.get_renderable())
-        return " ".join(capture.get().split())
 
-    return Bar(bar), shown
+def terminal_of(monkeypatch):
+    """A stream that says it is a terminal, as stdout and stderr."""
+    stream = io.StringIO()
+    stream.isatty = lambda: True
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, stream)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return stream
 
 
 def test_encoding_shows_elapsed_and_what_is_left_of_the_work(row, clock):
@@ -76,18 +92,12 @@ def test_what_has_no_length_shows_what_it_is_and_how_long(row, clock):
 
 
 def test_a_training_shows_every_step_and_what_it_waits_for(monkeypatch, clock):
-    stream = io.StringIO()
-    stream.isatty = lambda: True
-    monkeypatch.setattr("sys.stderr", stream)
-    monkeypatch.setenv("TERM", "xterm")
+    terminal_of(monkeypatch)
     progress = TrainingProgress(lambda line: pytest.fail(line), clock=clock)
     progress.stage("main", 100)
-    console = Console(file=io.StringIO(), width=80, color_system=None, legacy_windows=False)
 
     def shown():
-        with console.capture() as capture:
-            console.print(progress._render())
-        return " ".join(capture.get().split())
+        return words_of(progress._render())
 
     try:
         progress.doing(0, "scoring sts-b dev")
@@ -109,15 +119,11 @@ def test_a_training_shows_every_step_and_what_it_waits_for(monkeypatch, clock):
     assert "saving" not in shown()  # what stays on the screen is what was done
 
 
-def terminal_of(monkeypatch):
-    """A stream that says it is a terminal, as stdout and stderr."""
-    stream = io.StringIO()
-    stream.isatty = lambda: True
-    for name in ("stdout", "stderr"):
-        monkeypatch.setattr(sys, name, stream)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    return stream
+def screen_of(stream, width, height):
+    """The lines that a terminal of this size shows after what was written."""
+    drawn = pyte.Screen(width, height)
+    pyte.Stream(drawn).feed(stream.getvalue().replace("\n", "\r\n"))
+    return [line.rstrip() for line in drawn.display if line.strip()]
 
 
 def test_a_bar_is_gone_when_its_work_is_done_and_what_was_said_stays(monkeypatch):
@@ -126,15 +132,16 @@ def test_a_bar_is_gone_when_its_work_is_done_and_what_was_said_stays(monkeypatch
         bar(3)(1)
         messages.tell("a message")
     assert "\u2501" in terminal.getvalue()
-    drawn = pyte.Screen(80, 20)
-    pyte.Stream(drawn).feed(terminal.getvalue().replace("\n", "\r\n"))
-    assert [line.rstrip() for line in drawn.display if line.strip()] == ["a message"]
+    assert screen_of(terminal, 80, 20) == ["a message"]
     monkeypatch.setattr(terminal, "isatty", lambda: False)
     with messages.progress_bar() as bar:
         assert bar is None
 
 
-def test_tables_are_as_wide_as_the_terminal_and_their_averages_bold(monkeypatch):
+def test_tables_are_as_wide_as_the_terminal_and_only_their_markup_is_escaped(monkeypatch):
+    assert printable("two\nlines\tand é 漢 👩\u200d🚀") == "two\nlines\tand é 漢 👩\u200d🚀"
+    assert visible("two\nlines\tand é 漢") == r"two\nlines\tand é 漢"
+    assert printable("\r\b\x7f\x85\u2028\u2066\ud800\ufeff") == r"\r\x08\x7f\x85\u2028\u2066\ud800\ufeff"
     terminal = terminal_of(monkeypatch)
     monkeypatch.setattr(messages, "terminal_width", lambda: 40)
     columns = [Column("task", ["STS12", "Avg"]), *(Column(f"metric {at}", [12.34, 56.78]) for at in range(7))]
@@ -146,7 +153,7 @@ def test_tables_are_as_wide_as_the_terminal_and_their_averages_bold(monkeypatch)
 def test_a_message_leaves_no_bar_behind_while_another_thread_draws(monkeypatch, request):
     request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
     sys.setswitchinterval(1e-6)  # seconds: a thread stops amid its work, as on a busy machine
-    written, drawn = io.StringIO(), pyte.Screen(60, 1000)
+    written = io.StringIO()
     with Live("bar", console=Console(file=written, force_terminal=True, width=60, height=400), auto_refresh=False) as live:
         monkeypatch.setattr(messages, "_BAR", live)
         drawing = Thread(target=lambda: [live.update("bar\nof two" if i % 2 else "bar", refresh=True) for i in range(900)])
@@ -154,8 +161,7 @@ def test_a_message_leaves_no_bar_behind_while_another_thread_draws(monkeypatch, 
         for i in range(900):
             messages.tell(f"line {i}")
         drawing.join()
-    pyte.Stream(drawn).feed(written.getvalue().replace("\n", "\r\n"))
-    assert [line.rstrip() for line in drawn.display[:902]] == [*(f"line {i}" for i in range(900)), "bar", "of two"]
+    assert screen_of(written, 60, 1000) == [*(f"line {i}" for i in range(900)), "bar", "of two"]
 
 
 @pytest.mark.parametrize("columns", [40, 80])
@@ -175,10 +181,6 @@ def test_messages_are_broken_between_words_and_commands_stay_whole(columns, monk
              "--set 'data.columns={anchor: question, positive: answer}'"]
     for text, command in zip(texts[1:], whole, strict=True):
         assert any(command in line for line in messages.at_words(text).split("\n"))
-
-
-HOSTILE = "a [red]boat[/red] \\[/] \U0001f31e \x1b[31m\x07 \x9b2J \u202egnol\u202c é\u2013"
-ESCAPED = [r"[red]boat[/red] \[/]", r"\x1b[31m\x07 \x9b2J", r"\u202egnol\u202c"]
 
 
 @pytest.fixture
@@ -234,9 +236,3 @@ def test_names(hostile, console):
 def test_errors(hostile, console, encoding, words, wanted):
     code, out, err = console(encoding, *words)
     assert (code, out) == (wanted, "") and r"\x1b" in err and err.count("stsbench: error:") == (wanted == 1)
-
-
-def test_what_is_escaped_and_what_is_not():
-    assert printable("two\nlines\tand é 漢 👩\u200d🚀") == "two\nlines\tand é 漢 👩\u200d🚀"
-    assert visible("two\nlines\tand é 漢") == r"two\nlines\tand é 漢"
-    assert printable("\r\b\x7f\x85\u2028\u2066\ud800\ufeff") == r"\r\x08\x7f\x85\u2028\u2066\ud800\ufeff"

@@ -2,13 +2,14 @@
 
 import logging
 import os
+import re
 import signal
 import sys
 from pathlib import Path
 
 import pytest
 import training_runs
-from clirun import cli, damaged, evaluate, fails, place  # noqa: F401 - fixtures
+from clirun import cli, damaged, evaluate, fails, place, refuses  # noqa: F401 - fixtures
 
 from stsbench.cli.main import main
 from stsbench.errors import StsbenchError
@@ -18,6 +19,8 @@ from stsbench.evaluation.run_file import load_records
 from stsbench.leaderboard.records.admission import check_record
 from stsbench.protocols.geometry import GeometryProtocol
 from stsbench.training.runs import seed_runs
+
+GOES_ON = "--resume --output run goes on from the last checkpoint"
 
 
 @pytest.fixture
@@ -44,9 +47,6 @@ def test_a_signal_keeps_what_was_measured(evaluate, own_handlers, monkeypatch, n
     assert (got, out) == (code, "") and err.endswith("stsbench: interrupted\n")
     assert "the task measured so far is kept" in err
     assert [each.protocol.name for each in score_again(Path("run")).records] == ["sts"]
-
-
-GOES_ON = "--resume --output run goes on from the last checkpoint"
 
 
 @pytest.mark.parametrize(
@@ -84,21 +84,10 @@ def test_a_second_sigterm_does_not_end_what_the_first_makes_it_write(evaluate, o
     assert score_again(Path("run")).records
 
 
-@pytest.fixture
-def torchrun(monkeypatch):
-    """What torchrun tells process `rank` of two, on so many machines."""
-
-    def start(rank, machines=1):
-        told = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2 // machines, "RANK": rank, "LOCAL_RANK": rank % (2 // machines)}
-        for name, value in told.items():
-            monkeypatch.setenv(name, str(value))
-
-    return start
-
-
-def test_torchrun_runs_no_command_that_would_do_its_work_twice(cli, torchrun):
+def test_torchrun_runs_no_command_that_would_do_its_work_twice(cli, monkeypatch):
     for rank in range(2):
-        torchrun(rank)
+        for name, value in {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "RANK": rank, "LOCAL_RANK": rank}.items():
+            monkeypatch.setenv(name, str(value))
         line = fails(cli("score", "run"), "`stsbench score` runs in one process, and this is one of 2")
         assert "start it without torchrun" in line
         assert cli("train", "--help")[0] == 0
@@ -116,9 +105,8 @@ def test_what_no_leaderboard_takes_is_said_at_the_start(evaluate, damaged, monke
     if not said:
         check_record(*measured)
         return
-    with pytest.raises(StsbenchError) as refused:  # what `leaderboard add` calls
-        check_record(*measured)
-    assert told[0].partition("measured by ")[2].partition(";")[0] in str(refused.value)
+    reason = told[0].partition("measured by ")[2].partition(";")[0]
+    refuses(StsbenchError, re.escape(reason), check_record, *measured)  # what `leaderboard add` calls
 
 
 @pytest.mark.parametrize(("error", "line"), [

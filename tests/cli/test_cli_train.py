@@ -15,8 +15,7 @@ import stsbench
 from stsbench.evaluation.run_file import load_records
 from stsbench.training.runs.finish import stored_facts
 
-QUICK = ("--set", "training.batch_size=8", "--set", "backbone.max_length=16", "--dtype", "float32", "--device", "cpu",
-         "--sample")
+QUICK = ("--set", "training.batch_size=8", "--set", "backbone.max_length=16", "--device", "cpu", "--sample")
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +32,9 @@ def text():
 
 @pytest.fixture
 def train(cli, model):
-    def run(method, data, *more, output="out"):
-        quick = QUICK[2:] if any(str(word).startswith("training.batch_size=") for word in more) else QUICK
-        return cli("train", method, "--backbone", model, "--data", data, "--output", output, *quick, *more)
+    def run(method, data, *more, output="out", backbone=model):
+        dtype = () if "--dtype" in more else ("--dtype", "float32")
+        return cli("train", method, "--backbone", backbone, "--data", data, "--output", output, *QUICK, *dtype, *more)
 
     return run
 
@@ -69,7 +68,7 @@ def test_from_training_to_everything(train, cli, text, model):
     assert code == 0 and "is finished: nothing to resume" in err
 
 
-def test_mlm_makes_a_backbone_for_simcse(train, cli, text):
+def test_mlm_makes_a_backbone_for_simcse(train, text):
     code, out, err = train("mlm", text, "--max-steps", "2", "--set", "data.held_out=8", "--set", "selection.every=2",
                            output="first")
     assert code == 0, err
@@ -77,8 +76,8 @@ def test_mlm_makes_a_backbone_for_simcse(train, cli, text):
     lines = [json.loads(line) for line in Path("first/log.jsonl").read_text().splitlines()]
     assert all(0 <= line["score"] <= 100 for line in lines if line["kind"] == "dev")
     assert all("masked_accuracy" in line for line in lines if line["kind"] == "train")
-    code, _, err = cli("train", "simcse", "--backbone", "first", "--data", text, "--output", "second", *QUICK,
-                       "--max-steps", "1", "--set", "options.mlm_weight=0.1", "--set", "selection.by=none")
+    code, _, err = train("simcse", text, "--max-steps", "1", "--set", "options.mlm_weight=0.1", "--set", "selection.by=none",
+                         output="second", backbone="first")
     assert code == 0, err
     assert "stores no masked-LM head" not in err
     assert {"contrastive", "mlm"} == set(json.loads(Path("second/log.jsonl").read_text().splitlines()[1])["terms"])
@@ -126,10 +125,8 @@ def test_an_encoder_chosen_by_dev_data_that_are_absent(cli, model, text):
     assert not Path("out").exists()
 
 
-def test_a_precision_asked_for_is_kept_and_weights_are_stored_whole(cli, model, text):
-    code, _, err = cli("train", "simcse", "--backbone", model, "--data", text, "--output", "out", "--sample",
-                       "--device", "cpu", "--dtype", "bf16", "--set", "training.batch_size=8", "--max-steps", "1",
-                       "--set", "selection.by=none")
+def test_a_precision_asked_for_is_kept_and_weights_are_stored_whole(train, text):
+    code, _, err = train("simcse", text, "--dtype", "bf16", "--max-steps", "1", "--set", "selection.by=none")
     assert code == 0 and "fp16" not in err and "precision: bf16" in Path("out/recipe.yaml").read_text()
     assert load_file("out/best/model.safetensors")["embeddings.word_embeddings.weight"].dtype == torch.float32
 

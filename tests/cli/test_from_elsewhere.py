@@ -1,7 +1,5 @@
-"""A folder from elsewhere is data: whatever runs, recipes, records, observations, boards and vectors name,
-nothing of it is imported or run, nothing outside is read, nothing hangs or fills the memory, and an error is one line.
-
-Model folders are in tests/encoders, archives in tests/data; what a run file holds in tests/evaluation/test_run_file.py."""
+"""A folder from elsewhere is data: nothing that it names is imported or run, nothing outside is read, nothing hangs or
+fills the memory, and an error is one line. Models are in tests/encoders, archives in tests/data."""
 
 import io
 import json
@@ -12,27 +10,11 @@ import zipfile
 from contextlib import suppress
 from pathlib import Path
 
+import hostile
 import numpy as np
 import pytest
 import tiny_models
 import yaml
-from hostile import (
-    BOMB,
-    CODE,
-    DEEP,
-    MARKER,
-    METHODS,
-    OUTSIDE,
-    SECRET,
-    Evil,
-    assign,
-    check,
-    forbidden,
-    several,
-    spoils,
-    told,
-    written,
-)
 from run_edits import edit
 from training_runs import one_thread  # noqa: F401
 
@@ -49,6 +31,7 @@ SCORE, COMPARE = "score measured", "compare measured other"
 ADD = "leaderboard add measured --entry x --board board --method M --backbone B --setting unsup"
 MTEB = "export measured --to mteb --output o"
 VECTORS = "eval --model vectors:v.npz --sample --tasks STS-B --resamples 0 --output o"
+TOUCH, NAMED = f"os.system [touch {hostile.MARKER}]", f"method: !!python/name:os.system\npath: {hostile.SECRET}.txt\n"
 WORDS = "eval --model words:w.txt --sample --tasks STS-B --resamples 0 --output o"
 
 
@@ -63,14 +46,14 @@ def base(tmp_path_factory):
         patch.setenv("STSBENCH_CACHE", str(root / "cache"))
         tiny_models.build(Path("tiny"), pooler=False)
         Path("text.txt").write_text("\n".join(tiny_models.sentences(40, longest=9)) + "\n", "utf-8")
-        Path("m.py").write_text(CODE, "utf-8")
+        Path("m.py").write_text(hostile.CODE, "utf-8")
         for words in (
             "train simcse --backbone tiny --data text.txt --sample --offline --max-steps 2 --set training.batch_size=10 "
             "--set selection.every=1 --device cpu --dtype float32 --output run",
             "eval --model lexical:tfidf --sample --tasks STS-B,STS12 --resamples 0 --output measured",
             "eval --model lexical:token-set --sample --tasks STS-B --resamples 0 --output other",
         ):
-            done = told(words.split(), folder)
+            done = hostile.told(words.split(), folder)
             assert done.code == 0 and not done.ran and not done.read, (words, done)
     return root
 
@@ -79,37 +62,37 @@ def base(tmp_path_factory):
 def work(base, tmp_path, monkeypatch):
     """A copy of these, to be spoilt, beside a folder that nobody may read."""
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
-    forbidden(tmp_path)
+    hostile.forbidden(tmp_path)
     return Path(shutil.copytree(base / "work", tmp_path / "work"))
 
 
-@spoils
+@hostile.spoils
 def recipe(work, **values):
     path = work / "run" / "recipe.yaml"
     stored = yaml.safe_load(path.read_text("utf-8"))
-    assign(stored, values)
+    hostile.assign(stored, values)
     path.write_text(yaml.safe_dump(stored), "utf-8")
 
 
-@spoils
+@hostile.spoils
 def in_json(work, pattern, **values):
     path = next(iter(sorted(work.glob(pattern))))
     stored = json.loads(path.read_text("utf-8"))
-    assign(stored, values)
+    hostile.assign(stored, values)
     path.write_text(json.dumps(stored), "utf-8")
 
 
-@spoils
+@hostile.spoils
 def record(work, **values):
     def change(row):
-        assign(row.record, values)
+        hostile.assign(row.record, values)
         with suppress(ValueError, KeyError):  # one that is no record at all keeps its name
             row.renamed()
 
     edit(work / "measured", change)
 
 
-@spoils
+@hostile.spoils
 def linked(work, name, target):
     path = next(iter(sorted(work.glob(name))), work / name)
     path.unlink(missing_ok=True)
@@ -124,7 +107,7 @@ def header(shape):
 
 def pickled():
     stream = io.BytesIO()
-    np.save(stream, np.array([Evil()], dtype=object), allow_pickle=True)
+    np.save(stream, np.array([hostile.Evil()], dtype=object), allow_pickle=True)
     return stream.getvalue()
 
 
@@ -144,19 +127,19 @@ def nothing(work):
 
 VARIANTS = {
     # run folders
-    "method": (recipe(method=METHODS[0]), EVAL, RESUME, FROM, TOKENS, SHOW, REPRODUCE),
-    "method outside": (recipe(method=METHODS[-1]), RESUME),
-    "extends outside": (recipe(extends=f"../{SECRET}.yaml"), EVAL),
-    "recipe bomb": (written("run/recipe.yaml", BOMB), EVAL),
-    "recipe deep": (written("run/recipe.yaml", "a: " + DEEP), SHOW),
-    "recipe's tag": (written("run/recipe.yaml", f"method: !!python/object/apply:os.system [touch {MARKER}]\n"), SHOW),
+    "method": (recipe(method=hostile.METHODS[0]), EVAL, RESUME, FROM, TOKENS, SHOW, REPRODUCE),
+    "method outside": (recipe(method=hostile.METHODS[-1]), RESUME),
+    "extends outside": (recipe(extends=f"../{hostile.SECRET}.yaml"), EVAL),
+    "recipe bomb": (hostile.written("run/recipe.yaml", hostile.BOMB), EVAL),
+    "recipe deep": (hostile.written("run/recipe.yaml", "a: " + hostile.DEEP), SHOW),
+    "recipe's tag": (hostile.written("run/recipe.yaml", f"method: !!python/object/apply:{TOUCH}\n"), SHOW),
     "recipe without an end": (linked("run/recipe.yaml", "/dev/zero"), SHOW),
-    "train.json deep": (written("run/train.json", DEEP), RESUME, TOKENS),
+    "train.json deep": (hostile.written("run/train.json", hostile.DEEP), RESUME, TOKENS),
     "train.json of other things": (in_json("run/train.json", data=3, stages=[], best="x"), EVAL),
-    "begun.json deep": (written("run/begun.json", DEEP), EVAL, RESUME),
-    "log deep": (written("run/log.jsonl", DEEP + "\n{}\n"), "plot training run --output p.png"),
-    "position outside": (several(
-        in_json("run/checkpoints/*/position.json", files={f"../../../{SECRET}.txt": "0"}),
+    "begun.json deep": (hostile.written("run/begun.json", hostile.DEEP), EVAL, RESUME),
+    "log deep": (hostile.written("run/log.jsonl", hostile.DEEP + "\n{}\n"), "plot training run --output p.png"),
+    "position outside": (hostile.several(
+        in_json("run/checkpoints/*/position.json", files={f"../../../{hostile.SECRET}.txt": "0"}),
         lambda work: (work / "run" / "train.json").unlink()), RESUME),
     # recipes: sizes
     "steps": (recipe(training__max_steps=10**15, training__epochs=1e6), TRAIN),
@@ -170,19 +153,18 @@ VARIANTS = {
     "protocol": (record(protocol__name="m.py:M"), SCORE, MTEB),
     "spec": (record(encoder__spec__name="python:m:call"), SCORE),
     "record's recipe": (record(provenance__recipe="m.py:M/run/recipe.yaml"), REPRODUCE),
-    "shared outside": (record(observations__shared={"file": f"../{SECRET}.txt", "sha256": "0" * 64}), COMPARE),
-    "data outside": (record(data__id=f"../{SECRET}.txt"), SCORE, ADD),
+    "shared outside": (record(observations__shared={"file": f"../{hostile.SECRET}.txt", "sha256": "0" * 64}), COMPARE),
+    "data outside": (record(data__id=f"../{hostile.SECRET}.txt"), SCORE, ADD),
     "run without an end": (linked(f"measured/{RUN}", "/dev/zero"), SCORE),
     "run a pipe": (linked(f"measured/{RUN}", "pipe"), SCORE),
     # boards
-    "entry of code": (written("board/measured/x/entry.yaml", f"method: !!python/name:os.system\npath: {SECRET}.txt\n"),
-                      "leaderboard build --board board --output b"),
+    "entry of code": (hostile.written("board/measured/x/entry.yaml", NAMED), "leaderboard build --board board --output b"),
     # vectors
     "vectors object": (vectors(texts=pickled(), vectors=header((1, 1))), VECTORS),
     "vectors shape": (vectors(texts=header((1,)), vectors=header((10**12, 10**6))), VECTORS),
-    "vectors pickled": (written("v.npz", pickle.dumps(Evil())), VECTORS),
-    "words wide": (written("w.txt", "5 1000000000000\na 1 2\n"), WORDS),
-    "words in a later line": (written("w.txt", "a 1 2\nb " + "1 " * 3_000_000), WORDS),
+    "vectors pickled": (hostile.written("v.npz", pickle.dumps(hostile.Evil())), VECTORS),
+    "words wide": (hostile.written("w.txt", "5 1000000000000\na 1 2\n"), WORDS),
+    "words in a later line": (hostile.written("w.txt", "a 1 2\nb " + "1 " * 3_000_000), WORDS),
     "callable outside": (nothing, "eval --model python:os --sample --output o"),
 }
 
@@ -190,11 +172,12 @@ VARIANTS = {
 @pytest.mark.parametrize("name", VARIANTS)
 def test_what_a_folder_names_is_data(work, name):
     spoil, *commands = VARIANTS[name]
-    check(work, spoil, commands)
+    hostile.check(work, spoil, commands)
 
 
 def test_the_watch_sees_code_files_outside_and_processes(work):
     """Without which the table above would prove nothing."""
-    assert MARKER in told(["eval", "--model", "python:m:call", "--sample", "--tasks", "STS-B", "--output", "o"], work).ran
-    seen = told(["show", "recipe", f"{SECRET}.yaml", "--method", "simcse"], work)
-    assert seen.read == (str(work.parent / OUTSIDE / "secret.yaml"),)
+    words = ["eval", "--model", "python:m:call", "--sample", "--tasks", "STS-B", "--output", "o"]
+    assert hostile.MARKER in hostile.told(words, work).ran
+    seen = hostile.told(["show", "recipe", f"{hostile.SECRET}.yaml", "--method", "simcse"], work)
+    assert seen.read == (str(work.parent / hostile.OUTSIDE / "secret.yaml"),)

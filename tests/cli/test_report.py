@@ -10,21 +10,13 @@ import pytest
 from text_tables import parts
 
 from stsbench.cli.messages import print_result
+from stsbench.evaluation import tables
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.plan import changed_settings, plan
 from stsbench.evaluation.protocol import kinds
 from stsbench.evaluation.records import ProtocolIdentity, ScoreRow
 from stsbench.evaluation.rescore import score_again
 from stsbench.evaluation.result import Result
-from stsbench.evaluation.tables import (
-    ORIGIN,
-    format_score,
-    headlines,
-    interval,
-    main_rows,
-    remarks,
-    table_title,
-)
 from stsbench.protocols.sts import TASKS
 
 SEVEN = ["STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"]
@@ -55,11 +47,17 @@ def rows_of(*rows, protocol="p"):
     return Result(Path("none"), summaries=[ScoreRow(protocol=protocol, **dict(zip(keys, row, strict=True))) for row in rows])
 
 
-def test_csv_is_every_row_at_full_precision(result):
+def test_csv_is_every_row_at_full_precision_and_plain_metrics_are_no_percentages(result):
     rows = list(csv.DictReader(io.StringIO(result.csv())))
-    assert len(rows) == len(result.rows) and list(rows[0]) == [*ScoreRow.model_fields, *ORIGIN]
+    assert len(rows) == len(result.rows) and list(rows[0]) == [*ScoreRow.model_fields, *tables.ORIGIN]
     for text, row in zip(rows, result.rows, strict=True):
         assert float(text["value"]) == row.value and text["task"] == row.task and text["subset"] == (row.subset or "")
+    row = ScoreRow(protocol="geometry", task="STS-B", metric="uniformity", value=-2.3134, low=-2.4, high=-2.2, n=9)
+    assert tables.format_score(row) == "-2.313" and tables.interval(row) == "-2.400 to -2.200"
+    point = {"low": -2.313, "high": -2.313}  # every resample scored the same
+    assert tables.interval(ScoreRow(**{**row.model_dump(), **point})) == ""
+    assert tables.format_score(result.rows[0]) == f"{result.rows[0].value:.2f}"
+    assert "scores x 100" in tables.table_title(result, "sts")
 
 
 def test_markdown_is_a_table_of_the_printed_scores(result):
@@ -73,16 +71,7 @@ def test_markdown_is_a_table_of_the_printed_scores(result):
     assert len(cells) == 2 + 6 and "lexical:token-set" in result.markdown() and "sample data: not" in result.markdown()
 
 
-def test_plain_metrics_are_no_percentages(result):
-    row = ScoreRow(protocol="geometry", task="STS-B", metric="uniformity", value=-2.3134, low=-2.4, high=-2.2, n=9)
-    assert format_score(row) == "-2.313" and interval(row) == "-2.400 to -2.200"
-    assert interval(ScoreRow(**{**row.model_dump(), "low": -2.313, "high": -2.313})) == ""  # every resample scored the same
-    assert format_score(result.rows[0]) == f"{result.rows[0].value:.2f}"
-    assert "scores x 100" in table_title(result, "sts")
-
-
 def identity(name, label, settings):
-    """As a record on disk holds it."""
     protocol = kinds()[name](settings, label)
     text = ProtocolIdentity(name=name, label=protocol.label, version=1, settings=protocol.settings).model_dump_json()
     return ProtocolIdentity.model_validate_json(text)
@@ -127,7 +116,7 @@ def test_csv_says_what_a_row_was_measured_on(whole):
 
 
 def test_an_average_stands_behind_its_tasks(whole, result, capsys):
-    names = list(dict.fromkeys(row.task for row in main_rows(whole, "sts")))
+    names = list(dict.fromkeys(row.task for row in tables.main_rows(whole, "sts")))
     assert names == [*SEVEN, "Avg", "Avg-full", "SICK-R-MTEB"]
     header = next(line for line in whole.markdown().splitlines() if line.startswith("|"))
     assert [cell.strip() for cell in header.strip("|").split("|")][1:] == [*SEVEN, "Avg", "SICK-R-MTEB"]
@@ -135,8 +124,8 @@ def test_an_average_stands_behind_its_tasks(whole, result, capsys):
     _, cells = printed(whole, capsys)
     assert [line[0] for line in cells][-1] == "SICK-R-MTEB"
     again = score_again(whole.folder)
-    assert main_rows(again, "sts") == main_rows(whole, "sts")
-    assert [row.task for row in main_rows(result, "sts")][::6] == ["STS12", "STS-B"]  # no average: as they come
+    assert tables.main_rows(again, "sts") == tables.main_rows(whole, "sts")
+    assert [row.task for row in tables.main_rows(result, "sts")][::6] == ["STS12", "STS-B"]  # no average: as they come
 
 
 def test_intervals_are_of_each_rows_first_score(capsys):
@@ -148,20 +137,20 @@ def test_intervals_are_of_each_rows_first_score(capsys):
     assert cells == [["task", "n", "pearson [95 % interval]", "mse", "accuracy [95 % interval]", "f1"],
                      ["A", "10", "50.00 [45.00, 55.00]", "1.00", "", ""],
                      ["B", "20", "", "", "70.00 [61.00, 79.00]", "60.00"]]
-    assert headlines(run) == ["p, pearson: A 50.00 (45.00 to 55.00); accuracy: B 70.00 (61.00 to 79.00)"]
+    assert tables.headlines(run) == ["p, pearson: A 50.00 (45.00 to 55.00); accuracy: B 70.00 (61.00 to 79.00)"]
     _, cells = printed(rows_of(("A", None, "pearson", 50, 45, 55, 10), ("B", None, "mse", 1, None, None, 9)), capsys)
     assert cells[0][2:] == ["pearson [95 % interval]", "mse"]  # only one has an interval
 
 
 def test_a_missing_average_is_said_only_where_there_could_be_one(result):
-    said = [line for line in remarks(result) if "average" in line]
+    said = [line for line in tables.remarks(result) if "average" in line]
     assert said == ["No average for sts: the STS average is the mean of all 7 tasks."]
     labels = [record.protocol.label for record in result.records]
     try:
         for label, lines in (("simcse", 1), ("declutr", 0), ("infersent", 0)):
             for record in result.records:
                 record.protocol.label = label
-            assert len([line for line in remarks(result) if "average" in line]) == lines
+            assert len([line for line in tables.remarks(result) if "average" in line]) == lines
     finally:
         for record, label in zip(result.records, labels, strict=True):
             record.protocol.label = label
@@ -175,7 +164,7 @@ def test_a_title_names_the_text_view_that_could_be_mistaken(result):
         record.data.text_version = text_version
         for row in record.scores:
             row.protocol = name
-        return table_title(replace(result, records=[record], summaries=[]), name)
+        return tables.table_title(replace(result, records=[record], summaries=[]), name)
 
     assert "not MTEB's own scores; MTEB's SICK-R is SICK-R-MTEB" in titled("mteb", "senteval")
     assert "MTEB's own" not in titled("mteb", "raw") and "(text version raw)" in titled("sts", "raw")

@@ -1,17 +1,25 @@
-"""Estimates of the time left: right where work is what they take it for, and silent where there is nothing to say."""
+"""What measuring says: estimates of the time left, right where work is what they take it for, and silent where there is
+nothing to say. A similarity that an extension registers compares texts without their vectors."""
 
 import re
 
 import numpy as np
 import pytest
-from clirun import cli, evaluate, folder, place, record  # noqa: F401 - fixtures
+from clirun import cli, evaluate, place, record  # noqa: F401 - fixtures
 
+import stsbench
+from stsbench import registry
 from stsbench.data.sets.sets import PairSet
+from stsbench.encoders.base import Encoder, EncoderSpec
+from stsbench.encoders.similarity import GROUP, Compared
+from stsbench.errors import EncoderError
 from stsbench.evaluation.announce import EncodingTime, TasksTime
+from stsbench.evaluation.run_file import read_observations
 from stsbench.protocols.sts import StsProtocol
 
 RNG = np.random.default_rng(0)
 TEXTS = ["x" * int(length) for length in RNG.integers(1, 400, size=6000)]
+ROWS = [("a", "a dog", 0.5), ("a cat", "a", 1.5), ("a", "a", 5), ("the rain", "rain", 4)]
 
 
 def encoded(texts, *, cached=0, batch=50, second=60_000.0, loading=4.0, slower=1.0):
@@ -42,14 +50,11 @@ def seconds_said(line):
     return 3600 * hours + 60 * minutes + seconds
 
 
-def test_an_estimate_that_is_over_is_made_again_by_the_speed_since():
+def test_an_estimate_that_is_over_is_made_again_and_nothing_is_said_of_what_is_soon_done():
     [(first, left), *later] = encoded(TEXTS, second=20_000.0, slower=3.0)
     assert seconds_said(first) < 0.5 * left
     assert len(later) == 2 and later[0][1] > 30
     assert seconds_said(later[1][0]) == pytest.approx(later[1][1], rel=0.1)
-
-
-def test_nothing_is_said_of_what_is_soon_done():
     assert encoded(TEXTS, second=200_000.0) == []
     assert encoded(TEXTS, cached=len(TEXTS)) == [] and encoded([]) == []
 
@@ -75,3 +80,29 @@ def test_the_line_before_a_run_says_which_pass_runs(evaluate, folder):
     assert "run by our own forward pass, padded, because --attention padded says so, float32, fingerprint" in lines[2]
     assert len({line[-12:] for line in lines}) == 1
     assert [record(run)["provenance"].get("attention") for run in ("run", "run-2", "run-3")] == [None, None, "padded"]
+
+
+def longer(encoder, first, second):
+    values = [-abs(len(a) - len(b)) for a, b in zip(first, second, strict=True)]
+    return Compared(np.array(values, float), np.array([len(a) > 5 for a in first]))
+
+
+class Judging(Encoder):
+    text_similarities = ("longer",)
+
+    def __init__(self):
+        self.spec = EncoderSpec("judging", "judging", "0" * 64)
+
+    def run(self, texts, progress=None):
+        raise EncoderError("judging has no vectors")
+
+
+@pytest.mark.parametrize(("model", "options"), [(Judging(), {}), ("lexical:token-set", {"similarity": "longer"})], ids=str)
+def test_pairs_are_compared_and_no_text_is_encoded(monkeypatch, model, options):
+    monkeypatch.setitem(registry._of_files, GROUP, {"longer": longer})
+    with pytest.warns(match="1 pairs were truncated"):
+        result = stsbench.evaluate(model, sts=ROWS, resamples=0, **options)
+    [record] = result.records
+    assert read_observations(result.folder, record).arrays["similarity"].tolist() == [-4, -4, 0, -4]
+    assert (record.protocol.settings["similarity"], record.encoder.dimension) == ("longer", 0)
+    assert record.counts == {"zero_vectors": 0, "truncated": 1}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from clirun import cli, place  # noqa: F401
+from clirun import cli, place, refuses  # noqa: F401
 from geometry_runs import make_run
 from run_edits import edit
 from scipy.stats import spearmanr
@@ -23,6 +23,9 @@ from stsbench.metrics.equivalence import equivalence
 from stsbench.metrics.paired import Difference, holm
 from stsbench.protocols.regression import RegressionProtocol
 from stsbench.protocols.sts import AVERAGED, TASKS, StsProtocol
+
+B = (-9.0, -12.0, -6.0, 0.01)
+SAME, NONE = (0.5, -1.0, 2.0, 0.4), (0.0, 0.0, 0.0, 1.0)
 
 
 def numbers(row):
@@ -131,17 +134,14 @@ def test_other_gold_two_encoders_on_a_side_and_edited_records_are_refused(tmp_pa
     other.arrays["gold"][7] += 1
     add(result, StsProtocol({}), "STS-B", other)
     result.write()
-    with pytest.raises(StsbenchError, match=r"name the same data, but their items differ \(gold"):
-        compare(a, tmp_path / "c")
+    refuses(StsbenchError, r"name the same data, but their items differ \(gold", compare, a, tmp_path / "c")
     result = Result(tmp_path / "d")
     for name in ("one", "two"):
         add(result, StsProtocol({}), "STS-B" if name == "one" else "STS12", pairs("STS-B", 0.3), name=name)
     result.write()
-    with pytest.raises(StsbenchError, match="several encoders"):
-        compare(a, tmp_path / "d")
+    refuses(StsbenchError, "several encoders", compare, a, tmp_path / "d")
     path = edit(tmp_path / "c", lambda row: row.record["scores"][0].update(value=1.0))
-    with pytest.raises(StsbenchError, match=rf"{path} was edited"):
-        compare(a, tmp_path / "c")
+    refuses(StsbenchError, rf"{path} was edited", compare, a, tmp_path / "c")
 
 
 def test_the_lower_error_is_the_better_one(tmp_path):
@@ -224,10 +224,6 @@ def test_a_record_without_a_score_is_a_failure(tmp_path, cli, monkeypatch):
     code, out, err = cli("compare", a, b, "--resamples", 150)
     lines = [f"failed: sts STS12: {letter} has no score: the predictions are constant\n" for letter in "AB"]
     assert code == 3 and "STS13" in out and err == "".join(lines)
-
-
-B = (-9.0, -12.0, -6.0, 0.01)
-SAME, NONE = (0.5, -1.0, 2.0, 0.4), (0.0, 0.0, 0.0, 1.0)
 
 
 def row(task, value, low, high, p, corrected=None):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from clirun import refuses
 from run_edits import rows_of, write_rows
 from scipy import stats
 from sts_runs import seed_run, sts_run, two  # noqa: F401
@@ -16,6 +17,9 @@ from stsbench.comparison.compare import compare
 from stsbench.comparison.comparison import notes, over_tasks, pairing
 from stsbench.errors import StsbenchError
 from stsbench.metrics.power import detectable_difference
+
+ENCODER = "lexical:token-set"
+START, DRAWS = "Over other tasks, too: A - B, 95 % interval ", "on 3 other tasks of the same kind"
 
 
 def test_means_and_sure_intervals_over_seeds(two):
@@ -67,15 +71,11 @@ def test_a_proof_in_any_record_of_a_run_makes_it_a_pair(tmp_path):
 
 def test_runs_that_are_no_seeds_of_one_encoder_are_refused(two, tmp_path):
     (a, b), _ = two
-    with pytest.raises(StsbenchError, match="differ in more than their seed"):
-        compare([*a, b[0]], b)
-    with pytest.raises(StsbenchError, match="does not count twice"):
-        compare([*a, a[0].parent / "42"], b)
+    refuses(StsbenchError, "differ in more than their seed", compare, [*a, b[0]], b)
+    refuses(StsbenchError, "does not count twice", compare, [*a, a[0].parent / "42"], b)
     for one, other in ((a, a[1:2]), (a[:1], a), (a, [*b, a[2]])):
-        with pytest.raises(StsbenchError, match=r"one side only|more than their seed"):
-            compare(one, other)
-    with pytest.raises(StsbenchError, match="different seeds"):
-        compare(a[:2], b[1:], by_seed=True)
+        refuses(StsbenchError, r"one side only|more than their seed", compare, one, other)
+    refuses(StsbenchError, "different seeds", compare, a[:2], b[1:], by_seed=True)
 
 
 def test_two_seeds_on_a_side_are_said_to_show_little(two):
@@ -93,9 +93,6 @@ def test_a_task_that_not_every_seed_has_is_left_out(two):
     assert [row.task for row in result.tables[0].rows] == ["STS-B"]
 
 
-ENCODER = "lexical:token-set"
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tasks")
@@ -110,9 +107,6 @@ def test_the_interval_is_the_paired_t_test_over_tasks(made):
     assert 0.5 < read["over_tasks"]["same_order"] <= 1 and read["small_parts"] is None
     assert read["over_tasks"]["value"] == pytest.approx(table.average.difference.value)
     assert replace(table, average=None).over_tasks is None and not over_tasks(replace(table, average=None))
-
-
-START, DRAWS = "Over other tasks, too: A - B, 95 % interval ", "on 3 other tasks of the same kind"
 
 
 @pytest.mark.parametrize(("gaps", "line"), [

@@ -33,6 +33,8 @@ from stsbench.protocols.sts import StsProtocol
 from stsbench.protocols.transfer import TASKS, TransferProtocol
 
 ACCURACY, F1 = (None, None, "accuracy"), (None, None, "f1")
+CHANGED = {"aggregations": ["all"], "metrics": ["spearman"], "ks": [1], "resamples": 50, "seed": 9, "bootstrap_seed": 9,
+           "pearson_interval": "percentile"}
 
 
 def rng(seed=0):
@@ -221,10 +223,6 @@ def test_alignment_is_not_paired_where_a_positive_pair_was_left_out():
     assert alignment in mine and set(others) == set(mine) - {alignment}
     assert by_key(protocol.score(lacking, "stsb/test", "STS-B"))[alignment].low is not None  # its own interval stays
     assert np.array_equal(mine["1-2", None, "mean cosine"], others["1-2", None, "mean cosine"])
-
-
-CHANGED = {"aggregations": ["all"], "metrics": ["spearman"], "ks": [1], "resamples": 50, "seed": 9, "bootstrap_seed": 9,
-           "pearson_interval": "percentile"}
 
 
 @pytest.mark.parametrize("case", CASES)

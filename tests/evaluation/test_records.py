@@ -1,8 +1,5 @@
-"""Records: what is written is read, a name follows what identifies, and what a record says of its encoder's cost. Run
-folders: runs that end at one moment under one name are all kept, and none is half there. Records that are wrong are
-refused by tests/refusals/board.yaml. Settings of protocols: their types, the words that they take, how the command line
-reads them, and what is measured: protocols, tasks and settings that are asked for, and what is left out. The revision
-that a record names: what changes the code counts, what lies beside it does not."""
+"""Records: what is written is read, a name follows what identifies. Run folders: all are kept, and none is half there.
+Settings of protocols and what is measured by them. The revision that a record names."""
 
 import errno
 import json
@@ -16,8 +13,8 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from clirun import refuses
 from hypothesis import given, settings
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pydantic import create_model
 from run_edits import edit_all
@@ -27,59 +24,49 @@ import stsbench
 from stsbench.cli.eval import _setting
 from stsbench.comparison.comparability import bytes_a_vector, machine_and_use, recorded_cost
 from stsbench.errors import StsbenchError
-from stsbench.evaluation import provenance
+from stsbench.evaluation import provenance, schema
+from stsbench.evaluation import records as form
 from stsbench.evaluation import result as result_file
 from stsbench.evaluation.columns import observations_digest
 from stsbench.evaluation.plan import plan, split_names
 from stsbench.evaluation.protocol import Observations, kinds
-from stsbench.evaluation.records import (
-    Cost,
-    DataIdentity,
-    EncoderIdentity,
-    Observed,
-    ProtocolIdentity,
-    Record,
-    ScoreRow,
-    now,
-    parsed,
-    record_name,
-)
 from stsbench.evaluation.result import Result
 from stsbench.evaluation.run_file import RUN, load_records, read_observations, write_run
-from stsbench.evaluation.schema import (
-    LARGEST,
-    AnyOf,
-    Count,
-    Factor,
-    Fraction,
-    Settings,
-    SomeOf,
-    Text,
-    Whole,
-    checked,
-    setting,
-)
 
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "reference" / "record.schema.json"
 SHA = "0" * 64
 SEEN = Observations({"similarity": np.array([0.5, 0.25]), "gold": np.array([1.0, 2.0])}, {"subsets": ["STS-B"]})
+numbers = st.floats(-100, 100, allow_nan=False)
+PROCESSES, ROUNDS = 3, 2
+COST = {"probe": 1, "texts": 64, "seconds": [0.1] * 5, "sentences_per_second": 640.0, "latency_seconds": 0.004,
+        "bytes_a_vector": 12.0, "machine": {"cpu": "Some CPU", "cores": 8}, "device": "cpu", "threads": 4}
+revision = provenance.git_revision  # the suite asks git once
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from("ab")
+    | st.just(schema.LARGEST),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=2), max_leaves=5,
+)
+SETTING = schema.setting(..., "a setting of the test", "nowhere")
+TYPES = (schema.Whole, schema.Count, float, schema.Factor, schema.Fraction, Literal["a", "b"], schema.Text, str, bool,
+         bool | None, schema.Text | None, schema.SomeOf[Literal["a", "b"]], schema.SomeOf[schema.Count],
+         schema.SomeOf[schema.Factor], schema.AnyOf[schema.Text], dict[str, str])
 
 
 def make(**changes):
     parts = {
         "created": datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC),
-        "encoder": EncoderIdentity(spec={"name": "m", "options": {}}, fingerprint=SHA, dimension=3),
-        "protocol": ProtocolIdentity(name="sts", label="sts", version=1, settings={"metrics": ["spearman"]}),
-        "data": DataIdentity(
+        "encoder": form.EncoderIdentity(spec={"name": "m", "options": {}}, fingerprint=SHA, dimension=3),
+        "protocol": form.ProtocolIdentity(name="sts", label="sts", version=1, settings={"metrics": ["spearman"]}),
+        "data": form.DataIdentity(
             id="stsb/test", task="STS-B", text_version="senteval", digest=SHA, n=2, subsets={"STS-B": 2}, known=True,
             origin="user cache",
         ),
-        "observations": Observed(sha256=observations_digest(SEEN)),
+        "observations": form.Observed(sha256=observations_digest(SEEN)),
         "counts": {"zero_vectors": 0, "truncated": 0},
-        "scores": [ScoreRow(protocol="sts", task="STS-B", aggregation="all", metric="spearman", value=1.5, n=2)],
+        "scores": [form.ScoreRow(protocol="sts", task="STS-B", aggregation="all", metric="spearman", value=1.5, n=2)],
         "provenance": {"git": None, "seconds": 0.25, "command": ["stsbench", "eval"]},
     }
-    return Record(**{**parts, **changes})
+    return form.Record(**{**parts, **changes})
 
 
 def written(folder, *records):
@@ -88,21 +75,18 @@ def written(folder, *records):
     return folder
 
 
-numbers = st.floats(-100, 100, allow_nan=False)
-
-
 @settings(max_examples=25)
 @given(st.lists(st.tuples(st.text(max_size=9), numbers, st.none() | numbers, st.integers(1, 10**6)), max_size=4), st.text())
 def test_round_trip(rows, name):
-    scores = [ScoreRow(protocol="sts", task=t, metric="pearson", value=v, low=low, n=n) for t, v, low, n in rows]
-    record = make(scores=scores, encoder=EncoderIdentity(spec={"name": name}, fingerprint=SHA, dimension=1))
-    assert Record.model_validate_json(record.model_dump_json(indent=2)) == record
+    scores = [form.ScoreRow(protocol="sts", task=t, metric="pearson", value=v, low=low, n=n) for t, v, low, n in rows]
+    record = make(scores=scores, encoder=form.EncoderIdentity(spec={"name": name}, fingerprint=SHA, dimension=1))
+    assert form.Record.model_validate_json(record.model_dump_json(indent=2)) == record
 
 
 def test_written_and_read(tmp_path):
-    records = [make(created=now()), make(data=make().data.model_copy(update={"id": "sts12/test"}))]
+    records = [make(created=form.now()), make(data=make().data.model_copy(update={"id": "sts12/test"}))]
     run = written(tmp_path / "new" / "run", *records)
-    assert load_records(run) == [(run / RUN / record_name(record), record) for record in records]
+    assert load_records(run) == [(run / RUN / form.record_name(record), record) for record in records]
     assert [path.name.rpartition(".")[0] for path, _ in load_records(run)] == ["sts.stsb-test", "sts.sts12-test"]
     assert load_records(run / RUN) == load_records(str(run)) == load_records(run)
     for record in records:
@@ -119,26 +103,30 @@ def test_the_name_follows_everything_that_identifies_a_record():
         base.protocol.model_copy(update={"version": 2}),
         base.data.model_copy(update={"digest": "1" * 64}),
     ]
-    kinds = {EncoderIdentity: "encoder", ProtocolIdentity: "protocol", DataIdentity: "data"}
-    names = [record_name(make(**{kinds[type(part)]: part})) for part in changed]
-    assert len({record_name(base), *names}) == 5
+    kinds = {form.EncoderIdentity: "encoder", form.ProtocolIdentity: "protocol", form.DataIdentity: "data"}
+    names = [form.record_name(make(**{kinds[type(part)]: part})) for part in changed]
+    assert len({form.record_name(base), *names}) == 5
 
 
-def test_data_that_mteb_loads_by_itself_have_no_items():
+def test_data_of_no_items_are_allowed_and_a_score_that_became_nan_is_not_written(tmp_path):
     data = make().data.model_copy(update={"text_version": "own", "n": 0})
-    assert make(data=DataIdentity(**data.model_dump())).data.n == 0
+    assert make(data=form.DataIdentity(**data.model_dump())).data.n == 0
+    row = form.ScoreRow(protocol="sts", task="STS-B", metric="spearman", value=1.5, n=2)
+    with pytest.raises(ValueError, match="finite"):
+        row.value = float("nan")
+    record = make(scores=[row.model_copy(update={"value": float("nan")})])  # what no validation sees
+    with pytest.raises(StsbenchError, match=r"not written, since sts\.stsb\S* is not a valid record: scores\.0\.value"):
+        write_run(tmp_path / "run" / "run.parquet", [(record, SEEN)])
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_published_schema_is_the_code_s():
     """Written by: json.dumps(Record.model_json_schema(), indent=1) and a line end."""
-    assert SCHEMA.read_text("utf-8") == json.dumps(Record.model_json_schema(), indent=1) + "\n"
-
-
-PROCESSES, ROUNDS = 3, 2
+    assert SCHEMA.read_text("utf-8") == json.dumps(form.Record.model_json_schema(), indent=1) + "\n"
 
 
 def result(folder, number=0):
-    record = make(encoder=EncoderIdentity(spec={"name": str(number)}, fingerprint=SHA, dimension=3))
+    record = make(encoder=form.EncoderIdentity(spec={"name": str(number)}, fingerprint=SHA, dimension=3))
     return Result(Path(folder), [record], observed=[SEEN])
 
 
@@ -191,31 +179,17 @@ def test_an_interrupted_or_failed_save_leaves_nothing(tmp_path, monkeypatch, fai
         assert not list(tmp_path.iterdir())
 
 
-def test_a_score_that_became_nan_is_not_written(tmp_path):
-    row = ScoreRow(protocol="sts", task="STS-B", metric="spearman", value=1.5, n=2)
-    with pytest.raises(ValueError, match="finite"):
-        row.value = float("nan")
-    record = make(scores=[row.model_copy(update={"value": float("nan")})])  # what no validation sees
-    with pytest.raises(StsbenchError, match=r"not written, since sts\.stsb\S* is not a valid record: scores\.0\.value"):
-        write_run(tmp_path / "run" / "run.parquet", [(record, SEEN)])
-    assert not list(tmp_path.iterdir())
-
-
-COST = {"probe": 1, "texts": 64, "seconds": [0.1] * 5, "sentences_per_second": 640.0, "latency_seconds": 0.004,
-        "bytes_a_vector": 12.0, "machine": {"cpu": "Some CPU", "cores": 8}, "device": "cpu", "threads": 4}
-
-
 def test_costs_are_read_off_the_record(tmp_path):
     [(_, record)] = load_records(sts_run(tmp_path / "run", 0.2, ["STS-B"]))
     assert recorded_cost(record) is None
     [(_, record)] = load_records(edit_all(tmp_path / "run", lambda row: row.record["provenance"].update(cost=COST)))
-    assert recorded_cost(record) == Cost.model_validate(COST)
+    assert recorded_cost(record) == form.Cost.model_validate(COST)
     stored = json.loads(record.model_dump_json())
-    assert parsed(json.dumps(stored)).provenance["cost"] == COST
+    assert form.parsed(json.dumps(stored)).provenance["cost"] == COST
     for key, value in (("seconds", ["1"]), ("sentences_per_second", 0), ("memory_bytes", 1.5), ("machine", "mine")):
         edited = {**stored, "provenance": {**stored["provenance"], "cost": {**COST, key: value}}}
         with pytest.raises(ValueError, match=f"provenance.cost.{key}"):
-            parsed(json.dumps(edited))
+            form.parsed(json.dumps(edited))
 
 
 @pytest.mark.parametrize(("changed", "words"), [
@@ -225,7 +199,7 @@ def test_costs_are_read_off_the_record(tmp_path):
     ({"where": "server", "device": "server", "threads": None}, ("Some CPU, 8 cores, a server", None)),
 ])
 def test_a_machine_and_its_use_in_words(changed, words):
-    assert machine_and_use(Cost.model_validate({**COST, **changed})) == words
+    assert machine_and_use(form.Cost.model_validate({**COST, **changed})) == words
 
 
 @pytest.mark.parametrize(("spec", "expected"), [
@@ -247,28 +221,15 @@ def test_one_value_is_a_list_of_one_and_whole_numbers_are_floats_where_floats_ar
     assert [type(reg) for reg in made["transfer"]({"grid": (1, 2)}).settings["grid"]] == [float, float]
 
 
-anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["a", "b", LARGEST]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=2), max_leaves=5,
-)
-
-
-def of(annotation):
-    return create_model("Made", __base__=Settings, key=(annotation, setting(..., "a setting of the test", "nowhere")))
-
-
-@hypothesis_settings(max_examples=60)
-@given(anything, st.sampled_from([of(each) for each in (
-    Whole, Count, float, Factor, Fraction, Literal["a", "b"], Text, str, bool, bool | None, Text | None,
-    SomeOf[Literal["a", "b"]], SomeOf[Count], SomeOf[Factor], AnyOf[Text], dict[str, str],
-)]))
+@settings(max_examples=60)
+@given(anything, st.sampled_from([create_model("Made", __base__=schema.Settings, key=(each, SETTING)) for each in TYPES]))
 def test_a_value_is_taken_for_good_or_refused_in_one_line(value, model):
     try:
-        actual = checked(model, {"key": value}, "p")
+        actual = schema.checked(model, {"key": value}, "p")
     except StsbenchError as error:
         assert re.match(r"p: key(\..*)? must be .*, not ", str(error)) and "\n" not in str(error)
         return
-    assert checked(model, actual, "p") == actual  # a record's settings pass again, unchanged
+    assert schema.checked(model, actual, "p") == actual  # a record's settings pass again, unchanged
     assert json.loads(json.dumps(actual, allow_nan=False)) == actual
 
 
@@ -281,28 +242,13 @@ def test_values_are_read_as_yaml_with_numbers_as_people_write_them(text, value):
     assert (key, actual) == ("transfer.blank", value) and type(actual) is type(value)
 
 
-def test_settings_reach_the_protocols_that_have_them():
+def test_settings_reach_the_protocols_that_have_them_and_presets_have_their_own():
     planned, _ = plan(["all"], None, {"": {"resamples": 7}, "transfer": {"k": 3, "batch": 32}})
     settings = {each.label: each.protocol.settings for each in planned}
     assert settings["sts"]["resamples"] == settings["retrieval"]["resamples"] == 7
     assert settings["transfer"]["batch"] == 32 and "batch" not in settings["transfer:exact"]
     assert {settings[label]["k"] for label in ("transfer", "transfer:sklearn", "transfer:exact")} == {3}
-    with pytest.raises(StsbenchError):
-        plan(["all"], None, {"transfer": {"bach": 32}})
-
-
-def test_tasks_of_several_named_protocols():
-    planned, left_out = plan(["sts", "transfer:exact", "infersent", "retrieval"], ["STS12", "CR"], {})
-    assert [(each.label, list(each.tasks)) for each in planned] == [
-        ("sts", ["STS12"]), ("transfer:exact", ["CR"]), ("infersent", ["STS12"])
-    ]
-    assert left_out == {"retrieval": "it has none of the tasks STS12, CR"}
-    planned, _ = plan(["sts", "all"], None, {})
-    labels = [each.label for each in planned]
-    assert len(labels) == len(set(labels)) and labels[0] == "sts"
-
-
-def test_a_preset_and_a_form_have_their_own_settings():
+    refuses(StsbenchError, "", plan, ["all"], None, {"transfer": {"bach": 32}})
     planned, left_out = plan(["sts:wmean", "simcse"], ["sts12"], {"": {"resamples": 5}})
     assert [(p.label, p.protocol.label, p.tasks) for p in planned] == [
         ("sts:wmean", "sts", {"STS12": "sts12/test"}), ("simcse", "simcse", {"STS12": "sts12/test"}),
@@ -312,16 +258,21 @@ def test_a_preset_and_a_form_have_their_own_settings():
     assert planned[1].protocol.settings["metrics"] == ["spearman"]
 
 
-def test_a_task_on_request_runs_only_where_it_is_named():
+def test_tasks_of_several_named_protocols_and_those_on_request():
+    planned, left_out = plan(["sts", "transfer:exact", "infersent", "retrieval"], ["STS12", "CR"], {})
+    assert [(each.label, list(each.tasks)) for each in planned] == [
+        ("sts", ["STS12"]), ("transfer:exact", ["CR"]), ("infersent", ["STS12"])
+    ]
+    assert left_out == {"retrieval": "it has none of the tasks STS12, CR"}
+    planned, _ = plan(["sts", "all"], None, {})
+    labels = [each.label for each in planned]
+    assert len(labels) == len(set(labels)) and labels[0] == "sts"
+    assert split_names("mteb:MTEB(eng, v2), sts") == ("mteb:MTEB(eng, v2)", "sts")
     for protocol in ("sts:mean", "simcse", "all"):
         chosen, _ = plan([protocol], None, {})
         assert not [each.label for each in chosen if each.protocol.name == "sts" and "SICK-R-MTEB" in each.tasks]
     named, _ = plan(["sts"], ["sick-r-mteb"], {})
     assert [each.tasks for each in named] == [{"SICK-R-MTEB": "sick-r/mteb"}]
-
-
-def test_names_hold_commas_in_brackets():
-    assert split_names("mteb:MTEB(eng, v2), sts") == ("mteb:MTEB(eng, v2)", "sts")
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -340,13 +291,6 @@ def checkout(tmp_path, monkeypatch):
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
     monkeypatch.setattr(stsbench, "__file__", str(tmp_path / "stsbench" / "__init__.py"))
     return tmp_path
-
-
-REAL = provenance.git_revision  # the suite asks git once
-
-
-def revision():
-    return REAL()
 
 
 def test_a_clean_checkout_and_what_is_no_part_of_its_code(checkout):

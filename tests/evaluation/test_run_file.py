@@ -1,6 +1,5 @@
-"""A run file that is damaged, or as somebody made it: one line that names it; and read by other programs as it is. More
-that is refused: refuse_column and its like in tests/refusals/board.yaml. Observations in Parquet files: what goes in
-comes out, what is damaged is refused, and rounding keeps every rank."""
+"""A run file that is damaged, or as somebody made it: one line that names it; observations in Parquet files come out as
+they went in. More that is refused: tests/refusals/board.yaml."""
 
 import copy
 import json
@@ -11,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from clirun import refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_edits import edit, rows_of, with_layout, write_rows
@@ -20,22 +20,15 @@ from stsbench import evaluate
 from stsbench.data.sets import parquet_pages
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import columns
-from stsbench.evaluation.columns import (
-    STEP,
-    check_columns,
-    in_steps,
-    joined,
-    observations_digest,
-    opened,
-    packed,
-    split,
-    to_columns,
-    unpacked,
-    whole_table,
-)
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.rescore import score_again
 from stsbench.evaluation.run_file import RUN, load_records, read_observations, run_folders, runs_below
+
+OTHER = Observations({"gold": np.array([0.5]), "similarity": np.linspace(0, 1, 3)}, {"other": ["x"]})
+FORM = b"rows 1"
+FEW, ZEROS = pa.array(["a long name " * 500] * 200), pa.array(np.zeros(2 * 10**6, dtype=np.int64))
+ENCODED = "{}.list.element"
+near = st.floats(-1, 1).flatmap(lambda x: st.sampled_from([x, np.nextafter(x, 2), x + 1e-9, -x]))
 
 
 @pytest.fixture(scope="module")
@@ -132,9 +125,7 @@ def test_a_layout_that_does_not_fit_is_one_line_that_names_the_file(file, old, n
 ])
 def test_what_a_file_holds_breaks_no_line(file, change, problem):
     path = edit(file, change)
-    with pytest.raises(StsbenchError) as caught:
-        score_again(file.parent)
-    assert problem in str(caught.value) and "\n" not in str(caught.value) and str(path.parent) in str(caught.value)
+    assert str(path.parent) in refuses(StsbenchError, problem, score_again, file.parent)
 
 
 def test_what_a_killed_process_was_building_is_no_run(made, tmp_path):
@@ -185,8 +176,7 @@ def test_a_bomb_is_not_unpacked(file, monkeypatch):
     zeros = pa.ListArray.from_arrays([0, size, size], pa.array(np.zeros(size, dtype=bool)))
     rewritten(file, lambda table: table.append_column("observed.more", zeros))
     tracemalloc.start()
-    with pytest.raises(StsbenchError, match="it would fill more than 1 MB"):
-        load_records(file)
+    refuses(StsbenchError, "it would fill more than 1 MB", load_records, file)
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 500_000
@@ -196,8 +186,7 @@ def test_a_file_that_is_replaced_is_read_anew(file, made):
     path, record = load_records(file)[0]
     before = read_observations(file, record).arrays["similarity"]
     edit(file, lambda row: row.observed.arrays.update(similarity=row.observed.arrays["similarity"] / 2))
-    with pytest.raises(StsbenchError, match=f"the observations of {path.name} are not what the record names"):
-        read_observations(file, record)
+    refuses(StsbenchError, f"the observations of {path.name} are not what the record names", read_observations, file, record)
     file.write_bytes((made.folder / RUN).read_bytes())
     np.testing.assert_array_equal(read_observations(file, record).arrays["similarity"], before)
 
@@ -238,14 +227,10 @@ SEEN = Observations(
 )
 
 
-OTHER = Observations({"gold": np.array([0.5]), "similarity": np.linspace(0, 1, 3)}, {"other": ["x"]})
-FORM = b"rows 1"
-
-
 def table_of(path, *rows):
-    path.write_bytes(packed(to_columns(rows), FORM))
-    table = opened(path, FORM).read()
-    check_columns(table)
+    path.write_bytes(columns.packed(columns.to_columns(rows), FORM))
+    table = columns.opened(path, FORM).read()
+    columns.check_columns(table)
     return table
 
 
@@ -254,20 +239,20 @@ def test_arrays_come_back_as_they_went_in(tmp_path):
     table = table_of(tmp_path / "x.parquet", SEEN, OTHER, SEEN)
     assert {"observed.gold:float64", "observed.gold:int64", "observed.similarity"} < set(table.column_names)
     for at, row in enumerate((SEEN, OTHER, SEEN)):
-        back = unpacked(table, at)
+        back = columns.unpacked(table, at)
         assert back.names == row.names and back.arrays.keys() == row.arrays.keys()
         for key, array in row.arrays.items():
             assert back.arrays[key].dtype == array.dtype
             np.testing.assert_array_equal(back.arrays[key], array)
-        assert observations_digest(back) == observations_digest(row)
+        assert columns.observations_digest(back) == columns.observations_digest(row)
 
 
 def test_the_digest_is_of_all_that_is_there():
-    digests = {observations_digest(SEEN)}
+    digests = {columns.observations_digest(SEEN)}
     for key, array in SEEN.arrays.items():
         changed = [array.astype(np.float32), array.reshape(-1, 1)] + ([array + 1] if array.size else [])
-        digests |= {observations_digest(Observations({**SEEN.arrays, key: each}, SEEN.names)) for each in changed}
-    digests.add(observations_digest(Observations(SEEN.arrays, {**SEEN.names, "subsets": ["a", "b é"]})))
+        digests |= {columns.observations_digest(Observations({**SEEN.arrays, key: each}, SEEN.names)) for each in changed}
+    digests.add(columns.observations_digest(Observations(SEEN.arrays, {**SEEN.names, "subsets": ["a", "b é"]})))
     assert len(digests) == 1 + 3 * len(SEEN.arrays) - 1 + 1
 
 
@@ -275,15 +260,15 @@ def test_what_would_pack_too_well_is_written_plain(tmp_path, monkeypatch):
     """An honest file is read, however few values it has: cosines of a token set, labels, subsets."""
     few = Observations({key: np.full(10**4, number) for key, number in (("gold", 3), ("similarity", 0.5), ("subset", 0))}
                        | {"noise": np.random.default_rng(0).random(10**4)})
-    compressed = packed(to_columns([few]), FORM)
+    compressed = columns.packed(columns.to_columns([few]), FORM)
     monkeypatch.setattr(columns, "MOST_UNPACKED", 10**5)
     monkeypatch.setattr(columns, "OF_EACH_BYTE", 5)
-    plain = packed(to_columns([few]), FORM)
+    plain = columns.packed(columns.to_columns([few]), FORM)
     assert len(compressed) < 80_000 < 300_000 < len(plain)
     (tmp_path / "x.parquet").write_bytes(plain)
-    table = whole_table(opened(tmp_path / "x.parquet", FORM))
-    check_columns(table)
-    assert observations_digest(unpacked(table, 0)) == observations_digest(few)
+    table = columns.whole_table(columns.opened(tmp_path / "x.parquet", FORM))
+    columns.check_columns(table)
+    assert columns.observations_digest(columns.unpacked(table, 0)) == columns.observations_digest(few)
 
 
 def file_of(path, column, values, **options):
@@ -296,17 +281,13 @@ def file_of(path, column, values, **options):
     return path
 
 
-FEW, ZEROS = pa.array(["a long name " * 500] * 200), pa.array(np.zeros(2 * 10**6, dtype=np.int64))
-ENCODED = "{}.list.element"
-
-
 @pytest.mark.parametrize(("column", "values", "encoding"), [
     ("names.x", FEW, "DELTA_BYTE_ARRAY"), ("observed.x", ZEROS[:9], "DELTA_BINARY_PACKED"),
 ])
 def test_what_may_be_any_number_of_values_is_refused_by_its_encoding(tmp_path, column, values, encoding):
     options = {"use_dictionary": False, "column_encoding": {ENCODED.format(column): encoding}}
     with pytest.raises(ValueError, match="is in an encoding in which a few bytes may be any number of values"):
-        opened(file_of(tmp_path / "x.parquet", column, values, **options), FORM)
+        columns.opened(file_of(tmp_path / "x.parquet", column, values, **options), FORM)
 
 
 @pytest.mark.parametrize(("column", "values", "options"), [
@@ -321,8 +302,7 @@ def test_what_may_be_any_number_of_values_is_refused_by_its_encoding(tmp_path, c
 def test_what_is_produced_is_counted_whatever_packs_it(tmp_path, monkeypatch, column, values, options):
     monkeypatch.setattr(columns, "MOST_UNPACKED", 10**6)
     path = file_of(tmp_path / "x.parquet", column, values, **options)
-    with pytest.raises(ValueError, match=r"it would fill more than \d+ MB"):
-        opened(path, FORM)
+    refuses(ValueError, r"it would fill more than \d+ MB", columns.opened, path, FORM)
 
 
 def varint(number):
@@ -347,34 +327,28 @@ def test_a_footer_that_lies_is_not_believed(tmp_path, monkeypatch, field, proble
     lie = next(number for number in (true // 2, true - 1) if len(varint(number)) == len(varint(true)))
     path.write_bytes(content[:-length] + content[-length:].replace(varint(true), varint(lie)))
     monkeypatch.setattr(columns, "MOST_UNPACKED", 10**6)
-    with pytest.raises(ValueError, match=problem):
-        opened(path, FORM)
+    refuses(ValueError, problem, columns.opened, path, FORM)
 
 
 def test_a_footer_that_is_the_file_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(parquet_pages, "MOST_FOOTER", 10_000)
     table = pa.table({f"observed.{i}": pa.array([[1.0]]) for i in range(100)})
     pq.write_table(table, tmp_path / "x.parquet")
-    with pytest.raises(ValueError, match=r"its footer has .* bytes, at most 10,000 are read"):
-        opened(tmp_path / "x.parquet", FORM)
+    refuses(ValueError, r"its footer has .* bytes, at most 10,000 are read", columns.opened, tmp_path / "x.parquet", FORM)
 
 
 def test_a_file_is_split_and_joined():
-    shared, mine = split(SEEN, ("gold", "pair", "subsets"))
+    shared, mine = columns.split(SEEN, ("gold", "pair", "subsets"))
     assert shared.arrays.keys() == {"gold", "pair"} and shared.names.keys() == {"subsets"}
-    assert observations_digest(joined(shared, mine)) == observations_digest(SEEN)
-    with pytest.raises(ValueError, match="gold is in both"):
-        joined(shared, SEEN)
-
-
-near = st.floats(-1, 1).flatmap(lambda x: st.sampled_from([x, np.nextafter(x, 2), x + 1e-9, -x]))
+    assert columns.observations_digest(columns.joined(shared, mine)) == columns.observations_digest(SEEN)
+    refuses(ValueError, "gold is in both", columns.joined, shared, SEEN)
 
 
 @given(st.lists(near, min_size=2, max_size=40))
 @settings(max_examples=50, deadline=None)
 def test_rounding_keeps_order_and_ties(values):
     array = np.array(values)
-    rounded = in_steps(array)
-    assert (rounded / STEP == np.rint(rounded / STEP)).all()
+    rounded = columns.in_steps(array)
+    assert (rounded / columns.STEP == np.rint(rounded / columns.STEP)).all()
     np.testing.assert_array_equal(stats.rankdata(rounded), stats.rankdata(array))
-    assert np.abs(rounded - array).max() <= len(values) * STEP
+    assert np.abs(rounded - array).max() <= len(values) * columns.STEP

@@ -1,7 +1,5 @@
 """BERT by its equations, head by head in float64, and what prefixes, adapters and LoRA change in their midst."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 
@@ -50,13 +48,13 @@ def encode(weights, ids, positions, change, every=False, heads=HEADS, words=None
     """(L, d) last states of one text of L tokens: BERT's equations, `change` in their midst. every: [layer] what it reads,
     and the last states. words: place -> (d,) in the place of the word embedding."""
 
-    def linear(name: str, x: Tensor) -> Tensor:
+    def linear(name, x):
         return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
 
-    def lora(layer: int, name: str, x: Tensor) -> Tensor:
+    def lora(layer, name, x):
         return sum((change.scale * (x @ each[layer][name][0].T) @ each[layer][name][1].T for each in change.lora), 0.0)
 
-    def adapted(layer: int, place: int, x: Tensor) -> Tensor:
+    def adapted(layer, place, x):
         pairs = [each[layer][place] for each in change.adapters]
         return x + sum((activate(change.activation, x @ down) @ up for down, up in pairs), 0.0)
 
@@ -107,7 +105,7 @@ def adapters_of(down, up, activation):
 
 def lora_of(weights, sets, scale):
     """The sets of LoRA among a model's weights."""
-    def at(layer: int, name: str, letter: str, number: int) -> Tensor:
+    def at(layer, name, letter, number):
         return weights[f"encoder.layer.{layer}.attention.self.{name}.lora_{letter}.set{number}.weight"]
 
     return [

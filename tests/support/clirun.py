@@ -119,12 +119,6 @@ def contents(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """A transformers model without modules.json: nothing says how to pool."""
-    return pytest.importorskip("tests.tiny_models" if __package__ else "tiny_models").build(tmp_path / "tiny")
-
-
 def fails(outcome, *parts, code=1):
     """Exit `code`, nothing on stdout, exactly one error line with all `parts`, and no run folder. Returns the line."""
     got, out, err = outcome
@@ -135,6 +129,14 @@ def fails(outcome, *parts, code=1):
         assert str(part) in lines[0], (part, lines[0])
     assert not Path("run").exists() and not Path("runs").exists()
     return lines[0]
+
+
+def refuses(kind, words, call, *arguments, **named):
+    """A call must end in an error of this kind, one line with these words, a regular expression. Returns the line."""
+    with pytest.raises(kind, match=words) as error:
+        call(*arguments, **named)
+    assert "\n" not in str(error.value)
+    return str(error.value)
 
 
 def record(run="run"):

@@ -1,9 +1,6 @@
 """Folders with code in them, which writes a file when it runs: without --trust-remote-code it must not."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 from model_folder_kinds import Kind
 from model_folders import WIDTH, change, declare, dense, pooling, read, transformer, write
@@ -71,10 +68,10 @@ def own_tokenizer(folder):
 
 
 class _Runs:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self.path = path
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return Path.write_text, (self.path, "it ran")
 
 

@@ -1,7 +1,5 @@
 """Code blocks of Markdown pages: what they are, what they print, why the tests leave some out."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path
@@ -33,7 +31,7 @@ class Block(NamedTuple):
     output: str | None = None
 
     @property
-    def commands(self) -> list[list[str]]:
+    def commands(self):
         """The lines of a shell block as words; a backslash joins two lines."""
         lines = self.text.replace("\\\n", " ").splitlines()
         return [words for words in (shlex.split(line, comments=True) for line in lines) if words]
@@ -63,7 +61,7 @@ def parse(words):
     """Raise click.UsageError where `stsbench` would not understand these words. Nothing is run, no path is looked for."""
     from stsbench.cli.main import cli
 
-    command: click.Command = cli
+    command = cli
     context = click.Context(command, info_name="stsbench")
     while isinstance(command, click.Group):
         name, chosen, words = command.resolve_command(context, words)

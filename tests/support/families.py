@@ -1,8 +1,5 @@
 """Tiny random models of many families, from their configs: no folder, no tokenizer."""
 
-from __future__ import annotations
-
-from typing import Any
 
 import torch
 
@@ -12,7 +9,7 @@ _SHAPE = {
     "max_position_embeddings": 64, "pad_token_id": _PAD,
 }
 _DECODER = {**_SHAPE, "num_key_value_heads": 2, "head_dim": 8}
-FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {  # name -> class of transformers, its config
+FAMILIES = {  # name -> class of transformers, its config
     "albert": ("Albert", {**_SHAPE, "embedding_size": 16}),
     "bert": ("Bert", _SHAPE),
     "big_bird": ("BigBird", {**_SHAPE, "block_size": 2, "num_random_blocks": 1}),

@@ -1,8 +1,6 @@
 """Commands on folders from elsewhere, each in a fork of its own that tells what it did: which code it ran, what it read and
 started outside, how long it took and how much memory."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """The files of docs/how-to/adding-a-method.md, and its package as pip installs it: a plug-in's method, `plain-sbert`."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path
@@ -10,7 +8,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "adding-a-method.md").re
 FILES = dict(re.findall(r"^`([\w.-]+)`[^`]*:\n\n```\w+\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
 
 
-def install(site: Path) -> Path:
+def install(site):
     """The package in the folder `site`, which is to stand in sys.path; the folder of its code."""
     project = tomllib.loads(FILES["pyproject.toml"])["project"]
     code = site / "stsbench_sbert"

@@ -1,8 +1,6 @@
 """The code of docs/how-to/adding-a-protocol.md, and its package as pip installs it: a plug-in's protocols, `sts-top` and
 `sts-top-own`."""
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

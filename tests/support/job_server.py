@@ -4,8 +4,6 @@
 lock's file, its log, and can be killed. A job whose command has the words in HELD of its place's environment stops itself
 once it has a development score after a step, as by SIGSTOP."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json
@@ -66,7 +64,7 @@ class ServedProcess:
 class JobServer:
     """The server, as long as the block lasts: a fork of the process that training_runs forks all its trainings from."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.address = str(folder / "jobs.socket")
 
     def __enter__(self):
@@ -85,8 +83,7 @@ class JobServer:
 
 def serve(address):
     """Fork a process for each command that a client sends, and another one that waits for it."""
-    for name in ("stsbench.cli.train", "stsbench.cli.eval", "stsbench.cli.messages", "stsbench.evaluation.api",
-                 "stsbench.cli.messages"):
+    for name in ("stsbench.cli.train", "stsbench.cli.eval", "stsbench.cli.messages", "stsbench.evaluation.api"):
         import_module(name)
     gc.freeze()
     server = socket.socket(socket.AF_UNIX)

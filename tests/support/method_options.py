@@ -1,7 +1,5 @@
 """What a method makes of an option: loss and gradients of the first batch of each stage, and the encoder that is tested."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import ExitStack
 from typing import Literal, get_args, get_origin

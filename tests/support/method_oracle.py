@@ -1,7 +1,5 @@
 """What the tests of training methods share: rows in memory, a tiny masked LM, and vectors computed one text at a time."""
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import replace

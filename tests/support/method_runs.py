@@ -1,7 +1,5 @@
 """Short trainings of every method: what they train on, their settings, and a run that is broken off and resumed."""
 
-from __future__ import annotations
-
 import json
 
 import nli_files
@@ -9,6 +7,7 @@ import pytest
 import tiny_models
 from accelerate import PartialState
 
+from stsbench.training import TrainingCallback
 from stsbench.training.recipes.recipes import load_recipe, sample_settings
 from stsbench.training.runs import run
 from stsbench.training.runs.options import TrainOptions
@@ -151,23 +150,14 @@ def _sample_of(method):
     return {"data.file": None, **{key: value for key, value in settings.items() if not key.endswith(length)}}
 
 
-class StopAt:
+class StopAt(TrainingCallback):
     def __init__(self, step):
         self.left = step
-
-    def stage(self, name, steps, start):
-        pass
 
     def step(self, step, loss, speed):
         self.left -= 1
         if not self.left:
             raise Stopped
-
-    def doing(self, step, what=""):
-        pass
-
-    def dev(self, step, name, score, best):
-        pass
 
 
 def on_device(monkeypatch, pretended):

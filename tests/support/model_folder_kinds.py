@@ -3,8 +3,6 @@
 A kind may also carry a regular expression of a refusal: then either is right, the same vectors or that one line. The kinds
 with code are in code_folders.py."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -42,11 +40,11 @@ class Kind:
     options: dict[str, Any] = field(default_factory=dict)  # of load_encoder: what a folder without modules needs
 
 
-KINDS: dict[str, Kind] = {}
+KINDS = {}
 
 
 def kind(name, **expected):
-    def enter(build: Callable[[Path], Any]) -> Callable[[Path], Any]:
+    def enter(build):
         assert name not in KINDS
         KINDS[name] = Kind(build, **expected)
         return build

@@ -3,12 +3,9 @@
 Everything is random, seeded, and written in milliseconds without a network. The kinds made of these parts are listed in
 model_folder_kinds.py."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
-from families import FAMILIES, family_model
+from families import family_model
 from written_once import written_once
 
 # Everyday words, in small letters: a text in capitals is read letter by letter, unless something lowers it.
@@ -59,7 +56,7 @@ def tokenizer(family="bert", *, ends=True, limit=None, blanks=False, kinds=False
         single=" ".join(token for token in (first, "$A:1" if kinds else "$A", last if ends else None) if token),
         special_tokens=[(token, vocabulary[token]) for token in around],
     )
-    named: dict[str, Any] = {"cls_token": first, "bos_token": first} if first else {}
+    named = {"cls_token": first, "bos_token": first} if first else {}
     if kinds:
         named["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     return PreTrainedTokenizerFast(
@@ -75,49 +72,31 @@ def _family(family, tok, settings):
     """A model of `family` in memory, weights as its class initialises them."""
     import transformers as hf
 
-    shape = {
-        "vocab_size": len(tok), "pad_token_id": tok.pad_token_id, "hidden_size": WIDTH, "num_hidden_layers": 2,
-        "num_attention_heads": 2, "intermediate_size": 24, "max_position_embeddings": POSITIONS, "initializer_range": 0.3,
+    ids = {"bos_token_id": tok.bos_token_id, "eos_token_id": tok.eos_token_id}
+    plain = {"vocab_size": len(tok), "pad_token_id": tok.pad_token_id, "max_position_embeddings": POSITIONS,
+             "initializer_range": 0.3}
+    shape = {**plain, "hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+    roberta = {**shape, **ids, "max_position_embeddings": POSITIONS + 2, "type_vocab_size": 1}
+    t5 = {"vocab_size": len(tok), "d_model": WIDTH, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2,
+          "pad_token_id": tok.pad_token_id, "eos_token_id": tok.eos_token_id, "decoder_start_token_id": tok.pad_token_id}
+    qwen3 = {**shape, **ids, "num_key_value_heads": 1, "head_dim": 8, "bos_token_id": None, "max_position_embeddings": 64}
+    modernbert = {**shape, **ids, "local_attention": 8, "global_attn_every_n_layers": 2, "cls_token_id": tok.cls_token_id,
+                  "sep_token_id": tok.sep_token_id}
+    distilbert = {**plain, "dim": WIDTH, "n_layers": 2, "n_heads": 2, "hidden_dim": 24}
+    kinds = {  # the config of transformers, its model, settings
+        "bert": ("Bert", "BertModel", shape), "bert-lm": ("Bert", "BertForMaskedLM", shape),
+        "bert-classifier": ("Bert", "BertForSequenceClassification", {**shape, "num_labels": 1}),
+        "fnet": ("FNet", "FNetModel", shape), "roberta": ("Roberta", "RobertaModel", roberta),
+        "xlm-roberta": ("XLMRoberta", "XLMRobertaModel", roberta), "t5": ("T5", "T5EncoderModel", t5),
+        "t5-whole": ("T5", "T5Model", t5), "longt5": ("LongT5", "LongT5EncoderModel", t5),
+        "distilbert": ("DistilBert", "DistilBertModel", distilbert), "qwen3": ("Qwen3", "Qwen3Model", qwen3),
+        "qwen3-lm": ("Qwen3", "Qwen3ForCausalLM", qwen3), "modernbert": ("ModernBert", "ModernBertModel", modernbert),
     }
-    if family in ("roberta", "xlm-roberta"):
-        shape["max_position_embeddings"] = POSITIONS + 2
-        own = {"bos_token_id": tok.bos_token_id, "eos_token_id": tok.eos_token_id, "type_vocab_size": 1}
-        config, make = {
-            "roberta": (hf.RobertaConfig, hf.RobertaModel), "xlm-roberta": (hf.XLMRobertaConfig, hf.XLMRobertaModel),
-        }[family]
-        return make(config(**{**shape, **own, **settings}))
-    if family == "distilbert":
-        own = {"dim": WIDTH, "n_layers": 2, "n_heads": 2, "hidden_dim": 24}
-        kept = {key: shape[key] for key in ("vocab_size", "pad_token_id", "max_position_embeddings", "initializer_range")}
-        return hf.DistilBertModel(hf.DistilBertConfig(**{**kept, **own, **settings}))
-    if family in ("t5", "t5-whole", "longt5"):
-        config = (hf.LongT5Config if family == "longt5" else hf.T5Config)(**{
-            "vocab_size": len(tok), "d_model": WIDTH, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2,
-            "pad_token_id": tok.pad_token_id, "eos_token_id": tok.eos_token_id,
-            "decoder_start_token_id": tok.pad_token_id, **settings,
-        })
-        return {"t5": hf.T5EncoderModel, "t5-whole": hf.T5Model, "longt5": hf.LongT5EncoderModel}[family](config)
-    if family in ("qwen3", "qwen3-lm"):
-        own = {"num_key_value_heads": 1, "head_dim": 8, "eos_token_id": tok.eos_token_id, "bos_token_id": None}
-        made = hf.Qwen3Config(**{**shape, **own, "max_position_embeddings": 64, **settings})
-        return hf.Qwen3Model(made) if family == "qwen3" else hf.Qwen3ForCausalLM(made)
-    if family == "modernbert":
-        own = {
-            "local_attention": 8, "global_attn_every_n_layers": 2, "cls_token_id": tok.cls_token_id,
-            "sep_token_id": tok.sep_token_id, "bos_token_id": tok.bos_token_id, "eos_token_id": tok.eos_token_id,
-        }
-        return hf.ModernBertModel(hf.ModernBertConfig(**{**shape, **own, **settings}))
-    if family in FAMILIES and family not in ("bert", "fnet"):
-        ids = {f"{name}_token_id": getattr(tok, f"{name}_token_id") for name in ("pad", "bos", "eos")}
+    if family not in kinds:
         counted = {"max_position_embeddings": POSITIONS + 2} if family == "data2vec" else {}  # from the padding's id on
-        return family_model(family, vocab_size=len(tok), **ids, **counted, **settings)
-    config, model, own = {
-        "bert": (hf.BertConfig, hf.BertModel, {}),
-        "bert-lm": (hf.BertConfig, hf.BertForMaskedLM, {}),
-        "bert-classifier": (hf.BertConfig, hf.BertForSequenceClassification, {"num_labels": 1}),
-        "fnet": (hf.FNetConfig, hf.FNetModel, {}),
-    }[family]
-    return model(config(**{**shape, **own, **settings}))
+        return family_model(family, vocab_size=len(tok), pad_token_id=tok.pad_token_id, **ids, **counted, **settings)
+    config, model, own = kinds[family]
+    return getattr(hf, model)(getattr(hf, f"{config}Config")(**{**own, **settings}))
 
 
 @written_once
@@ -233,7 +212,7 @@ def weights(path, edit):
 def nudge(path, key="", by=0.5):
     """Move every weight whose name contains `key`; one number of each in another direction, or a mean would hide it."""
 
-    def moved(tensors: dict[str, Any]) -> None:
+    def moved(tensors):
         for name, tensor in tensors.items():
             if key in name and tensor.is_floating_point():
                 tensor += by

@@ -1,7 +1,5 @@
 """A tiny model is read once from the same files, and copied from then on, which takes a twentieth of the time."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import hashlib
@@ -9,7 +7,6 @@ import io
 import json
 import pickle
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -46,7 +43,7 @@ def _sized_once(check):
 
 
 def _read_once(read):
-    known: dict[Any, Copied] = {}
+    known = {}
 
     @functools.wraps(read)
     def from_pretrained(cls, name, *args, config=None, output_loading_info=False, **how):
@@ -74,7 +71,7 @@ class Copied:
     """What `copy.deepcopy` gives, by pickle: in a sixth of the time for a tiny model, most of which is not tensors."""
 
     def __init__(self, model):
-        self.tensors: list[torch.Tensor] = []
+        self.tensors = []
         stream = io.BytesIO()
         _Pickler(stream, self.tensors).dump(model)
         self.rest, self.tensors = stream.getvalue(), copy.deepcopy(self.tensors)

@@ -1,7 +1,5 @@
 """Small copies of the Hub's repositories of mteb's STS tasks, laid out as those are, with invented texts in many scripts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -31,7 +29,7 @@ def rows(seed, task):
         name = list(WORDS)[(seed + number) % len(WORDS)]
         between = "" if name in UNSPACED else " "
         one, other = (between.join(rng.choice(WORDS[name], size)) for size in rng.integers(2, 7, 2))
-        score: float = round(float(rng.uniform(task.min_score, task.max_score)), 2)
+        score = round(float(rng.uniform(task.min_score, task.max_score)), 2)
         if task.metadata.name in ("ATEC", "BQ", "LCQMC", "PAWSX"):
             score = number % 2
         made.append({task.column_names[0]: one, task.column_names[1]: other, "score": score})

@@ -8,8 +8,6 @@ program would wait for the device. Needs torch 2.12 or later. Use:
         model.to(pretended.device); loss(model(ids.to(pretended.device))).backward()
     pretended.waits  # what would have waited"""
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from functools import cache
@@ -35,15 +33,15 @@ WAITS = {aten._local_scalar_dense.default, aten.equal.default} | SIZED
 class Pretended:
     """device: torch.device("pretend:0"); waits: operation -> how often the program would have waited for it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.device = torch.device("pretend:0")
-        self.waits: Counter[str] = Counter()
+        self.waits = Counter()
 
-    def waits_for(self, name: str) -> None:
+    def waits_for(self, name):
         self.waits[name.removeprefix("aten.")] += 1
 
 
-_now: Pretended | None = None
+_now = None
 
 
 # At import, and so before the process takes its first gradient: autograd starts a thread for each device known then.

@@ -2,8 +2,6 @@
 
 Slow on purpose. The tests and benchmarks/transfer.py hold the lockstep solver against it; it shares no code with it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 from clirun import SAMPLE
@@ -15,77 +16,31 @@ def _made(build):
     return build(Path(tempfile.mkdtemp(prefix="stsbench-refusals-")))
 
 
-def _model(folder):
-    import tiny_models
-
-    return tiny_models.build(folder / "model")
+def _copied(build):
+    return lambda place: shutil.copytree(_made(build), place, dirs_exist_ok=True)
 
 
-def _decoder(folder):
-    from tiny_decoders import decoder_folder
+def _model(name, function, *options, **named):
+    """A folder of this name that a function of one of the modules of tests/support writes."""
 
-    return decoder_folder(folder / "decoder")
+    def build(folder):
+        module, _, of_module = function.partition(".")
+        getattr(import_module(module), of_module)(folder / name, *options, **named)
+        return folder
+
+    return _copied(build)
 
 
 def _run(folder):
     stsbench.evaluate("lexical:token-set", sample=True, tasks="STS-B", resamples=0, output=folder / "run")
-    return folder / "run"
-
-
-def _masked_lm(folder):
-    import tiny_models
-
-    return tiny_models.masked_lm(folder / "lm")
-
-
-def _distilbert(folder):
-    import tiny_models
-
-    return tiny_models.build(folder / "distilbert", "distilbert")
-
-
-def _roberta(folder):
-    import tiny_models
-
-    return tiny_models.masked_lm(folder / "roberta", "roberta", spaced=True)
-
-
-def _headless(folder):
-    import tiny_models
-
-    return tiny_models.build(folder / "headless", pooler=False)
-
-
-def _wide(folder):
-    import tiny_models
-
-    return tiny_models.build(folder / "wide", width=64)
+    return folder
 
 
 def _static(folder):
     from model_folder_kinds import declare, static
 
     declare(folder / "static", static(6), first=None)
-    return folder / "static"
-
-
-def _copy(build, name):
-    return lambda place: shutil.copytree(_made(build), place / name)
-
-
-# name -> what makes it in a folder
-PLACES = {
-    "model": _copy(_model, "model"),  # a transformers model without modules.json: nothing says how to pool
-    "data": lambda place: shutil.copytree(SAMPLE, place / "data"),  # the sample as a data folder
-    "run": _copy(_run, "run"),  # the token set's run of STS-B
-    "lm": _copy(_masked_lm, "lm"),  # a masked BERT of two layers and 64 positions
-    "distilbert": _copy(_distilbert, "distilbert"),  # of another family
-    "wide": _copy(_wide, "wide"),  # a masked BERT of another width
-    "roberta": _copy(_roberta, "roberta"),  # a masked RoBERTa, so of another vocabulary
-    "headless": _copy(_headless, "headless"),  # a BERT without a pooler and without a masked-LM head
-    "static": _copy(_static, "static"),  # a table of tokens' vectors
-    "decoder": _copy(_decoder, "decoder"),  # a causal model of four layers
-}
+    return folder
 
 
 def _trainings(folder):
@@ -95,9 +50,6 @@ def _trainings(folder):
     tiny_models.build(folder / "bare", pooler=False)  # no masked-LM head
     tiny_models.build(folder / "roberta", "roberta")  # another vocabulary
     return method_runs.make_place(folder)
-
-
-PLACES["trainings"] = lambda place: shutil.copytree(_made(_trainings), place, dirs_exist_ok=True)
 
 
 def _tables_of_vectors(place):
@@ -120,9 +72,6 @@ def _tables_of_vectors(place):
         np.savez(place / f"{name}.npz", **arrays)
     np.save(place / "array.npy", np.eye(2))
     (place / "cut.npz").write_bytes((place / "right.npz").read_bytes()[:-40])
-
-
-PLACES["tables of vectors"] = _tables_of_vectors  # each of a .npz file's faults
 
 
 def file_of(name, content):
@@ -163,10 +112,6 @@ def _cross_encoders(folder):
     return folder
 
 
-# a classifier of one label, of three, one without its last layer, two that name code; and a bare BERT
-PLACES["cross-encoders"] = lambda place: shutil.copytree(_made(_cross_encoders), place, dirs_exist_ok=True)
-
-
 def _multi_vectors(folder):
     import tiny_models
     from safetensors.torch import load_file, save_file
@@ -184,4 +129,21 @@ def _multi_vectors(folder):
     return folder
 
 
-PLACES["multi-vectors"] = lambda place: shutil.copytree(_made(_multi_vectors), place, dirs_exist_ok=True)
+# name -> what makes it in a folder
+PLACES = {
+    "model": _model("model", "tiny_models.build"),  # of transformers, without modules.json: nothing says how to pool
+    "data": lambda place: shutil.copytree(SAMPLE, place / "data"),  # the sample as a data folder
+    "run": _copied(_run),  # the token set's run of STS-B
+    "lm": _model("lm", "tiny_models.masked_lm"),  # a masked BERT of two layers and 64 positions
+    "distilbert": _model("distilbert", "tiny_models.build", "distilbert"),  # of another family
+    "wide": _model("wide", "tiny_models.build", width=64),  # a masked BERT of another width
+    "roberta": _model("roberta", "tiny_models.masked_lm", "roberta", spaced=True),  # of another vocabulary
+    "headless": _model("headless", "tiny_models.build", pooler=False),  # neither a pooler nor a masked-LM head
+    "static": _copied(_static),  # a table of tokens' vectors
+    "decoder": _model("decoder", "tiny_decoders.decoder_folder"),  # a causal model of four layers
+    "trainings": _copied(_trainings),
+    "tables of vectors": _tables_of_vectors,  # each of a .npz file's faults
+    # a classifier of one label, of three, one without its last layer, two that name code; and a bare BERT
+    "cross-encoders": _copied(_cross_encoders),
+    "multi-vectors": _copied(_multi_vectors),
+}

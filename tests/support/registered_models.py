@@ -1,13 +1,8 @@
 """Tiny random folders of some families, which mteb loads as it loads a registered model of the family; and tasks without a
 network, for mteb and for us."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from code_folders import own_module
@@ -49,7 +44,7 @@ def sides(folder):
 
 
 # name -> how the folder is built, and whose entry in mteb's registry loads it
-MODELS: dict[str, tuple[Callable[[Path], Any], str]] = {
+MODELS = {
     "qwen3": (lambda folder: declare(
         transformer(folder, "qwen3", tok=tokenizer("qwen3", padding_side="left", limit=64)),
         pooling("lasttoken"), normalize(),
@@ -122,14 +117,14 @@ def retrieval_task():
             update={"name": "LocalRetrieval", "prompt": None, "eval_splits": ["test"]}
         )
 
-        def load_data(self, *arguments: Any, **more: Any) -> None:
+        def load_data(self, *arguments, **more):
             queries, corpus, relevant = judged()
             rows = {name: Dataset.from_list([{"id": key, "text": text} for key, text in texts.items()])
                     for name, texts in (("queries", queries), ("corpus", corpus))}
             self.dataset = {"default": {"test": {**rows, "relevant_docs": relevant, "top_ranked": None}}}
             self.data_loaded = True
 
-        def unload_data(self) -> None:
+        def unload_data(self):
             return
 
     task = LocalRetrieval()

@@ -1,7 +1,5 @@
 """What the Python files that import as stsbench say, for the tests of how they are laid out: each is parsed once."""
 
-from __future__ import annotations
-
 import ast
 from functools import cache
 from pathlib import Path

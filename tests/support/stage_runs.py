@@ -1,7 +1,5 @@
 """Runs of the toy method of two stages: its folder, its recipe, a run of both stages, and one of each."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

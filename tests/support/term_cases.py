@@ -1,7 +1,5 @@
 """Every method's loss on a batch of a few texts: its options, pooler and texts, and the public loss that a term is."""
 
-from __future__ import annotations
-
 import numpy as np
 import tiny_models
 import torch

@@ -1,9 +1,5 @@
 """Tiny random causal models with byte-level tokenizers, in folders, and transformers' own pass over one text of theirs."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
 
 import torch
 import transformers as hf
@@ -58,7 +54,7 @@ def decoder_folder(folder, family="llama", ends="bos", padding_side="right", **m
     }
     torch.manual_seed(5)
     if family == "llama":
-        model: Any = hf.LlamaForCausalLM(hf.LlamaConfig(**shape, intermediate_size=48, num_key_value_heads=2))
+        model = hf.LlamaForCausalLM(hf.LlamaConfig(**shape, intermediate_size=48, num_key_value_heads=2))
     else:
         model = hf.OPTForCausalLM(hf.OPTConfig(**{"word_embed_proj_dim": 32, **shape}, ffn_dim=48, dropout=0.0))
     with torch.no_grad():
@@ -72,19 +68,19 @@ def decoder_folder(folder, family="llama", ends="bos", padding_side="right", **m
 class Naive:
     """transformers' own CausalLM, one text at a time, without a mask or padding."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.model = hf.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         self.tokenizer = hf.AutoTokenizer.from_pretrained(folder)
 
-    def ids(self, text: str) -> list[int]:
+    def ids(self, text):
         """With the first special token where the tokenizer adds one, and without the last."""
         ids = list(self.tokenizer(text)["input_ids"])
         return ids[:-1] if ids and ids[-1] == self.tokenizer.eos_token_id else ids
 
-    def pieces(self, text: str) -> list[int]:
+    def pieces(self, text):
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def states(self, ids: list[int], layer: int = -1, **inputs: Any) -> torch.Tensor:
+    def states(self, ids, layer=-1, **inputs):
         with torch.no_grad():
             given = inputs or {"input_ids": torch.tensor([ids])}
             return self.model(**given, output_hidden_states=True).hidden_states[layer][0]

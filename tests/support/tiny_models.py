@@ -1,7 +1,5 @@
 """Small random transformers models written to a folder: no network, no download, a second to build."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -166,7 +164,7 @@ def add_modules(folder, pooling, extra=("Normalize",), **settings):
 
 def sentences(count, longest=30, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    actual: dict[str, None] = {}
+    actual = {}
     while len(actual) < count:
         length = int(torch.randint(1, longest + 1, (1,), generator=generator))
         actual[" ".join(WORDS[i] for i in torch.randint(0, len(WORDS), (length,), generator=generator))] = None

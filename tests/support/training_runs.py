@@ -1,6 +1,5 @@
-"""Trainings of tiny models in processes of their own, which may be killed at an exact moment."""
-
-from __future__ import annotations
+"""Trainings of tiny models in processes of their own, which may be killed at an exact moment: forks of one that has
+imported, computed and used once what each needs."""
 
 import functools
 import gc
@@ -9,15 +8,42 @@ import json
 import multiprocessing
 import os
 import signal
+import tempfile
 import traceback
+from contextlib import suppress
+from importlib import import_module
 from multiprocessing import connection, forkserver, util
 from pathlib import Path
+from types import SimpleNamespace
 
-import preloaded
+import models_once
 import pytest
 import tiny_models
 import torch
+from accelerate import Accelerator
+from accelerate.optimizer import AcceleratedOptimizer
+from accelerate.state import AcceleratorState, GradientState
+from accelerate.utils import imports, memory
 from safetensors.torch import load_file
+from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+
+import stsbench
+from stsbench import registry
+from stsbench.encoders.forward.checkpoint import load_model
+from stsbench.errors import StsbenchError
+from stsbench.evaluation import api, provenance
+from stsbench.training.engine import checkpoint, loop, selection
+
+for name in (
+    "stsbench.training.runs.seed_runs", "stsbench.methods.simcse.method", "stsbench.encoders.cache.mteb",
+    "transformers.models.bert.tokenization_bert",
+    "transformers.models.encoder_decoder", "stsbench.cli.main", "stsbench.cli.messages",
+):
+    import_module(name)
+for name in ("torch.profiler._cupti_monitor", "torch.utils.serialization"):  # of newer torch: not in the oldest we allow
+    with suppress(ModuleNotFoundError):
+        import_module(name)
+get_checkpoint_conversion_mapping("bert")  # builds the table of all architectures: half of what a tiny training takes
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -70,8 +96,8 @@ def _fork(path, arguments, kept):
         for low, high in itertools.pairwise(bounds):
             os.closerange(low + 1, high)
         if "forkserver" in arguments[-1]:  # and not the process that looks after what they share
-            preloaded.patch()
-            preloaded.rehearse()
+            _patch()
+            _rehearse()
             gc.collect()
         gc.freeze()
         exec(arguments[-1])  # ends by SystemExit
@@ -81,13 +107,56 @@ def _fork(path, arguments, kept):
         os._exit(0)
 
 
-def make_text(folder: Path, count: int = 60) -> Path:
+def _patch():
+    """As the fixtures of conftest do, in the server of the forks."""
+    os.fsync = lambda stream: None
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a fork has none of its parent's threads
+    provenance.git_revision = api.git_revision = functools.cache(provenance.git_revision)
+    models_once.patch(pytest.MonkeyPatch())
+    memory.gc = SimpleNamespace(collect=lambda: 0)
+    imports._is_package_available = functools.cache(imports._is_package_available)
+    for kind in (torch.cuda, torch.xpu, torch.mtia):
+        kind.traceback = SimpleNamespace(format_stack=list)
+
+
+def _rehearse():
+    """A short training, so that no fork is the first to compile a pattern, wrap a step or read a file of this package.
+    Without a gradient: torch takes none in the fork of a process that has taken one."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patches:
+        place = Path(folder)
+        patches.setenv("STSBENCH_CACHE", str(place / "cache"))
+        patches.setattr(Accelerator, "backward", _no_gradient)
+        (place / "text.txt").write_text("\n".join(tiny_models.sentences(20, longest=9)) + "\n", "utf-8")
+        model = tiny_models.build(place / "tiny", pooler=False)
+        load_model(model, "tiny", "float32", 0.1)  # the training reads it for the second time: forks have copies
+        values = {
+            "backbone.model": str(model), "backbone.dropout": 0.1, "data.file": str(place / "text.txt"),
+            "training.batch_size": 10, "training.epochs": 1, "selection.by": "sts-b dev", "selection.every": 1,
+            "checkpoint_every": 1, "precision": "float32",
+        }
+        stsbench.train("simcse", output=place / "run", settings=values, device="cpu", sample=True)
+        how = {"sample": True, "tasks": ["STS-B"], "resamples": 0, "device": "cpu", "offline": True}
+        stsbench.evaluate(str(model), output=place / "eval", pooler="mean", **how)
+    for group in ("encoders", "post", "protocols", "methods"):
+        registry.names(f"stsbench.{group}")
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+
+
+def _no_gradient(accelerator, loss, **options):
+    for model in accelerator._models:
+        for weight in model.parameters():
+            weight.grad = torch.zeros_like(weight)
+
+
+def make_text(folder, count=60):
     path = folder / "text.txt"
     path.write_text("\n".join(tiny_models.sentences(count, longest=9)) + "\n", "utf-8")
     return path
 
 
-def settings(model: Path, text: Path, **more):
+def settings(model, text, **more):
     """Values of a small run: 12 steps, a checkpoint every 3. max_length: of its own texts, which are short, nothing is cut;
     of the sample's, most of whose words it reads letter by letter, the beginnings score it."""
     return {
@@ -97,7 +166,7 @@ def settings(model: Path, text: Path, **more):
     }
 
 
-def train(folder: Path, values, *, method="simcse", recipe=None, seeds=None, kill=None, cache=None, **options):
+def train(folder, values, *, method="simcse", recipe=None, seeds=None, kill=None, cache=None, **options):
     """Train in a child process; (exit code, error line or None). kill: (name of a moment, how often it comes first), and
     the signal, SIGKILL where none is named."""
     return _finished(_started(folder, values, method, recipe, seeds, kill, cache, options))
@@ -126,10 +195,8 @@ def train_ranks(folder, values, *, method="simcse", recipe=None, seeds=None, kil
     return [_finished(child) for child in children]
 
 
-def undisturbed(place: Path, values, method, name="whole", **options):
+def undisturbed(place, values, method, name="whole", **options):
     """(a run in this process, its values, its cache), all in `place`."""
-    import stsbench
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STSBENCH_CACHE", str(place / "cache"))
         stsbench.train(method, output=place / name, settings=values, device="cpu", sample=True, **options)
@@ -181,9 +248,6 @@ def _finished(started):
 def _child(folder, values, method, recipe, seeds, kill, environment, told, options):
     gc.freeze()  # a run looks for garbage, and would do so among all that has been imported
     os.environ.update(environment)
-    import stsbench
-    from stsbench.errors import StsbenchError
-
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what is started in the background
     if kill:
@@ -200,13 +264,9 @@ def _child(folder, values, method, recipe, seeds, kill, environment, told, optio
         os._exit(9)
 
 
-def _arm(moment: str, times: int, number: int = signal.SIGKILL) -> None:
+def _arm(moment, times, number=signal.SIGKILL):
     """A signal to this process when `moment` comes for the `times`-th time: nothing of ours runs any more after SIGKILL.
     The moment "poison" only makes a weight NaN."""
-    from accelerate.optimizer import AcceleratedOptimizer
-
-    from stsbench.training.engine import checkpoint, loop, selection
-
     places = {
         "update": (AcceleratedOptimizer, "step"),
         "scoring": (selection, "live_encoder"),
@@ -231,12 +291,12 @@ def _arm(moment: str, times: int, number: int = signal.SIGKILL) -> None:
     setattr(place, name, deadly)
 
 
-def log_of(folder: Path):
+def log_of(folder):
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text("utf-8").splitlines()]
     return [{key: value for key, value in line.items() if key != "sentences_per_second"} for line in lines]
 
 
-def weights_of(folder: Path) -> dict[str, bytes]:
+def weights_of(folder):
     newest = sorted((folder / "checkpoints").glob("[0-9]*"))[-1]
     return {
         f"{path.name} {name}": weight.numpy().tobytes()  # tensor by tensor: the file's header has no fixed order

@@ -1,11 +1,8 @@
 """What two processes that share a batch compute, and the checks that one process computes the same."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,7 +16,7 @@ from stsbench.training.runs import run
 from stsbench.training.runs.options import TrainOptions
 
 
-def both_find(place: Path, find, *arguments) -> list:
+def both_find(place, find, *arguments):
     """[rank] -> find(rank, *arguments), in two processes joined by gloo. `find`: a function of a module, not a lambda."""
     spawn(_worker, str(place), find, arguments)
     return [torch.load(place / f"{rank}.pt", weights_only=False) for rank in range(2)]
@@ -58,12 +55,12 @@ def same_gradients(actual, expected, rel=1e-9):
             assert (actual[name] - gradient).abs().max() < 1e-12 + rel * gradient.abs().max(), name
 
 
-def shares_of(total: int, split, rank) -> Shares:
+def shares_of(total, split, rank):
     """Of `total` rows those of process `rank`; split: the rows of each process, None where there is one."""
     return Shares((total,)) if split is None else Shares(split, rank)
 
 
-def check_two_are_one(alone: Path, both: Path, model: Path, but=()):
+def check_two_are_one(alone, both, model, but=()):
     """Two runs of one recipe from `model`, without dropout, by one process and by two: the same log and, up to rounding, the
     same weights, `but` for those so named."""
     for mine, theirs in zip(log_of(alone), log_of(both), strict=True):
@@ -82,14 +79,14 @@ def check_two_are_one(alone: Path, both: Path, model: Path, but=()):
     assert apart < 5e-3 * moved, (apart, moved)
 
 
-def train_each(jobs: dict[str, tuple], data_dir: Path, **environment: str) -> None:
+def train_each(jobs, data_dir, **environment):
     """Train (recipe, folder) after (recipe, folder) in two processes, which find what torchrun would tell them; with a third
     one, a run's folder and a step, by going on from that step (`stopped`)."""
     store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     spawn(_train_each, store.port, list(jobs.values()), data_dir, [*sys.path], environment)
 
 
-def stopped(run: Path, step: int, folder: Path) -> None:
+def stopped(run, step, folder):
     """Copy a finished run of one stage as it was when its checkpoint of `step` was the newest."""
     shutil.copytree(run, folder, ignore=shutil.ignore_patterns("best", "train.json"))
     for path in folder.glob("checkpoints/[0-9]*"):

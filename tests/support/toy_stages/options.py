@@ -1,7 +1,5 @@
 """The toy's choices."""
 
-from __future__ import annotations
-
 from stsbench.training.api.options import Options
 
 
