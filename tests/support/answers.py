@@ -1,9 +1,6 @@
 """A server on this machine that answers as the Hub or GitHub does."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,12 +9,22 @@ COMMIT = "c" * 40  # of whatever is served
 
 
 @contextmanager
-def answering(answer: Callable[[str], bytes | tuple[int, dict[str, str], bytes] | None]) -> Iterator[str]:
-    """The address of a server, which is gone after the block. answer(path): the body, None where there is nothing, or the
-    status, the headers and the body."""
+def listening(handler):
+    """The address of a server that logs nothing, and is gone after the block."""
+    http = ThreadingHTTPServer(("127.0.0.1", 0), type("Quiet", (handler,), {"log_message": lambda *_: None}))
+    http.handle_error = lambda *request: None  # of a client that was killed
+    threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    yield f"http://127.0.0.1:{http.server_address[1]}"
+    http.shutdown()
+    http.server_close()
+
+
+@contextmanager
+def answering(answer):
+    """The address of a server. answer(path): the body, None where nothing is, or the status, the headers and the body."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             given = answer(self.path)
             if given is None:
                 given = 404, {"X-Error-Code": "RepoNotFound"}, b""
@@ -33,11 +40,5 @@ def answering(answer: Callable[[str], bytes | tuple[int, dict[str, str], bytes] 
 
         do_HEAD = do_GET  # noqa: N815  BaseHTTPRequestHandler's name
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    yield f"http://127.0.0.1:{http.server_address[1]}"
-    http.shutdown()
-    http.server_close()
+    with listening(Handler) as address:
+        yield address

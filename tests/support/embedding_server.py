@@ -1,21 +1,20 @@
 """A server on this machine with the interface of OpenAI's, whose answers a test spoils one by one."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import numpy as np
 import pytest
+from answers import listening
 
 from stsbench import load_encoder
 from stsbench.extensions.server import client
@@ -24,7 +23,7 @@ WIDTH = 24
 CONTEXT = ssl.create_default_context()  # to read the certificates takes half of what loading an encoder does
 
 
-def hashed(texts: Sequence[str], salt: str = "", width: int = WIDTH) -> np.ndarray:
+def hashed(texts, salt="", width=WIDTH):
     """Vectors of length 1 from the texts' bytes alone."""
     rows = []
     for text in texts:
@@ -56,7 +55,7 @@ class State:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
-    def texts(self) -> list[str]:
+    def texts(self):
         return [text for body in self.asked for text in body["input"]]
 
 
@@ -65,7 +64,7 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # head and body are two writes: the second would wait 40 ms
     state: State
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         state = self.state
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with state.lock:
@@ -84,7 +83,7 @@ class Handler(BaseHTTPRequestHandler):
             with state.lock:
                 state.active -= 1
 
-    def right(self, body: dict[str, Any], vectors: np.ndarray | None = None) -> dict[str, Any]:
+    def right(self, body, vectors=None):
         state, texts = self.state, body["input"]
         made = state.model(texts) if vectors is None else vectors
         plain = body.get("encoding_format") != "base64" or not state.base64
@@ -92,13 +91,13 @@ class Handler(BaseHTTPRequestHandler):
             "object": "embedding", "index": row,
             "embedding": [float(x) for x in vector] if plain else base64.b64encode(vector.astype("<f4").tobytes()).decode(),
         } for row, vector in enumerate(made)]
-        answer: dict[str, Any] = {"object": "list", "data": data, "model": body["model"]}
+        answer = {"object": "list", "data": data, "model": body["model"]}
         if state.usage:
             count = sum(len(text.split()) for text in texts)
             answer["usage"] = {"prompt_tokens": count, "total_tokens": count}
         return answer
 
-    def give(self, answer: Any, status: int = 200, headers: dict[str, str] | None = None, sent: int | None = None) -> None:
+    def give(self, answer, status=200, headers=None, sent=None):
         """sent: so many bytes of it, the connection is closed then."""
         body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         self.send_response(status)
@@ -111,34 +110,31 @@ class Handler(BaseHTTPRequestHandler):
         if sent is not None:
             self.close_connection = True
 
-    def log_message(self, *arguments: Any) -> None:
-        pass
 
-
-def status(code: int, reason: str = "overloaded", **headers: str) -> Spoil:
+def status(code, reason="overloaded", **headers):
     """An error as OpenAI words it; headers by name, _ for -."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return lambda handler, body: handler.give({"error": {"message": reason}}, code, named)
 
 
-def closed(handler: Handler, body: dict[str, Any]) -> None:
+def closed(handler, body):
     handler.close_connection = True
     handler.connection.close()
 
 
-def half(handler: Handler, body: dict[str, Any]) -> None:
+def half(handler, body):
     answer = json.dumps(handler.right(body)).encode()
     handler.give(answer, sent=len(answer) // 2)
 
 
-def when(chosen: Callable[[dict[str, Any]], bool], spoil: Spoil) -> Spoil:
+def when(chosen, spoil):
     """The right answer, but for requests whose body is chosen."""
     return lambda handler, body: spoil(handler, body) if chosen(body) else handler.give(handler.right(body))
 
 
-def dripping(begin: bytes) -> Spoil:
+def dripping(begin):
     """An answer that begins so and goes on byte by byte."""
-    def spoil(handler: Handler, body: dict[str, Any]) -> None:
+    def spoil(handler, body):
         with suppress(OSError):
             handler.wfile.write(begin)
             for _ in range(20):
@@ -149,9 +145,9 @@ def dripping(begin: bytes) -> Spoil:
     return spoil
 
 
-def changed(change: Callable[[dict[str, Any]], Any]) -> Spoil:
+def changed(change):
     """The right answer, changed before it is sent."""
-    def spoil(handler: Handler, body: dict[str, Any]) -> None:
+    def spoil(handler, body):
         answer = handler.right({**body, "encoding_format": "float"})
         made = change(answer)
         handler.give(answer if made is None else made)
@@ -160,21 +156,12 @@ def changed(change: Callable[[dict[str, Any]], Any]) -> Spoil:
 
 
 @contextmanager
-def serving(**settings: Any) -> Iterator[State]:
+def serving(**settings):
     """A server on 127.0.0.1 for as long as the block lasts; settings: of its State."""
     state = State(**settings)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Serving", (Handler,), {"state": state}))
-    server.daemon_threads = True
-    server.handle_error = lambda *request: None  # a client that was killed
-    server.request_queue_size = 64
-    state.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
+    with listening(type("Serving", (Handler,), {"state": state})) as address:
+        state.url = f"{address}/v1"
         yield state
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 @pytest.fixture(autouse=True)
@@ -193,5 +180,5 @@ def server():
         yield state
 
 
-def loaded(server: State, name: str = "hash", **options: Any) -> Any:
+def loaded(server, name="hash", **options):
     return load_encoder(f"openai:{name}", base_url=server.url, **options)

@@ -1,16 +1,16 @@
 """A stand-in for the Hub on this machine that breaks things on purpose, and archives for it to serve."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
 import tarfile
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+
+import pytest
+from answers import listening
 
 from stsbench.data.fetch import download as download_module
 from stsbench.data.sets import catalog as catalog_module
@@ -33,13 +33,22 @@ class Server:
     asked: list[tuple[str, str | None]] = field(default_factory=list)
 
 
+def data_nowhere(monkeypatch, tmp_path):
+    """An empty cache below `tmp_path`, a Hub at which nobody answers, and no waiting between tries."""
+    for name in ("STSBENCH_DATA", "HF_HUB_OFFLINE", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(download_module.time, "sleep", lambda seconds: None)
+
+
 @contextmanager
 def serving(monkeypatch, tmp_path):
-    """A server on 127.0.0.1 as $HF_ENDPOINT, an empty cache below `tmp_path`, and no waiting between tries."""
+    """The same with a server on 127.0.0.1 as $HF_ENDPOINT."""
     state = Server()
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             wanted = self.headers.get("Range")
             state.asked.append((self.path, wanted))
             if state.status:
@@ -58,23 +67,20 @@ def serving(monkeypatch, tmp_path):
             self.end_headers()
             self.wfile.write(body[: state.cuts.pop(0)] if state.cuts else body)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    state.url = f"http://127.0.0.1:{http.server_address[1]}"
-    for name in ("STSBENCH_DATA", "HF_HUB_OFFLINE", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_ENDPOINT", state.url)
-    monkeypatch.setattr(download_module.time, "sleep", lambda seconds: None)
-    yield state
-    http.shutdown()
-    http.server_close()
+    data_nowhere(monkeypatch, tmp_path)
+    with listening(Handler) as state.url:
+        monkeypatch.setenv("HF_ENDPOINT", state.url)
+        yield state
 
 
-def know_the_sample(monkeypatch):
+@pytest.fixture
+def server(monkeypatch, tmp_path):
+    with serving(monkeypatch, tmp_path) as state:
+        yield state
+
+
+@pytest.fixture
+def sample_catalog(monkeypatch):
     """A catalog that knows the sample's files, so that a whole archive can be tested without the licensed data."""
     real = catalog()
     actual = {}

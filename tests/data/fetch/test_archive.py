@@ -1,6 +1,5 @@
-"""Hostile and broken archives: nothing comes out of the folder, nothing but plain files is made."""
-
-from __future__ import annotations
+"""Hostile and broken archives: nothing comes out of the folder, nothing but plain files is made. One file over HTTP:
+resumed after a cut, begun again when it changed, refused when too large."""
 
 import gzip
 import io
@@ -8,24 +7,26 @@ import lzma
 import shutil
 import tarfile
 import tracemalloc
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
-from hubserver import tar_of
+from clirun import refuses
+from hubserver import server, tar_of  # noqa: F401 - fixtures
 
+from stsbench.data.fetch.download import download
 from stsbench.data.fetch.install import alone, extract, workplace
 from stsbench.errors import DataError
 
+LIMIT = 1 << 20
 
-def link(name: str, kind: bytes, target: str = "/etc/passwd") -> tarfile.TarInfo:
+
+def link(name, kind, target="/etc/passwd"):
     member = tarfile.TarInfo(name)
     member.type, member.linkname = kind, target
     return member
 
 
-def test_hostile_and_broken_archives(tmp_path: Path) -> None:
+def test_hostile_and_broken_archives(tmp_path):
     into = tmp_path / "deep" / "into"
     into.mkdir(parents=True)
     for body, message in (
@@ -42,27 +43,29 @@ def test_hostile_and_broken_archives(tmp_path: Path) -> None:
         (tar_of({}), "contains no file"),
     ):
         (tmp_path / "a.tar").write_bytes(body)
-        with pytest.raises(DataError, match=message):
-            extract(tmp_path / "a.tar", into)
+        refuses(DataError, message, extract, tmp_path / "a.tar", into)
         assert not (tmp_path / "x").exists() and not (tmp_path / "deep" / "x").exists()
         shutil.rmtree(into)
         into.mkdir()
 
 
-def test_archive_limits_and_repeated_names(tmp_path: Path) -> None:
+def test_limits_repeated_names_and_a_negative_size_that_makes_no_room(tmp_path):
     (tmp_path / "a.tar").write_bytes(tar_of({"a": b"12345", "b": b"12345"}))
     for index, limits in enumerate([{"max_bytes": 9}, {"max_members": 1}]):
         (tmp_path / str(index)).mkdir()
-        with pytest.raises(DataError, match="refused"):
-            extract(tmp_path / "a.tar", tmp_path / str(index), **limits)
+        refuses(DataError, "refused", extract, tmp_path / "a.tar", tmp_path / str(index), **limits)
     double = tarfile.TarInfo("a")
     (tmp_path / "d.tar").write_bytes(tar_of({"a": b"1"}, [double]))
     (tmp_path / "d").mkdir()
-    with pytest.raises(DataError, match="holds 'a' twice"):
-        extract(tmp_path / "d.tar", tmp_path / "d")
+    refuses(DataError, "holds 'a' twice", extract, tmp_path / "d.tar", tmp_path / "d")
+    member = tarfile.TarInfo("x")
+    member.pax_headers = {"size": "-4096"}
+    (tmp_path / "a.tar").write_bytes(tar_of({}, [member]))
+    (tmp_path / "into").mkdir()
+    refuses(DataError, "", extract, tmp_path / "a.tar", tmp_path / "into")
 
 
-def headers(kind: bytes, size: int, count: int = 1) -> bytes:
+def headers(kind, size, count=1):
     """Headers of `kind` (PAX of a file or of all, GNU's long names) with `size` bytes each, then a file."""
     content = b"a" * size
     if kind in (tarfile.XHDTYPE, tarfile.XGLTYPE):
@@ -83,30 +86,18 @@ def headers(kind: bytes, size: int, count: int = 1) -> bytes:
     (partial(gzip.compress, compresslevel=1), tarfile.XHDTYPE, 150_000, 100),
     (partial(lzma.compress, preset=0), tarfile.GNUTYPE_LONGNAME, 15_000_000, 1),
 ])
-def test_headers_take_no_memory(
-    tmp_path: Path, pack: Callable[[bytes], bytes], kind: bytes, size: int, count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_headers_take_no_memory(tmp_path, pack, kind, size, count, monkeypatch):
     monkeypatch.setattr("stsbench.data.fetch.install._MOST_HEADERS", 2 << 20)
     (tmp_path / "a.tar").write_bytes(pack(headers(kind, size, count)))
     (tmp_path / "into").mkdir()
     tracemalloc.start()
-    with pytest.raises(DataError, match=r"header.*refused"):
-        extract(tmp_path / "a.tar", tmp_path / "into")
+    refuses(DataError, r"header.*refused", extract, tmp_path / "a.tar", tmp_path / "into")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 12 << 20
 
 
-def test_a_negative_size_does_not_make_room(tmp_path: Path) -> None:
-    member = tarfile.TarInfo("x")
-    member.pax_headers = {"size": "-4096"}
-    (tmp_path / "a.tar").write_bytes(tar_of({}, [member]))
-    (tmp_path / "into").mkdir()
-    with pytest.raises(DataError):
-        extract(tmp_path / "a.tar", tmp_path / "into")
-
-
-def test_an_archive_makes_no_folders(tmp_path: Path) -> None:
+def test_an_archive_makes_no_folders(tmp_path):
     names = ["/".join([str(i), *"abcdefghij"]) for i in range(50)]
     (tmp_path / "a.tar").write_bytes(tar_of(dict.fromkeys(names, b"")))
     (tmp_path / "into").mkdir()
@@ -115,9 +106,59 @@ def test_an_archive_makes_no_folders(tmp_path: Path) -> None:
     assert all(path.is_file() for path in files.values())
 
 
-def test_what_a_killed_fetch_left_is_removed_by_the_next(tmp_path: Path) -> None:
+def test_what_a_killed_fetch_left_is_removed_by_the_next(tmp_path):
     left = tmp_path / ".unpack-abc"
     (left / "deep").mkdir(parents=True)
     with alone(tmp_path), workplace(tmp_path) as folder:
         assert folder.is_dir() and not left.exists()
     assert [path.name for path in tmp_path.iterdir()] == [".fetch.lock"]
+
+
+def test_download(server, tmp_path):
+    server.body = b"x" * 5000
+    seen = []
+    download(server.url + "/f", tmp_path / "a" / "f", limit=LIMIT, progress=lambda *step: seen.append(step))
+    assert (tmp_path / "a" / "f").read_bytes() == server.body and seen[-1] == (5000, 5000)
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["f"]
+
+
+def test_a_cut_connection_is_resumed(server, tmp_path):
+    server.body, server.cuts = bytes(range(256)) * 40, [3000, 2000]
+    download(server.url + "/f", tmp_path / "f", limit=LIMIT)
+    assert (tmp_path / "f").read_bytes() == server.body
+    assert [wanted for _, wanted in server.asked] == [None, "bytes=3000-", "bytes=5000-"]
+
+
+def test_a_later_call_goes_on_from_the_part(server, tmp_path):
+    server.body, server.cuts = b"ab" * 4000, [1000, 0, 0, 0, 0, 0]
+    with pytest.raises(DataError, match=r"broke after 1000 of 8000 bytes; 1000 bytes are kept in .*f\.part"):
+        download(server.url + "/f", tmp_path / "f", limit=LIMIT)
+    assert not (tmp_path / "f").exists()
+    server.cuts, server.asked = [], []
+    download(server.url + "/f", tmp_path / "f", limit=LIMIT)
+    assert (tmp_path / "f").read_bytes() == server.body and server.asked == [("/f", "bytes=1000-")]
+
+
+def test_a_changed_file_and_one_that_cannot_be_resumed_begin_again(server, tmp_path):
+    server.body, server.cuts = b"old" * 1000, [1000, 0, 0, 0, 0]
+    refuses(DataError, "", download, server.url + "/f", tmp_path / "f", limit=LIMIT)
+    server.body, server.etag, server.cuts = b"NEW" * 900, '"two"', []
+    download(server.url + "/f", tmp_path / "f", limit=LIMIT)
+    assert (tmp_path / "f").read_bytes() == b"NEW" * 900
+    for number, (server.etag, server.ranges) in enumerate([("", True), ('W/"weak"', True), ('"one"', False)]):
+        server.cuts = [1000]
+        download(server.url + "/f", tmp_path / str(number), limit=LIMIT)
+        assert (tmp_path / str(number)).read_bytes() == server.body
+
+
+def test_server_errors_are_tried_again_and_refusals_are_not(server, tmp_path):
+    server.body, server.status = b"x", [503, 429]
+    download(server.url + "/f", tmp_path / "f", limit=LIMIT)
+    server.status, server.asked = [404], []
+    refuses(DataError, "HTTP 404", download, server.url + "/f", tmp_path / "g", limit=LIMIT)
+    assert len(server.asked) == 1
+    server.status = [500] * 9
+    refuses(DataError, "HTTP 500", download, server.url + "/f", tmp_path / "g", limit=LIMIT)
+    server.body, server.status = b"x" * 2000, []
+    refuses(DataError, "is 2000 bytes, more than the 1000", download, server.url + "/f", tmp_path / "f", limit=1000)
+    refuses(DataError, "HF_ENDPOINT must start with http", download, "file:///etc/passwd", tmp_path / "f", limit=1000)

@@ -1,23 +1,29 @@
-"""Sets that mteb defines, read from small copies of their repositories: the pairs, and mteb's own scores on the copies."""
-
-from __future__ import annotations
+"""Sets that mteb defines, read from small copies of their repositories: the pairs, and mteb's own scores on the copies; and
+fetched whole from a server on this machine."""
 
 import json
 import zlib
 
 import numpy as np
 import pytest
+from answers import answering
+from click.testing import CliRunner
+from clirun import refuses
+from hubserver import data_nowhere
 
 pytest.importorskip("mteb")
 from mteb_folders import ITEMS, PAIRS, write
 
 from stsbench import evaluate, load_encoder, to_mteb
+from stsbench.cli.main import cli
+from stsbench.data.fetch.download import fetch_repository
 from stsbench.data.fetch.install import install_bundle, write_bundle
-from stsbench.data.fetch.mteb import load_pairs, undisturbed
-from stsbench.data.sets.catalog import BY_ID, LANGUAGES
+from stsbench.data.fetch.mteb import load_pairs, pinned_revision, undisturbed
+from stsbench.data.sets.catalog import BY_ID, LANGUAGES, NAMES, copied_files, set_language
 from stsbench.errors import DataError, MissingDataError, StsbenchError
 from stsbench.evaluation.plan import plan
 from stsbench.evaluation.rescore import score_again
+from stsbench.files import data_root
 from stsbench.protocols.sts import AVERAGED
 
 SOME = [ITEMS[name] for name in ("STS17", "STSBenchmarkMultilingualSTS", "JSTS", "ATEC", "BQ", "LCQMC", "PAWSX", "STS-B-zh")]
@@ -94,14 +100,16 @@ def test_the_chinese_preset_averages_its_five_sets(copies):
     assert "No average for zh: the STS average is the mean of all 5 tasks." in str(some)
 
 
-def test_ids_and_names_are_mteb_s_and_they_are_measured_only_where_named():
+def test_ids_names_and_languages_are_mteb_s_and_they_are_measured_only_where_named():
     for protocol, tasks, expected in (("sts", None, AVERAGED), ("zh", None, FIVE), ("sts:mean", ["sts17", "JSTS"], None)):
         (part,), _ = plan([protocol], tasks, {})
         assert list(part.tasks) == list(expected or ("STS17", "JSTS"))
         assert protocol != "zh" or part.protocol.averaged == tuple(FIVE)
-    with pytest.raises(StsbenchError, match=r"average"):
-        plan(["sts"], None, {"sts": {"average": ["STS12"]}})
+    refuses(StsbenchError, r"average", plan, ["sts"], None, {"sts": {"average": ["STS12"]}})
+    compared = 0
     with undisturbed() as mteb:
+        from mteb.languages import ISO_TO_LANGUAGE
+
         for item in LANGUAGES:
             task = mteb.get_task(item.name)
             assert task.metadata.type == "STS" and task.metadata.dataset["revision"]
@@ -109,6 +117,14 @@ def test_ids_and_names_are_mteb_s_and_they_are_measured_only_where_named():
             assert item.split == ("test" if "test" in task.eval_splits else task.eval_splits[0])
             statistics = task.metadata.descriptive_stats[item.split]
             assert (statistics["num_samples"], len(task.hf_subsets)) == (item.pairs, item.subsets)
+            spoken = task.metadata.eval_langs
+            for subset, scripts in (spoken if isinstance(spoken, dict) else {None: spoken}).items():
+                stated = {ISO_TO_LANGUAGE[script.partition("-")[0]].partition(" (")[0] for script in scripts}
+                stated = {{"Mandarin Chinese": "Chinese", "Modern Greek": "Greek"}.get(name, name) for name in stated}
+                assert set_language(item.id, subset) == " and ".join(sorted(stated)), (item.task, subset)
+                compared += 1
+    assert compared == 11 + 18 + 12 + 10 + 9 and len(set(NAMES.values())) == len(NAMES) - 1  # en, eng
+    assert set_language("stsb/test") == set_language("own:0123") == set_language("sts17/test", "xx-yy") == ""
     assert len(BY_ID) == len(LANGUAGES)
 
 
@@ -137,9 +153,7 @@ def test_faults_of_a_copy(tmp_path):
         rows = [json.loads(line) for line in before.splitlines()]
         change(rows)
         file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-        with pytest.raises(DataError, match=message) as caught:
-            load_pairs("korsts/test", data_dir=tmp_path)
-        assert "\n" not in str(caught.value)
+        refuses(DataError, message, load_pairs, "korsts/test", data_dir=tmp_path)
     write(tmp_path, ITEMS["STS17"], only=("ko-ko", "ar-ar"))
     with pytest.raises(DataError, match=r"STS17 \(.*\), subset en-ar is not there; the set is all of ko-ko, ar-ar, en-ar"):
         load_pairs("sts17/test", data_dir=tmp_path)
@@ -148,8 +162,7 @@ def test_faults_of_a_copy(tmp_path):
 def test_nowhere(tmp_path, monkeypatch):
     with pytest.raises(MissingDataError, match=r"mteb/JSTS is missing: --data-dir must hold JSTS's files there"):
         load_pairs("jsts/validation", data_dir=tmp_path)
-    with pytest.raises(DataError, match=r"the sample holds nothing of JSTS"):
-        evaluate(**MODEL, protocol="sts", tasks="JSTS", sample=True)
+    refuses(DataError, r"the sample holds nothing of JSTS", evaluate, **MODEL, protocol="sts", tasks="JSTS", sample=True)
     monkeypatch.setenv("STSBENCH_DATA", str(tmp_path))
     with pytest.raises(MissingDataError, match=r"the Hub's mteb/JSTS at [0-9a-f]{12}.* files into DIR/mteb/JSTS"):
         load_pairs("jsts/validation", offline=True)
@@ -185,3 +198,73 @@ def test_a_bundle_carries_the_copies(tmp_path):
     assert report.installed == ("mteb/JSTS/validation.parquet",) and not report.changed
     there = load_pairs("jsts/validation", data_dir=tmp_path / "there")
     assert there.digest == load_pairs("jsts/validation", data_dir=tmp_path / "here").digest
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A folder served as the Hub serves it, with a small STS17 and JSTS at the revisions that mteb pins."""
+    served = tmp_path / "hub"
+    for task in ("STS17", "JSTS"):
+        item = ITEMS[task]
+        revision = pinned_revision(item)
+        write(tmp_path / "made", item)
+        files = served / "datasets" / item.repository / "resolve" / revision
+        files.parent.mkdir(parents=True)
+        (tmp_path / "made" / item.repository).rename(files)
+        (files / ".gitattributes").write_text("")
+        names = [path.relative_to(files).as_posix() for path in sorted(files.rglob("*")) if path.is_file()]
+        listing = served / "api/datasets" / item.repository / "revision" / revision
+        listing.parent.mkdir(parents=True)
+        listing.write_text(json.dumps({"siblings": [{"rfilename": name} for name in names]}))
+    data_nowhere(monkeypatch, tmp_path)
+
+    def answer(path):
+        file = served / path.partition("?")[0][1:]
+        return file.read_bytes() if file.is_file() else None
+
+    with answering(answer) as address:
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        yield served
+
+
+def test_what_was_fetched_is_read_offline(hub, monkeypatch):
+    done = CliRunner().invoke(cli, ["data", "fetch", "STS17", "JSTS"])
+    assert done.exit_code == 0 and "senteval" not in done.output.lower(), done.output
+    names = copied_files(data_root())
+    assert len(names) == 12 + 1 and not any(".gitattributes" in name for name in names)  # 11 parts and a card; one file
+    again = CliRunner().invoke(cli, ["data", "fetch", "STS17"])
+    assert again.exit_code == 0 and "nothing to do" in again.output
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    pairs = load_pairs("sts17/test", offline=True)
+    assert len(pairs.counts) == 11 and pairs.origin == str(data_root() / "mteb/sts17-crosslingual-sts")
+
+
+def test_all_files_come_or_none_and_the_next_call_goes_on(hub):
+    item = ITEMS["STS17"]
+    folder = hub / "datasets" / item.repository / "resolve" / pinned_revision(item)
+    lost = (folder / "ko-ko/test.jsonl").read_bytes()
+    (folder / "ko-ko/test.jsonl").unlink()
+    refuses(DataError, "HTTP 404", fetch_repository, item.repository, pinned_revision(item), data_root(), pause=0)
+    assert not (data_root() / item.repository).exists()
+    (folder / "ko-ko/test.jsonl").write_bytes(lost)
+    (folder / "ar-ar/test.jsonl").write_text("{}")  # was received, and is not asked for again
+    report = fetch_repository(item.repository, pinned_revision(item), data_root(), pause=0)
+    assert len(report.installed) == 12 and len(load_pairs("sts17/test", offline=True)) == 11 * 14
+    assert not list(data_root().glob(".fetch-*"))
+    with pytest.raises(DataError, match="changed since its first fetch"):
+        fetch_repository(item.repository, pinned_revision(item), data_root(), pause=0, force=True, strict=True)
+
+
+def test_a_wrong_listing_is_refused(hub):
+    item = ITEMS["JSTS"]
+    path = hub / "api/datasets" / item.repository / "revision" / pinned_revision(item)
+    for listing, says in (
+        ("{}", "does not list the repository's files"), ('{"siblings": [{"rfilename": "../x"}]}', "leaves its folder"),
+        ('{"siblings": [{"rfilename": ".gitattributes"}]}', "lists no file"),
+    ):
+        path.write_text(listing)
+        refuses(DataError, says, fetch_repository, item.repository, pinned_revision(item), data_root(), pause=0)
+        assert not (data_root() / item.repository).exists()
+    assert all(len(pinned_revision(item)) == 40 for item in LANGUAGES)
+    refuses(DataError, "not a full commit", fetch_repository, "mteb/JSTS", "main", data_root())

@@ -1,14 +1,13 @@
-"""A user's file of texts is read by one rule of its kind, whatever reads it: a table by a column, never by its raw lines.
-A folder of files is one task whose subsets, or splits, are its files. Files that a table of refusals cannot hold, and
-labels that are the same class."""
+"""A user's file of texts is read by one rule of its kind, whatever reads it; a folder of files is one task whose subsets,
+or splits, are its files."""
 
 import io
 import os
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from clirun import refuses
 from pyarrow import parquet
 
 from stsbench.data.own import table
@@ -18,11 +17,16 @@ from stsbench.data.text.rows import read_rows
 from stsbench.errors import DataError
 
 CAT, DOG = "A cat, asleep; or not.", "Dogs | wolves."
+PARTS = {
+    "de.csv": [("rot blau", "rot blau grau", 4.0), ("ein hund", "zwei katzen", 0.5), ("ein haus", "ein altes haus", 3.0)],
+    "en.csv": [("a red cat", "a red dog", 3.0), ("one bird", "the moon", 0.0), ("two fish", "two big fish", 4.5),
+               ("rain", "rain now", 2.0)],
+}
 
 
 def parquet_file(**columns):
     stream = io.BytesIO()
-    pq.write_table(pa.table(columns), stream)
+    parquet.write_table(pa.table(columns), stream)
     return stream.getvalue()
 
 
@@ -61,9 +65,14 @@ def test_texts_are_the_same_in_every_format(tmp_path):
         assert [texts for _, texts in read_rows(path)] == [(CAT, DOG), ("x", "y")]
 
 
-def test_quotes_that_are_not_those_of_cells_are_text(tmp_path):
+def test_quotes_that_are_not_those_of_cells_are_text_and_decimal_commas_are_numbers(tmp_path):
     data = read_scored_pairs(written(tmp_path, "a.csv", 'sentence1\tsentence2\tscore\n"A" cat\t5" of rain\t1\nb\t"c\t2\n'))
     assert (data.first, data.second) == (('"A" cat', "b"), ('5" of rain', '"c'))
+    path = tmp_path / "a.csv"
+    path.write_text("sentence1;sentence2;score\na;b;4,5\nc;d;-1,25\ne;f;3\n")
+    pairs = read_scored_pairs(path)
+    assert pairs.gold.tolist() == [4.5, -1.25, 3.0]
+    assert pairs.warnings[-1] == "a.csv: its scores have decimal commas, 4,5 for 4.5"
 
 
 @pytest.mark.parametrize(("options", "rows"), [
@@ -75,8 +84,8 @@ def test_a_batch_of_parquet_takes_no_more_than_its_share(tmp_path, monkeypatch, 
     monkeypatch.setattr(table, "_MOST_BATCH", 10**6)
     table_of = pa.table({"text": ["x" * 20_000] * 100, "more": [[1.0] * 10_000] * 100})
     options = {"compression": "zstd", "data_page_size": 10**5, "write_batch_size": 10, **options}
-    pq.write_table(table_of, tmp_path / "a.parquet", **options)
-    file = pq.ParquetFile(tmp_path / "a.parquet")
+    parquet.write_table(table_of, tmp_path / "a.parquet", **options)
+    file = parquet.ParquetFile(tmp_path / "a.parquet")
     if options["data_page_size"] > 10**5:
         with pytest.raises(DataError, match=r"text has a page of 2\.0 MB, at most 1\.0 MB are read"):
             table._rows_at_once(tmp_path / "a.parquet", file)
@@ -89,16 +98,9 @@ def test_a_batch_of_parquet_takes_no_more_than_its_share(tmp_path, monkeypatch, 
 def test_a_dictionary_of_one_long_text_is_no_bomb(tmp_path, monkeypatch):
     monkeypatch.setattr(table, "_MOST_BATCH", 1_000_000)
     texts = pa.DictionaryArray.from_arrays(pa.array([0] * 5000, pa.int32()), pa.array(["a" * 10_000]))
-    pq.write_table(pa.table({"text": texts}), tmp_path / "t.parquet", compression="zstd")
+    parquet.write_table(pa.table({"text": texts}), tmp_path / "t.parquet", compression="zstd")
     with pytest.raises(DataError, match="unpack to over 1,000 times as much"):
         list(table.arrow_rows(tmp_path / "t.parquet", [tmp_path / "t.parquet"]))
-
-
-PARTS = {
-    "de.csv": [("rot blau", "rot blau grau", 4.0), ("ein hund", "zwei katzen", 0.5), ("ein haus", "ein altes haus", 3.0)],
-    "en.csv": [("a red cat", "a red dog", 3.0), ("one bird", "the moon", 0.0), ("two fish", "two big fish", 4.5),
-               ("rain", "rain now", 2.0)],
-}
 
 
 def write(folder, parts=PARTS, columns=("sentence1", "sentence2", "score")):
@@ -139,38 +141,23 @@ def test_damaged_rows_of_parquet_are_named(tmp_path):
     start = body.index(b"2000 a") - 30
     body[start : start + 20] = b"\xff" * 20
     path.write_bytes(body)
-    with pytest.raises(DataError, match="after row 2000: "):
-        read_scored_pairs(path)
+    refuses(DataError, "after row 2000: ", read_scored_pairs, path)
 
 
-def test_a_pipe_is_not_waited_for(tmp_path):
+def test_pipes_and_what_the_system_does_not_let_us_read_are_data_errors(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "pipe.csv")
     for read in (read_scored_pairs, read_labelled_pairs, read_triplets, read_labelled_texts):
-        with pytest.raises(DataError, match="is not a regular file"):
-            read(tmp_path / "pipe.csv")
-
-
-def test_what_the_system_does_not_let_us_read_is_a_data_error(tmp_path, monkeypatch):
+        refuses(DataError, "is not a regular file", read, tmp_path / "pipe.csv")
     (tmp_path / "a.csv").write_text("sentence1,sentence2,score\n")
 
     def refused(self, *args, **kwargs):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "open", refused)
-    with pytest.raises(DataError, match=r"a\.csv: Permission denied$"):
-        read_scored_pairs(tmp_path / "a.csv")
+    refuses(DataError, r"a\.csv: Permission denied$", read_scored_pairs, tmp_path / "a.csv")
     monkeypatch.setattr(Path, "is_dir", lambda self: True)
     monkeypatch.setattr(Path, "iterdir", refused)
-    with pytest.raises(DataError, match=r"^cannot read .*folder: Permission denied$"):
-        read_scored_pairs(tmp_path / "folder")
-
-
-def test_decimal_commas_are_read_and_said(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("sentence1;sentence2;score\na;b;4,5\nc;d;-1,25\ne;f;3\n")
-    pairs = read_scored_pairs(path)
-    assert pairs.gold.tolist() == [4.5, -1.25, 3.0]
-    assert pairs.warnings[-1] == "a.csv: its scores have decimal commas, 4,5 for 4.5"
+    refuses(DataError, r"^cannot read .*folder: Permission denied$", read_scored_pairs, tmp_path / "folder")
 
 
 def test_equal_labels_are_one_and_no_others():

@@ -1,6 +1,5 @@
-"""Rows of training files, against the csv and json modules of Python. Documents as rows: word pieces of whole texts, a
-part of the file at a time, and rows of several lines. Rows with a real-valued score: from every format to the batch.
-Texts that look like tables are told, and the classes of labels are counted."""
+"""Rows of training files, against Python's csv and json modules: documents as rows, rows of several lines, rows with a
+score, and texts that look like tables."""
 
 import csv
 import hashlib
@@ -10,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from clirun import refuses
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny_models import sentences, tokenizer
@@ -28,6 +28,10 @@ from stsbench.errors import DataError
 # Characters at which some reader or other splits, joins or unquotes.
 CHARACTERS = st.sampled_from([*"ab \"',\\é猫😀", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\ufeff"])
 SHORT = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+LINES = ["a", " b ", "", "c", "d", "e", "f", "g", " \u3000", "", "h", "i\u2028j"]
+HEADER = ("sentence1", "sentence2", "score")
+ROWS = [("a cat", "the cat", "5"), ("a dog", "no dog", "0.250"), ("one", "two", "-3e-1"), ("x", "y", ".5")]
+NUMBERS = [5.0, 0.25, -0.3, 0.5]
 
 
 def texts(*more):
@@ -120,22 +124,16 @@ def test_columns_choose_and_where_filters(tmp_path):
     assert [line for line, _ in read_rows(path, columns={"sentence": "a"}, where={"kind": "q"})] == [2]
 
 
-def test_an_empty_line_is_a_text_only_where_it_can_be_one(tmp_path):
+def test_an_empty_line_is_a_text_only_where_it_can_be_one_and_the_format_stated_wins(tmp_path):
     assert list(read_rows(written(tmp_path, "a.txt", "a\n\nb"))) == [(1, ("a",)), (2, ("",)), (3, ("b",))]
     for name in ("a.csv", "a.tsv"):
         assert list(read_rows(written(tmp_path, name, "text\na\n\nb\n"))) == [(2, ("a",)), (3, ("",)), (4, ("b",))]
     assert list(read_rows(written(tmp_path, "a.csv", "sent0,sent1\na,b\n\n,\n")))[1:] == [(3, ()), (4, ("", ""))]
     assert list(read_rows(written(tmp_path, "a.tsv", "sent0\tsent1\na\tb\n\n\t\n")))[1:] == [(3, ()), (4, ("", ""))]
     assert list(read_rows(written(tmp_path, "a.json", '\n{"text": "a"}\n\n'))) == [(2, ("a",)), (3, ())]
-
-
-def test_the_format_stated_wins(tmp_path):
     assert file_format(tmp_path / "A.TSV") == "tsv"
     assert file_format(tmp_path / "a.csv", "text") == "text"
     assert rows_of(written(tmp_path, "a.csv", 'a,"b\n'), "text") == [(1, ('a,"b',))]
-
-
-LINES = ["a", " b ", "", "c", "d", "e", "f", "g", " \u3000", "", "h", "i\u2028j"]
 
 
 def document_file(path, lines):
@@ -223,11 +221,6 @@ def test_a_documents_first_word_is_spelled_as_elsewhere(tmp_path):
     assert len(set(reads("cat cat")["input_ids"])) == 2  # as it is without the space
 
 
-HEADER = ("sentence1", "sentence2", "score")
-ROWS = [("a cat", "the cat", "5"), ("a dog", "no dog", "0.250"), ("one", "two", "-3e-1"), ("x", "y", ".5")]
-NUMBERS = [5.0, 0.25, -0.3, 0.5]
-
-
 def scores_file(path, rows, header=HEADER):
     if path.suffix == ".jsonl":
         path.write_text("\n".join(json.dumps(dict(zip(header, row, strict=True))) for row in rows))
@@ -265,10 +258,8 @@ def test_rows_without_scores(opened, tmp_path):
     store = opened([row[:2] for row in ROWS], header=HEADER[:2])
     assert store.roles == HEADER[:2]
     for ask in (lambda: store.scores([0]), lambda: store.labels([0]), lambda: store.text("anchor", 0)):
-        with pytest.raises(DataError, match=r"has no role '(score|label|anchor)' \(its roles are sentence1, sentence2\)"):
-            ask()
-    with pytest.raises(DataError, match="names no text column"):
-        opened(ROWS, "b.tsv", columns={"score": "score"})
+        refuses(DataError, r"has no role '(score|label|anchor)' \(its roles are sentence1, sentence2\)", ask)
+    refuses(DataError, "names no text column", opened, ROWS, "b.tsv", columns={"score": "score"})
 
 
 @pytest.mark.parametrize(("lines", "doubt"), [

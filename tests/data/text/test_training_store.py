@@ -1,23 +1,25 @@
-"""Training data on disk: against a naive reader in memory, transformers' own tokenising, and interrupted builds."""
+"""Training data on disk: against a naive reader in memory, read many lines at a time or one by one, and interrupted
+builds."""
 
 import errno
+import itertools
 import json
+import multiprocessing
 import os
-import signal
-import subprocess
-import sys
 import time
 import tracemalloc
+from contextlib import suppress
 
 import light_process
 import numpy as np
 import pytest
+from clirun import refuses
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny_models import sentences, tokenizer
-from transformers import ByT5Tokenizer
 
 from stsbench.data.sets import lines
+from stsbench.data.sets.lines import line_blocks, numbered_lines, without_end
 from stsbench.data.text import cache as cache_files
 from stsbench.data.text import store_writer
 from stsbench.data.text.examples import TextRows
@@ -28,6 +30,8 @@ from stsbench.errors import DataError
 
 SHORT = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 TEXT = st.sampled_from(["", " ", "a", "b", "a b", "é\u2028\x85", "\u3000"])
+PARTS = [b"a", b" ", b"\n", b"\n", b"\r\n", b"\r", "é猫\u2028\x85".encode(), b"\xef\xbb\xbf", b"long " * 9]
+FAULTS = [b"\0", b"\xff", b"\xc3", b"PK\x03\x04", b"much longer " * 9]
 
 
 @pytest.fixture(autouse=True)
@@ -64,8 +68,7 @@ def test_rows_counts_and_labels_equal_a_naive_reader(tmp_path, rows, drop_blank,
         )
 
     if not kept:
-        with pytest.raises(DataError, match="rows is left"):
-            opened()
+        refuses(DataError, "rows is left", opened)
         assert not unfinished(tmp_path)
         return
     for store in (opened(), opened()):  # built, then found
@@ -161,8 +164,7 @@ def test_a_file_that_grows_while_it_is_read_is_an_error(tmp_path, monkeypatch):
         with path.open("a") as stream:
             stream.write("b\n")
 
-    with pytest.raises(DataError, match=r"a\.txt changed while it was being read"):
-        open_store(path, cache=cache, log=grow)
+    refuses(DataError, r"a\.txt changed while it was being read", open_store, path, cache=cache, log=grow)
     assert not [path for path in (cache / "text").iterdir() if path.is_dir()]
     assert len(open_store(path, cache=cache)) == 101
 
@@ -188,49 +190,58 @@ def test_a_damaged_cache_is_rebuilt(tmp_path):
     assert not unfinished(cache)
 
 
-CHILD = """
-import sys, time
-from pathlib import Path
-from stsbench.data.text import store_writer
-from stsbench.data.text.store import open_store
-store_writer._ROWS = 100
-original = store_writer._Writer.flush
-def flush(self):
-    original(self)
-    print("flushed", flush=True)
-    time.sleep(float(sys.argv[3]))
-store_writer._Writer.flush = flush
-store = open_store(Path(sys.argv[1]), cache=Path(sys.argv[2]), log=lambda message: print("building", flush=True))
-print("done", len(store), store.digest, flush=True)
-"""
+def build(path, cache, pause, told):
+    """In a fork: build a store by a hundred rows at a time, tell of each and wait."""
+    flush = store_writer._Writer.flush
+
+    def slow_flush(self):
+        flush(self)
+        told.send("flushed")
+        time.sleep(pause)
+
+    store_writer._ROWS, store_writer._Writer.flush = 100, slow_flush
+    store = open_store(path, cache=cache, log=lambda message: told.send("building"))
+    told.send(f"done {len(store)} {store.digest}")
 
 
-def child(path, cache, pause):
-    words = [sys.executable, "-c", CHILD, str(path), str(cache), str(pause)]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+def child(*arguments):
+    """A process that builds, and what it tells."""
+    context = multiprocessing.get_context("fork")
+    heard, told = context.Pipe(duplex=False)
+    process = context.Process(target=build, args=(*arguments, told))
+    process.start()
+    told.close()
+    return process, heard
+
+
+def all_told(heard):
+    lines = []
+    with suppress(EOFError):
+        while heard.poll(60):
+            lines.append(heard.recv())
+    return lines
 
 
 def test_a_build_that_was_killed_is_swept_away_and_a_live_one_is_built_once(tmp_path):
     path, other, cache = tmp_path / "a.txt", tmp_path / "b.txt", tmp_path / "cache"
     texts = sentences(400, 6)
     path.write_text("\n".join(texts))
-    killed = child(path, cache, 30)
-    assert [killed.stdout.readline().strip() for _ in range(2)] == ["building", "flushed"]
-    killed.send_signal(signal.SIGKILL)
-    killed.communicate(timeout=10)
+    killed, heard = child(path, cache, 30)
+    assert [heard.recv(), heard.recv()] == ["building", "flushed"]
+    killed.kill()
+    killed.join(10)
     assert len(unfinished(cache)) == 1
     other.write_text("other\n")
     open_store(other, cache=cache)
     assert not unfinished(cache)  # the next build of anything clears up
-    first = child(path, cache, 0.2)
-    assert first.stdout.readline().strip() == "building"
-    second = child(path, cache, 0)
+    _, first = child(path, cache, 0.2)
+    assert first.recv() == "building"
+    _, second = child(path, cache, 0)
     other.write_text("another\n")
     open_store(other, cache=cache)  # sweeps
     assert len(unfinished(cache)) == 1
-    outputs = [process.communicate(timeout=60)[0].split("\n") for process in (first, second)]
-    assert outputs[0][-2] == outputs[1][-2] and outputs[0][-2].startswith("done 400 ")
-    assert "building" not in outputs[1] and not unfinished(cache)
+    slow, waiting = all_told(first), all_told(second)
+    assert slow[-1].startswith("done 400 ") and waiting == slow[-1:] and not unfinished(cache)
     store = open_store(path, cache=cache)
     assert store.texts("sentence", range(len(store))) == texts
 
@@ -253,8 +264,7 @@ def test_the_report_says_what_became_of_the_rows(tmp_path):
         "6 rows read, 2 blank (kept), 2 duplicate (kept), 3 of fewer than 10 characters (left out): 3 rows"
     )
     assert [store.line(row) for row in range(3)] == [3, 4, 6]
-    with pytest.raises(DataError, match=r"none of 6 rows is left: .* 6 shorter than data\.min_characters 11"):
-        opened(min_characters=11)
+    refuses(DataError, r"none of 6 rows is left: .* 6 shorter than data\.min_characters 11", opened, min_characters=11)
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
@@ -273,52 +283,6 @@ def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
 
     (small, small_size), (large, large_size) = peak(1_000), peak(8_000)
     assert large - small < 0.12 * (large_size - small_size)  # 48 of 506 bytes: the hashes, three times over
-
-
-@pytest.mark.parametrize(("family", "side"), [("bert", "right"), ("roberta", "left"), ("byt5", "right")])
-def test_ids_are_those_of_transformers_and_the_tokenizer_is_left_alone(tmp_path, family, side):
-    """ByT5's has no fast backend."""
-    def stored():
-        return family == "byt5" or (tok.backend_tokenizer.truncation, tok.backend_tokenizer.padding)
-
-    tok = ByT5Tokenizer() if family == "byt5" else tokenizer(family)
-    own = tok if family == "byt5" else tokenizer(family)
-    tok.truncation_side = own.truncation_side = side
-    texts = ["", " ", "a", *sentences(30, 25), "[SEP] in </s> text", "猫\u2028\x85 zzz"]
-    path = tmp_path / "a.jsonl"
-    path.write_text("\n".join(json.dumps({"sent0": text, "sent1": text[::-1]}) for text in texts))
-    store = open_store(path, cache=tmp_path / "cache")
-    before, done = stored(), []
-    assert family == "byt5" or before[0]["max_length"] == 8  # what must not act
-    for length in (3, 12):
-        tokens = tokenised(store, tok, "t", length, ("anchor", "positive"), cache=tmp_path / "cache", progress=done.append)
-        assert stored() == before
-        for role in store.roles:
-            rows = store.texts(role, range(len(store)))
-            expected = [own(text, truncation=True, max_length=length)["input_ids"] for text in rows]
-            assert [ids.tolist() for ids in tokens.ids(role, range(len(store)))] == expected
-            assert all(ids.dtype == np.int32 for ids in tokens.ids(role, [0, 1]))
-            assert tokens.lengths(role).tolist() == list(map(len, expected))
-            whole = [own(text, truncation=False)["input_ids"] for text in rows]
-            assert tokens.truncated[role] == sum(len(ids) > length for ids in whole)
-    assert sum(done) == 2 * 2 * len(texts)
-
-
-def test_tokens_are_computed_once_for_each_key(tmp_path):
-    path, tok, said = tmp_path / "a.txt", tokenizer("bert"), []
-    path.write_text("a cat\nthe dog eats food in the park\n")
-
-    def digest(name="t", length=6, **options):
-        store = open_store(path, cache=tmp_path / "cache", **options)
-        return tokenised(store, tok, name, length, store.roles, cache=tmp_path / "cache", log=said.append).digest
-
-    assert digest() == digest() == digest("other") and len(said) == 2  # the digest is of the ids
-    assert digest(length=5) != digest() and len(said) == 3
-    path.write_text("a cat\nthe dog eats food in the parks\n")
-    digest()
-    assert len(said) == 4
-    with pytest.raises(DataError, match=r"backbone\.max_length 2 leaves no room for the sentence: 2 tokens are special"):
-        digest(length=2)
 
 
 def test_rows_of_a_batch(tmp_path):
@@ -351,3 +315,75 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
 def test_the_layer_loads_no_torch():
     code = "import sys, stsbench.data.text.examples; assert not {'torch', 'transformers', 'tokenizers'} & set(sys.modules)"
     assert light_process.run(code).returncode == 0
+
+
+@pytest.fixture
+def short_lines(monkeypatch):
+    monkeypatch.setattr(lines, "_BLOCK", 7)
+    monkeypatch.setattr(lines, "LONGEST", 60)
+
+
+def one_by_one(path):
+    seen = []
+    try:
+        read = [(number, without_end(line)) for number, line in numbered_lines(path, seen.append)]
+        return read, b"".join(seen)
+    except DataError as error:
+        return str(error)
+
+
+def by_blocks(path):
+    seen, read = [], []
+    try:
+        for start, texts, fields in line_blocks(path, seen.append):
+            assert [text.encode() for text in texts] == fields
+            read += list(enumerate(texts, start))
+        return read, b"".join(seen)
+    except DataError as error:
+        return str(error)
+
+
+@settings(SHORT, max_examples=50)
+@given(st.lists(st.sampled_from(PARTS), max_size=30), st.sampled_from([b"", b"", b"", *FAULTS]), st.integers(0, 30))
+def test_blocks_hold_the_lines_and_tell_the_faults_of_reading_one_by_one(short_lines, tmp_path, parts, fault, place):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"".join([*parts[:place], fault, *parts[place:]]))
+    assert by_blocks(path) == one_by_one(path)
+
+
+def test_the_longest_line(short_lines, tmp_path):
+    path = tmp_path / "a.txt"
+    for length, end in itertools.product((59, 60, 61, 200), (b"", b"\n", b"\r\n", b"\nb")):
+        path.write_bytes(b"first\n" + b"x" * length + end)
+        assert by_blocks(path) == one_by_one(path)
+        assert isinstance(by_blocks(path), str) == (length + end.count(b"\n") + end.count(b"\r") > 60)
+
+
+def add_each(writer, start, texts, fields):
+    for line, text in enumerate(texts, start):
+        writer.add(line, (text,))
+
+
+@settings(SHORT, max_examples=25)
+@given(
+    st.lists(st.sampled_from(["", " ", "a", "b", "é\u2028", "\u3000", "a b"]), min_size=1, max_size=14),
+    st.booleans(), st.booleans(), st.booleans(),
+)
+def test_plain_text_read_by_blocks_is_stored_as_by_rows(short_lines, tmp_path, rows, blank, duplicates, contiguous):
+    path = tmp_path / "a.txt"
+    path.write_text("\n".join(rows) + "\n")
+    places = []
+    for name in ("blocks", "rows"):
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        how = store_writer.ReadSettings("text", {}, {}, blank, duplicates, contiguous)
+        with pytest.MonkeyPatch.context() as patch:
+            if name == "rows":
+                patch.setattr(store_writer._Writer, "add_lines", add_each)
+            try:
+                meta = store_writer.write_store(path, folder, how, lambda raw: None)
+            except DataError as error:
+                places.append(str(error))
+                continue
+        places.append((meta, {each.name: each.read_bytes() for each in folder.iterdir()}))
+    assert places[0] == places[1]

@@ -1,13 +1,15 @@
-"""Token counts against a Counter over transformers' own tokens, and their cache. Tokens made when a batch needs them are
-those made beforehand."""
+"""Tokens of training texts are transformers' own, made beforehand or when a batch needs them; their counts, against a
+Counter, and the cache of these."""
 
+import json
 from collections import Counter
 
 import numpy as np
 import pytest
+from clirun import refuses
 from method_oracle import tokens
 from tiny_models import build, sentences, tokenizer
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, ByT5Tokenizer
 
 from stsbench.data.text import examples
 from stsbench.data.text.examples import TextRows, token_counts
@@ -78,9 +80,9 @@ def test_counted_once_and_again_where_the_file_is_damaged(folder, text, tmp_path
 
 
 def test_an_id_beyond_the_vocabulary_is_one_line(folder, text, tmp_path):
-    with pytest.raises(DataError, match=r"pairs\.tsv: token id \d+ is not below the model's vocabulary size, 6") as caught:
-        token_counts(rows_of(folder, text, tmp_path), 6, [0, 1, 2], tmp_path)
-    assert "\n" not in str(caught.value) and not (tmp_path / "counts").exists()
+    words = r"pairs\.tsv: token id \d+ is not below the model's vocabulary size, 6"
+    refuses(DataError, words, token_counts, rows_of(folder, text, tmp_path), 6, [0, 1, 2], tmp_path)
+    assert not (tmp_path / "counts").exists()
 
 
 @pytest.fixture
@@ -110,8 +112,7 @@ def test_the_ids_are_those_of_the_token_store(store, tmp_path):
     assert len(said) == 1
     with pytest.raises(IndexError, match="out of range"):
         live.ids("anchor", [0, -1])
-    with pytest.raises(DataError, match="max_length 2 leaves no room"):
-        TokensOnDemand(store, tokenizer("bert"), "t", 2, store.roles)
+    refuses(DataError, "max_length 2 leaves no room", TokensOnDemand, store, tokenizer("bert"), "t", 2, store.roles)
 
 
 def test_the_digest_goes_by_text_tokenizer_and_length(store, tmp_path):
@@ -123,3 +124,48 @@ def test_the_digest_goes_by_text_tokenizer_and_length(store, tmp_path):
     other = open_store(store.path, drop_duplicates=True, columns={"anchor": "sent0"}, cache=tmp_path / "cache")
     variants = [digest(), digest("u"), digest(length=13), digest(roles=("positive",)), digest(of=other), digest(side="left")]
     assert len(set(variants)) == len(variants) and digest() == variants[0]
+
+
+@pytest.mark.parametrize(("family", "side"), [("bert", "right"), ("roberta", "left"), ("byt5", "right")])
+def test_ids_are_those_of_transformers_and_the_tokenizer_is_left_alone(tmp_path, family, side):
+    """ByT5's has no fast backend."""
+    def stored():
+        return family == "byt5" or (tok.backend_tokenizer.truncation, tok.backend_tokenizer.padding)
+
+    tok = ByT5Tokenizer() if family == "byt5" else tokenizer(family)
+    own = tok if family == "byt5" else tokenizer(family)
+    tok.truncation_side = own.truncation_side = side
+    texts = ["", " ", "a", *sentences(30, 25), "[SEP] in </s> text", "猫\u2028\x85 zzz"]
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(json.dumps({"sent0": text, "sent1": text[::-1]}) for text in texts))
+    store = open_store(path, cache=tmp_path / "cache")
+    before, done = stored(), []
+    assert family == "byt5" or before[0]["max_length"] == 8  # what must not act
+    for length in (3, 12):
+        tokens = tokenised(store, tok, "t", length, ("anchor", "positive"), cache=tmp_path / "cache", progress=done.append)
+        assert stored() == before
+        for role in store.roles:
+            rows = store.texts(role, range(len(store)))
+            expected = [own(text, truncation=True, max_length=length)["input_ids"] for text in rows]
+            assert [ids.tolist() for ids in tokens.ids(role, range(len(store)))] == expected
+            assert all(ids.dtype == np.int32 for ids in tokens.ids(role, [0, 1]))
+            assert tokens.lengths(role).tolist() == list(map(len, expected))
+            whole = [own(text, truncation=False)["input_ids"] for text in rows]
+            assert tokens.truncated[role] == sum(len(ids) > length for ids in whole)
+    assert sum(done) == 2 * 2 * len(texts)
+
+
+def test_tokens_are_computed_once_for_each_key(tmp_path):
+    path, tok, said = tmp_path / "a.txt", tokenizer("bert"), []
+    path.write_text("a cat\nthe dog eats food in the park\n")
+
+    def digest(name="t", length=6, **options):
+        store = open_store(path, cache=tmp_path / "cache", **options)
+        return tokenised(store, tok, name, length, store.roles, cache=tmp_path / "cache", log=said.append).digest
+
+    assert digest() == digest() == digest("other") and len(said) == 2  # the digest is of the ids
+    assert digest(length=5) != digest() and len(said) == 3
+    path.write_text("a cat\nthe dog eats food in the parks\n")
+    digest()
+    assert len(said) == 4
+    refuses(DataError, r"backbone\.max_length 2 leaves no room for the sentence: 2 tokens are special", digest, length=2)
