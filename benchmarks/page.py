@@ -98,8 +98,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[17, 100, 300, 1000])
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
+    from board_example import synthetic
     from site_pages import screen, started, write_site
-    from synthetic_board import synthetic
 
     print("| rows | kB gzipped | of it rows | first paint | switch | sort | filter | open a row | elements |")
     print("|---|---|---|---|---|---|---|---|---|")

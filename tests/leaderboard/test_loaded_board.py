@@ -8,7 +8,7 @@ from pathlib import Path
 import board_example
 import pyarrow
 import pytest
-from synthetic_board import synthetic
+from clirun import refuses
 
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard import Board
@@ -22,7 +22,7 @@ def loaded(board):
 
 
 EXAMPLE = loaded(board_example.board(published=12))
-SYNTHETIC = loaded(synthetic(30))
+SYNTHETIC = loaded(board_example.synthetic(30))
 
 
 def test_the_frame_holds_what_the_csv_holds():
@@ -44,13 +44,16 @@ def test_the_frame_holds_what_the_csv_holds():
                 assert " ".join(value.split()) == text.removeprefix("'"), name
 
 
-def test_the_frame_says_what_a_score_is_and_who_leads():
+def test_the_frame_says_what_a_score_is_and_who_leads_and_an_empty_board_is_shown_too():
     frame = SYNTHETIC.to_pandas()
     tab = SYNTHETIC.tabs[0]
     of_tab = frame[(frame.tab == tab.id) & (frame.column == tab.lead) & (frame.kind == "measured")]
     assert [*of_tab.clear_lead] == [row.rank.last == 1 for row in tab.measured] and set(of_tab.protocol) == {"sts"}
     assert set(frame[frame.kind == "published"].clear_lead) == {None} and set(frame.better) == {"higher"}
     assert set(EXAMPLE.to_pandas().query("tab == 'geometry-stsb'").better) == {"lower"}
+    empty = loaded(ranks.Board((), {}))
+    assert str(empty) == repr(empty) and empty._repr_html_().startswith("&lt;Board") and empty.to_pandas().empty
+    refuses(StsbenchError, "has no tab", empty.tab)
 
 
 def test_the_leading_table_has_intervals_ranks_and_what_was_left_out():
@@ -77,10 +80,8 @@ def test_the_picture_is_of_the_ranked_rows():
     labels = [label.get_text() for label in EXAMPLE.plot().get_yticklabels()]
     rows = [row for row in EXAMPLE.tab().measured if row.rank]
     assert [label.endswith(" (transductive)") for label in labels] == ["transductive" in row.flags for row in rows]
-    with pytest.raises(StsbenchError, match="has no ranked rows"):
-        EXAMPLE.plot("cost-minutes")
-    with pytest.raises(StsbenchError, match="no tab 'sts-spearman-al'; did you mean sts-spearman-all"):
-        EXAMPLE.plot("sts-spearman-al")
+    refuses(StsbenchError, "has no ranked rows", EXAMPLE.plot, "cost-minutes")
+    refuses(StsbenchError, "no tab 'sts-spearman-al'; did you mean sts-spearman-all", EXAMPLE.plot, "sts-spearman-al")
 
 
 def test_latex_json_and_files_are_the_build_s(tmp_path):
@@ -94,10 +95,3 @@ def test_latex_json_and_files_are_the_build_s(tmp_path):
     written = EXAMPLE.save(tmp_path / "page")
     assert {name: (tmp_path / "page" / name).read_text("utf-8") for name in pages} == pages
     assert len(written) == len(pages) + 3 and EXAMPLE.save(str(tmp_path / "page")) == ()
-
-
-def test_an_empty_board_is_shown_too():
-    empty = loaded(ranks.Board((), {}))
-    assert str(empty) == repr(empty) and empty._repr_html_().startswith("&lt;Board") and empty.to_pandas().empty
-    with pytest.raises(StsbenchError, match="has no tab"):
-        empty.tab()

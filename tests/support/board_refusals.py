@@ -11,35 +11,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from board_runs import REVISION, Letters
-from checked_entries import load_entries
+from board_runs import LETTERS, REVISION, Letters, load_entries, measured
 from run_edits import edit, rows_of, with_column, write_rows
 
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.api import evaluate
+from stsbench.evaluation import records as form
 from stsbench.evaluation.columns import observations_digest
 from stsbench.evaluation.protocol import Observations
-from stsbench.evaluation.records import (
-    DataIdentity,
-    EncoderIdentity,
-    Observed,
-    ProtocolIdentity,
-    Record,
-    now,
-    record_name,
-)
 from stsbench.evaluation.rescore import protocol_of_record, record_task
 from stsbench.evaluation.run_file import RUN, write_run
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.admission import check_record
-from stsbench.leaderboard.records.entries import Entry
 from stsbench.leaderboard.records.paths import SHIPPED
 from stsbench.protocols.mteb import MtebProtocol
 from stsbench.protocols.regression import RegressionProtocol
 from stsbench.protocols.transfer import TransferProtocol
 
-LETTERS = Entry(method="letters", backbone="none", setting="unsup")
 SHA = "0" * 64
 SENTENCE = "A sentence of the data set."
 PAPER = {"id": "toy", "title": "A toy", "authors": "Nobody", "year": 2020, "url": "https://example.org/toy"}
@@ -54,9 +42,7 @@ def _folder():
 def _sound():
     """Return a folder with a run, and a board to which it was added."""
     home = _folder()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("stsbench.evaluation.provenance.git_revision", lambda: REVISION)
-        evaluate(Letters(0, 0.1), output=home / "run", sample=True, tasks=["STS12", "STS-B"], no_cache=True)
+    measured(Letters(0, 0.1), home / "run", tasks=["STS12", "STS-B"], no_cache=True)
     add(home / "board", [home / "run"], "letters", LETTERS)
     return home
 
@@ -148,7 +134,7 @@ def forged(folder, record, observations):
     """A run of the record with these observations, and everything that follows from them made to fit. The record's path."""
     fit(record, observations)
     write_run(folder / RUN, [(record, observations)])
-    return folder / RUN / record_name(record)
+    return folder / RUN / form.record_name(record)
 
 
 def fit(record, observations):
@@ -156,20 +142,20 @@ def fit(record, observations):
     record.encoder.fingerprint = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
     protocol = protocol_of_record(Path("a record"), record)
     record.scores = protocol.score(observations, record.data.id, record_task(protocol, record))
-    record.observations = Observed(sha256=observations_digest(observations))
+    record.observations = form.Observed(sha256=observations_digest(observations))
 
 
 def _invented(protocol, set_id, arrays, names=None, n=None, **data):
     """A record of invented observations on data of one's own."""
-    who = EncoderIdentity(spec={"name": "invented"}, fingerprint=SHA, dimension=3)
-    how = ProtocolIdentity(name=protocol.name, label=protocol.label, version=protocol.version, settings=protocol.settings)
-    what = DataIdentity(**{
+    who = form.EncoderIdentity(spec={"name": "invented"}, fingerprint=SHA, dimension=3)
+    how = form.ProtocolIdentity(**{name: getattr(protocol, name) for name in ("name", "label", "version", "settings")})
+    what = form.DataIdentity(**{
         "id": set_id, "task": "T", "text_version": "own", "digest": SHA, "n": n, "subsets": {"all": n}, "known": False,
         "origin": "here", **data,
     })
-    record = Record(
-        created=now(), encoder=who, protocol=how, data=what, counts={"zero_vectors": 0}, scores=[],
-        observations=Observed(sha256=SHA),
+    record = form.Record(
+        created=form.now(), encoder=who, protocol=how, data=what, counts={"zero_vectors": 0}, scores=[],
+        observations=form.Observed(sha256=SHA),
         provenance={"git": REVISION, "versions": {"stsbench": "1", "numpy": "2"}},
     )
     return record, Observations(arrays, names or {})

@@ -1,11 +1,10 @@
-"""Runs on the sample for boards, made once a session: as if by a checkout without changes, so that boards take them."""
+"""Runs for boards, as if of a checkout without changes, so that boards take them, and boards made of them."""
 
 import functools
 import hashlib
-import inspect
 import shutil
 import subprocess
-import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +14,27 @@ import stsbench
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.columns import observations_digest
+from stsbench.evaluation.tables import firsts, main_rows
 from stsbench.files import sha256_file
-from stsbench.leaderboard.api import add
+from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records import publications
+from stsbench.leaderboard.records.add import add
+from stsbench.leaderboard.records.entries import Entry, check_seeds, checked_run, read_entries
 from stsbench.protocols.sts import StsProtocol
 
 SAMPLE = Path(stsbench.__file__).parent / "data" / "sample"
 REVISION = "0123456789abcdef0123456789abcdef01234567"
+NEW = {"method": "my method", "backbone": "none", "setting": "unsup", "flag": "nli"}
+WORDS = ("--entry", "mine", "--method", "my method", "--backbone", "none", "--setting", "unsup", "--flag", "nli")
+STS_TAB = "sts-spearman-all-sample"
+PROMPTS = ["query: ", "the cat: ", "zzz zzz zzz: "]
+
+
+def entry(method, **more):
+    return Entry(**{"method": method, "backbone": "none", "setting": "unsup", **more})
+
+
+LETTERS = entry("letters", flags=("nli",))
 
 
 class Letters(Encoder):
@@ -42,17 +55,60 @@ class Letters(Encoder):
         return Encoded(out, np.zeros(len(texts), dtype=bool))
 
 
-def made(folder, **data):
-    """Name -> run folder: token-set, and letters at two levels of noise, of which `noisy` has two seeds."""
-    folders = {}
+@functools.cache
+def knowing():
+    """Text -> a vector, so that the cosine of each pair of the sample's STS-B is its gold score over 5."""
+    known = {}
+    lines = (SAMPLE / "downstream/STS/STSBenchmark/sts-test.csv").read_text("utf-8").splitlines()
+    for number, line in enumerate(lines):
+        *_, gold, one, other = line.split("\t")[:7]
+        cosine, at = float(gold) / 5, number % 32 * 2
+        for text, pair in ((one, (1.0, 0.0)), (other, (cosine, (1 - cosine**2) ** 0.5))):
+            known[" ".join(text.split())] = np.pad(pair, (at, 62 - at))
+    return known
+
+
+class Prompted(Letters):
+    """The right answers on STS-B, with noise: `noise`, and a tenth for each z in the prompt."""
+
+    def with_prompt(self, prompt):
+        other = type(self)(self.seed, self.noise)
+        other.spec = replace(self.spec, prefix=prompt or None)
+        return other
+
+    def run(self, texts, progress=None):
+        prompt = self.spec.prefix or ""
+        out = np.zeros((len(texts), 64), dtype=np.float32)
+        for row, text in enumerate(texts):
+            rng = np.random.default_rng([self.seed, *prompt.encode(), *text.encode()])
+            out[row] = knowing().get(text, 0) + (self.noise + prompt.count("z") / 10) * rng.normal(size=64)
+        return Encoded(out, np.zeros(len(texts), dtype=bool))
+
+
+def measured(encoder, folder, **how):
+    """What `evaluate` returns, by default on the sample, as if of a checkout without changes."""
+    how = how if "data_dir" in how else {"sample": True, **how}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("stsbench.evaluation.provenance.git_revision", lambda: REVISION)
-        for name, model in {"words": "lexical:token-set", "letters": Letters(0, 0.1), "noisy": Letters(1, 6.0),
-                            "noisy-2": Letters(2, 6.0)}.items():
-            result = evaluate(model, protocols=["sts", "retrieval", "geometry"], output=folder / name, **data)
-            assert not result.failures
-            folders[name] = result.folder
-    return folders
+        return evaluate(encoder, output=folder, **how)
+
+
+def own(folder, encoder, **options):
+    """The folder of a run on the sample with options of its own."""
+    return measured(encoder, folder, **{"resamples": 50, **options}).folder
+
+
+def prompted(folder, encoder, prompts=PROMPTS, **how):
+    """Measure an encoder by default, behind a neutral prompt and behind `prompts`, in folders as a study of prompts has
+    them. Task -> its scores behind the prompts."""
+    scores = {}
+    measured(encoder, folder / "00-default", **how)
+    for number, prompt in enumerate(["text: ", *prompts], 2):
+        kind = "prompt" if number > 2 else "neutral-prompt"
+        result = measured(encoder.with_prompt(prompt), folder / f"{number:02}-{kind}", **how)
+        for row in firsts(main_rows(result, "sts")).values() if number > 2 else ():
+            scores.setdefault(row.task, []).append(row.value)
+    return scores
 
 
 _memos = {}  # digest of observations -> what was drawn from them
@@ -104,22 +160,25 @@ def read_once(tmp_path_factory):
 
 
 @functools.cache
-def _made_once(place, name):
+def _made_once(place, **data):
     """Each file that imports a fixture has one of its own, and would make the runs again."""
-    how = {"runs": {"sample": True}, "own-runs": {"data_dir": SAMPLE}}
-    return made(place / name, **how[name])
+    results = {name: measured(model, place / name, protocols=["sts", "retrieval", "geometry"], **data) for name, model in {
+        "words": "lexical:token-set", "letters": Letters(0, 0.1), "noisy": Letters(1, 6.0), "noisy-2": Letters(2, 6.0),
+    }.items()}
+    assert not any(result.failures for result in results.values())
+    return {name: result.folder for name, result in results.items()}
 
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory):
-    """`made`, on the sample."""
-    return _made_once(tmp_path_factory.getbasetemp(), "runs")
+    """Name -> run folder: token-set, and letters at two levels of noise, of which `noisy` has two seeds; on the sample."""
+    return _made_once(tmp_path_factory.getbasetemp() / "runs")
 
 
 @pytest.fixture(scope="session")
 def own_runs(tmp_path_factory):
-    """`made`, on data of one's own: the sample's files as if they were SentEval's, which the catalog does not know."""
-    return _made_once(tmp_path_factory.getbasetemp(), "own-runs")
+    """The same on data of one's own: the sample's files as if they were SentEval's, which the catalog does not know."""
+    return _made_once(tmp_path_factory.getbasetemp() / "own-runs", data_dir=SAMPLE)
 
 
 @pytest.fixture
@@ -132,18 +191,12 @@ def copied(runs, tmp_path):
     return copy
 
 
-NEW = {"method": "my method", "backbone": "none", "setting": "unsup", "flag": "nli"}
-WORDS = ("--entry", "mine", "--method", "my method", "--backbone", "none", "--setting", "unsup", "--flag", "nli")
-
-
 @pytest.fixture(scope="module")
 def repository(runs, tmp_path_factory):
     """With a board of two entries."""
     home = tmp_path_factory.mktemp("checkout")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for name in ("words", "noisy"):
-            add(runs[name], name, board=home / "leaderboard", method=name, backbone="none", setting="unsup")
+    for name in ("words", "noisy"):
+        add(home / "leaderboard", [runs[name]], name, entry(name))
     for command in (("init", "-q", "-b", "main"), ("add", "-A"),
                     ("-c", "user.name=tester", "-c", "user.email=t@example.org", "commit", "-qm", "board")):
         subprocess.run(["git", *command], cwd=home, check=True)
@@ -158,17 +211,6 @@ def silent(request, capsys):
         assert capsys.readouterr() == ("", "")
 
 
-def check_signature(command, function, renamed=()):
-    """A function takes the options of its command, with their defaults. renamed: an option's name -> the argument's."""
-    names = dict(renamed)
-    options = {names.get(option.name, option.name): option for option in command.params}
-    parameters = inspect.signature(function).parameters
-    assert options.keys() == parameters.keys()
-    for key, parameter in parameters.items():
-        default = () if options[key].multiple else options[key].to_info_dict()["default"]
-        assert parameter.default == (inspect.Parameter.empty if options[key].required else default), key
-
-
 @pytest.fixture
 def checkout(repository, tmp_path, monkeypatch):
     """A copy, as the working folder and to be damaged, of what the fixture `repository` holds."""
@@ -176,3 +218,38 @@ def checkout(repository, tmp_path, monkeypatch):
     shutil.copytree(repository, home)
     monkeypatch.chdir(home)
     return home
+
+
+@pytest.fixture
+def board(runs, tmp_path):
+    """A board of its own with the entries named, gathered: name -> (runs, description)."""
+    root = tmp_path / "board"
+
+    def made(**entries):
+        stated = set()
+        for slug, (names, entry) in entries.items():
+            # Two entries never say the same of themselves.
+            other = entry.model_copy(update={"backbone": slug}) if (entry.method, entry.backbone) in stated else entry
+            stated.add((entry.method, entry.backbone))
+            add(root, [runs.get(name, name) for name in names], slug, other)
+        return gather(root)
+
+    return made
+
+
+def tab(board, name=STS_TAB):
+    (actual,) = [each for each in board.tabs if each.id == name]
+    return actual
+
+
+def rows_by_id(board):
+    return {row.id: row for row in tab(board).measured}
+
+
+def load_entries(folder):
+    """Every entry below `folder` (a board's measured/), with each record's scores recomputed, without a board around it.
+    StsbenchError, naming the file, for what does not hold."""
+    entries = [replace(entry, runs=tuple(map(checked_run, entry.runs)), prompts=tuple(map(checked_run, entry.prompts)))
+               for entry in read_entries(folder)]
+    check_seeds(entries)
+    return entries

@@ -1,6 +1,5 @@
-"""Code in a process that has loaded nothing but the light libraries: what it loads beyond them can be looked up there.
-
-Each is a fork of one process that has imported those libraries once, most of a second a time, and nothing of stsbench."""
+"""Code in a process that has loaded nothing but the light libraries, a fork of one that has imported those once: what it
+loads beyond them can be looked up there. And the command line where only what a board needs is installed."""
 
 import functools
 import json
@@ -13,12 +12,12 @@ from pathlib import Path
 LIGHT = ("numpy", "scipy.stats", "pydantic", "yaml", "click", "json")
 HEAVY = (
     "torch", "transformers", "tokenizers", "sentence_transformers", "sklearn", "mteb", "datasets", "matplotlib",
-    "huggingface_hub", "stsbench",
+    "huggingface_hub",
 )
 
 _SERVER = f"""
 import os, sys, {", ".join(LIGHT)}
-assert not {set(HEAVY)!r} & set(sys.modules)
+assert not {({*HEAVY, "stsbench"})!r} & set(sys.modules)
 for line in sys.stdin:
     asked = json.loads(line)
     if process := os.fork():
@@ -56,3 +55,27 @@ def _server():
     """It ends when this process, which holds the other end of its pipe, does."""
     command = [sys.executable, "-c", _SERVER]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+# An import of any of the heavy packages fails.
+_BARRED = f"""
+import json, sys
+class Barred:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {HEAVY!r}:
+            raise ImportError(f"{{name}} is barred")
+sys.meta_path.insert(0, Barred())
+from stsbench.cli.main import main
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["stsbench", *words]
+    try:
+        main()
+    except SystemExit as stop:
+        assert not stop.code, words
+    sys.stdout.flush()
+"""
+
+
+def barred(*commands):
+    """The words that run commands in a process of its own, without the heavy packages."""
+    return [sys.executable, "-c", _BARRED, json.dumps(commands)]

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from itertools import count
 
 import pytest
-from board_example import board
-from synthetic_board import synthetic
+from board_example import board, synthetic
 
 from stsbench.leaderboard.page.site import site
 from stsbench.leaderboard.page.tables import comparable

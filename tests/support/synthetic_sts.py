@@ -6,6 +6,7 @@ it, moves the pooled correlation only, since no subset's own ranks change."""
 from functools import cache
 
 import numpy as np
+import pytest
 from scipy.stats import spearmanr
 
 from stsbench.data.sets.sets import PairSet
@@ -132,6 +133,11 @@ def write_run(folder, made, settings=None):
 
 
 @cache
-def b2_runs(folder):
-    """Return run folders whose observations score as table B.2's models did, by name."""
+def _b2_runs(folder):
     return {name: write_run(folder / name, observations(row["all"], row["wmean"])) for name, row in B2.items()}
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory):
+    """Name -> run folder whose observations score as that model of table B.2 did."""
+    return _b2_runs(tmp_path_factory.getbasetemp() / "b2")

@@ -12,17 +12,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from scipy.stats import kendalltau
 
+from stsbench.leaderboard.findings import picture
 from stsbench.leaderboard.findings.pages import SWAPS, agreement_section, sensitivity_page
-from stsbench.leaderboard.findings.picture import (
-    CHARACTERS,
-    COLOURS,
-    LINE,
-    MUTED,
-    PLACE_LINE,
-    picture,
-    ticks,
-    wrapped,
-)
 from stsbench.leaderboard.findings.sensitivity import agreement, sensitivity
 from stsbench.leaderboard.ranks.board import Cell, Row, Tab
 from stsbench.metrics.ranks import Significance
@@ -40,6 +31,9 @@ SCORES = {
     ("pearson", "wmean"): ((72, 79, 83), (66, 67, 79), (61, 66, 68), (62, 66.5, 70), (53, 57, 55)),
 }
 NAMES = [f"{how} {metric.capitalize()}" for metric, how in SCORES]
+STS = {"a": 78.0, "b": 75.5, "c": 70.2, "d": 66.6, "e": 60.1}
+TRANSFER = {"a": 80.0, "b": 83.5, "c": 79.1, "d": 84.2, "e": 82.0}
+RETRIEVAL = {"a": 81.4, "b": 81.4, "c": 79.9, "d": 80.9, "e": 76.6}
 
 
 def tab(metric, how, scores, **changes):
@@ -127,9 +121,6 @@ def test_only_rows_of_every_setting_that_may_be_ranked_are_compared():
     for why in ({"unranked": "not ranked: no draws"}, {"best_of": 10}):
         tabs = changed(2, lambda row, why=why: replace(row, **why) if row.id == "entry-0" else row)
         assert set(sensitivity(tabs).rows) == set(METHODS) - {"mean"}
-
-
-def test_too_little_to_compare_is_none():
     one_row = [replace(tab, measured=tab.measured[:1]) for tab in six()]
     for tabs in ([], six()[:1], six(sample=True), six(group="regression"), six(lead="STS12"), one_row):
         assert sensitivity(tabs) is None
@@ -168,14 +159,6 @@ def test_what_is_significant_is_tested_for_all_settings_together():
     assert len(significant) == 6 * 10 and not sensitivity(six()).significant
 
 
-# The agreement of protocols.
-
-
-STS = {"a": 78.0, "b": 75.5, "c": 70.2, "d": 66.6, "e": 60.1}
-TRANSFER = {"a": 80.0, "b": 83.5, "c": 79.1, "d": 84.2, "e": 82.0}
-RETRIEVAL = {"a": 81.4, "b": 81.4, "c": 79.9, "d": 80.9, "e": 76.6}
-
-
 def one_column(group, scores, **changes):
     rows = tuple(Row(name, "measured", name, "MiniLM", "sup", {"Avg": Cell(score)}) for name, score in scores.items())
     return replace(tab("m", None, SCORES["spearman", "all"]), id=group, group=group, title="Title", columns=("Avg",),
@@ -212,12 +195,8 @@ def test_too_little_has_no_agreement_and_one_score_for_all_no_tau():
     assert "| retrieval: Avg, Title |  |  |" in agreement_section(agreed.tabs)[-1]
 
 
-# The picture.
-
-
 def drawn(result):
-    """The picture's elements, without their namespace."""
-    root = ET.fromstring(picture(result))
+    root = ET.fromstring(picture.picture(result))
     for element in root.iter():
         element.tag = element.tag.rsplit("}", 1)[-1]
     return root
@@ -235,8 +214,9 @@ def test_the_picture_is_xml_with_a_title_a_description_and_a_line_a_row(result):
     assert all(f'[stroke="{line.get("stroke")}"]' in style.text for line in root.iter("polyline"))
     many = sensitivity(averages([50.0 + i for i in range(40)]))
     strokes = {group.find("title").text: group.find("polyline").get("stroke") for group in drawn(many).findall("g")}
-    assert [strokes[row] for row in many.rows] == [*COLOURS, *[MUTED] * 32]  # the first have colours, on top of the others
-    assert list(strokes.values())[-8:] == list(COLOURS)
+    colours = [*picture.COLOURS]
+    assert [strokes[row] for row in many.rows] == colours + [picture.MUTED] * 32  # the first have some, on top of the others
+    assert list(strokes.values())[-8:] == colours
     unfit = changed(0, lambda row: replace(row, method=f"{row.method}\x00\x08"))  # which XML cannot hold
     assert "\ufffd" in ET.tostring(drawn(sensitivity(unfit)), "unicode")
 
@@ -261,11 +241,11 @@ def test_labels_and_places_never_overlap_and_stay_inside(scores, length):
     columns = [[round(values[at], 2) for values in scores] for at in (0, 1)]
     root = drawn(sensitivity(averages(*columns, name="{} " + "long name " * (length // 10) + "x" * (length % 10))))
     height = float(root.get("viewBox").split()[3])
-    for kind, line in (("name", LINE), ("place", PLACE_LINE)):
+    for kind, line in (("name", picture.LINE), ("place", picture.PLACE_LINE)):
         places = {}
         for text in root.iter("text"):
             if text.get("class") == kind:
-                assert not text.text or len(text.text) <= CHARACTERS
+                assert not text.text or len(text.text) <= picture.CHARACTERS
                 places.setdefault(text.get("x"), []).append(float(text.get("y")))
         assert len(places) == (1 if kind == "name" else 2)
         for ys in map(sorted, places.values()):
@@ -273,22 +253,16 @@ def test_labels_and_places_never_overlap_and_stay_inside(scores, length):
             assert ys[0] > line / 2 and ys[-1] < height - 30
 
 
-def test_ticks_are_round_inside_and_few():
+def test_ticks_are_round_inside_and_few_and_long_names_take_two_lines():
     for low, high in ((50, 80), (0, 0.3), (0, 3), (77.95, 78.06), (-20, 90), (54.1, 54.4)):
-        got = ticks(low, high)
+        got = picture.ticks(low, high)
         assert 3 <= len(got) <= 8 and all(low - 1e-9 <= tick <= high + 1e-9 for tick in got)
         steps = {round(b - a, 6) for a, b in pairwise(got)}
         assert len(steps) == 1 and f"{steps.pop():e}"[0] in "125"
-
-
-def test_long_names_take_two_lines_and_lose_their_middle():
     for text in ("tf-idf", "first_last:embeddings\npooling", "mean pooling\n(all-MiniLM-L6-v2)"):
-        assert wrapped(text.replace("\n", " ")) == text.split("\n")
-    long = wrapped("a very long method name of a very long backbone, cls")
-    assert len(long) == 2 and long[1].endswith("cls") and "…" in long[1] and max(map(len, long)) <= CHARACTERS
-
-
-# The page.
+        assert picture.wrapped(text.replace("\n", " ")) == text.split("\n")
+    long = picture.wrapped("a very long method name of a very long backbone, cls")
+    assert len(long) == 2 and long[1].endswith("cls") and "…" in long[1] and max(map(len, long)) <= picture.CHARACTERS
 
 
 def test_the_page_has_tau_the_swaps_and_how_far_a_row_moves(result):

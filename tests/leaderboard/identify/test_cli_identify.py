@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from answers import answering
 from board_runs import read_once  # noqa: F401  fixture
-from clirun import cli, fails, place  # noqa: F401 - fixtures
+from clirun import cli, fails, place, refuses  # noqa: F401 - fixtures
 from run_edits import edit, rows_of
-from synthetic_sts import B2, b2_runs, said
+from synthetic_sts import B2, runs, said  # noqa: F401 - fixtures
 
 import stsbench
 from stsbench.errors import StsbenchError, StsbenchWarning
@@ -22,11 +22,6 @@ from stsbench.leaderboard.records.publications import load_publications
 
 WORDS = {"all": "sts: all, Spearman", "wmean": "sts: wmean, Spearman"}
 PAPERS = {"all": {"sbert", "simcse"}, "wmean": {"whitening", "bert-flow"}}
-
-
-@pytest.fixture(scope="session")
-def runs(tmp_path_factory):
-    return b2_runs(tmp_path_factory.getbasetemp() / "b2")
 
 
 def asked(cli, numbers, *models):
@@ -142,9 +137,6 @@ def test_a_model_is_looked_for_on_the_hub_before_the_data_are_read(cli, hub, mon
     assert "sts12" not in fails(cli("identify", "STS12=72.37", "--model", "minilm"), "is not installed")
 
 
-# The function, against its command.
-
-
 def length(texts):
     return np.array([[len(text), text.count("e") + 1, text.count("a")] for text in texts], dtype=float)
 
@@ -202,21 +194,14 @@ def test_a_model_is_measured_first_and_leaves_nothing_behind(cli):
     again = cli("identify", "STS-B=50.00", "--model", "runs")
     assert (again[0], again[1].splitlines()[-1]) == (0, out.splitlines()[-1])
     change = edit(folder, lambda row: row.record["scores"][-1].update(value=99.0))
-    with pytest.raises(StsbenchError, match=f"{change.name} was edited"):
-        stsbench.identify(numbers, folder)
+    refuses(StsbenchError, f"{change.name} was edited", stsbench.identify, numbers, folder)
 
 
-# Without a model: which published rows hold the numbers.
-
-
-def test_a_row_is_found_by_what_it_prints():
+def test_a_row_is_found_by_what_it_prints_the_one_that_others_copied_first():
     simcse = {row.id: row for each in load_publications() if each.paper.id == "simcse" for row in each.rows}
     for row in (simcse["simcse:5:7"], simcse["simcse:B.2:3"], simcse["simcse:E.1:6"]):
         bare = " ".join(f"{score:.{row.printed_decimals}f}" for score in row.scores if score is not None)
         assert row.id in [found["row"] for found in published_matches(bare).rows]
-
-
-def test_the_row_that_others_copied_is_the_first():
     found = stsbench.identify("76.25")
     assert found.rows[0]["row"] == "simcse:5:7" and found.rows[0]["aggregation"] == "all"
     assert {row["row"] for row in found.rows} >= {"diffaug:1:5", "diffcse:1:9"} and "simcse:5:7" in str(found)

@@ -10,13 +10,11 @@ from pathlib import Path
 import board_example
 import pytest
 from answers import answering
-from board_runs import check_signature
-from clirun import cli, place  # noqa: F401  fixtures
+from clirun import cli, place, refuses  # noqa: F401  fixtures
 
 from stsbench import leaderboard
 from stsbench.data.fetch import download as download_module
 from stsbench.errors import StsbenchError, StsbenchWarning
-from stsbench.leaderboard.command import leaderboard as commands
 from stsbench.leaderboard.imports import mteb
 from stsbench.leaderboard.imports.mteb import SCHEMA, import_results, import_table
 from stsbench.leaderboard.imports.section import load_imported, with_imported
@@ -57,10 +55,6 @@ def cache(tmp_path):
     return tmp_path / "cache"
 
 
-def test_options_and_defaults_are_the_command_s():
-    check_signature(commands.commands["import"].commands["mteb"], leaderboard.import_mteb)
-
-
 def test_a_folder_of_mtebs_cache_is_read_from_any_of_its_levels(cache, tmp_path):
     levels = ("", "results", "results/example__encoder", f"results/example__encoder/{REVISION}")
     for number, below in enumerate(levels):
@@ -90,16 +84,14 @@ def test_what_is_there_stays_and_of_several_revisions_one_is_chosen(cache, tmp_p
     good = path.read_text()
     assert import_results(board, str(cache)).present == (path,)
     write(model / REVISION, "STS12", spearman=0.75)
-    with pytest.raises(StsbenchError, match="holds other results of this model: delete it"):
-        import_results(board, str(cache))
+    refuses(StsbenchError, "holds other results of this model: delete it", import_results, board, str(cache))
     assert path.read_text() == good
     for damage, words in {
         good.replace("0.25", "25"): "tasks.0.cosine_pearson", good.replace("STSBenchmark", "STS12"): "stands in it twice",
         good.replace(MODEL, "other/name"): "should be other__name.yaml", "": "tool",
     }.items():
         path.write_text(damage)
-        with pytest.raises(StsbenchError, match=f"{path.name}.*{words}"):
-            load_imported(board / "imported")
+        refuses(StsbenchError, f"{path.name}.*{words}", load_imported, board / "imported")
     write(model / "main", "STS13", spearman=0.75)
     with pytest.raises(StsbenchError, match=f"several revisions of {MODEL}: choose one with --revision .*{REVISION}, main"):
         import_results(tmp_path / "other", str(cache))
@@ -120,8 +112,7 @@ def test_what_is_not_a_result_on_mtebs_data_is_refused(tmp_path):
         ({"data": "stsbench sts12/test senteval 0123"}, "nothing to import: .*names no revision of MTEB's data"),
     ):
         (folder / "STS12.json").write_text(json.dumps(result(**{"task": "STS12", **change})))
-        with pytest.raises(StsbenchError, match=says):
-            import_results(tmp_path / "board", str(tmp_path / "example__encoder"))
+        refuses(StsbenchError, says, import_results, tmp_path / "board", str(tmp_path / "example__encoder"))
         assert not (tmp_path / "board").exists()
 
 
@@ -150,11 +141,9 @@ def test_a_models_results_are_downloaded(server, tmp_path, monkeypatch):
     assert imported.revision == REVISION and len(imported.tasks) == 3
     assert imported.source == "https://github.com/embeddings-benchmark/results/tree/main/results/example__encoder"
     for arguments, says in {("no/body",): "has no model no/body", (MODEL, None, "x"): f"no revision x .*{REVISION}"}.items():
-        with pytest.raises(StsbenchError, match=says):
-            import_results(tmp_path / "board", *arguments)
+        refuses(StsbenchError, says, import_results, tmp_path / "board", *arguments)
     monkeypatch.setattr(mteb, "LISTING", "http://127.0.0.1:9")  # nobody listens
-    with pytest.raises(StsbenchError, match="cannot download"):
-        import_results(tmp_path / "other", MODEL)
+    refuses(StsbenchError, "cannot download", import_results, tmp_path / "other", MODEL)
     assert not (tmp_path / "other").exists()
 
 
@@ -252,8 +241,7 @@ def test_a_table_needs_its_commit_and_is_renewed(cli, place, clone, tmp_path):
     put(clone / "results/jinaai__jina-embeddings-v3" / REVISION, "STS13", ["no result"])
     (tmp_path / "empty").mkdir()
     for source, words in ((clone, "STS13.json is not a result file of mteb"), (tmp_path / "empty", "no results|not a git")):
-        with pytest.raises(StsbenchError, match=words):
-            import_table(tmp_path / "other", source)
+        refuses(StsbenchError, words, import_table, tmp_path / "other", source)
     assert not (tmp_path / "other").exists()
 
 

@@ -1,18 +1,12 @@
 """`leaderboard serve` answers what asks for it by its own name, within the folder of the page."""
 
-import json
-import os
 import socket
-import subprocess
-import urllib.request
 
 import pytest
-from barred import barred
-from board_runs import check_signature, own_runs, read_once  # noqa: F401  fixtures
+from clirun import refuses
 
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard import serve
-from stsbench.leaderboard.local_page.command import serve as serve_command
 from stsbench.leaderboard.local_page.server import Server, built_page
 
 OWN = "Host: 127.0.0.1:PORT"
@@ -96,31 +90,4 @@ def test_a_built_folder_is_served_as_well_as_the_board_that_holds_one(tmp_path):
     (board / "measured").mkdir(parents=True)
     assert built_page(built) == built
     assert built_page(board) == board / "site"
-    with pytest.raises(StsbenchError, match="is not a board"):
-        built_page(tmp_path)
-
-
-def test_options_and_defaults_are_the_command_s():
-    check_signature(serve_command, serve, {"folder": "board"})
-
-
-def test_what_reads_runs_and_results_and_the_server_need_no_heavy_package(own_runs, tmp_path):
-    result = {"task_name": "STS12", "dataset_revision": "a0d554a64d88156834ff5ae9920b964011b16384", "mteb_version": "2.1",
-              "scores": {"test": [{"hf_subset": "default", "cosine_spearman": 0.5, "cosine_pearson": 0.5}]}}
-    (tmp_path / "STS12.json").write_text(json.dumps(result))
-    (tmp_path / "page").mkdir()
-    (tmp_path / "page/index.html").write_text("the board")
-    commands = (
-        ("identify", "STS-B=50.00", "--model", str(own_runs["letters"])),
-        ("leaderboard", "import", "mteb", str(tmp_path / "STS12.json"), "--name", "a/b", "--board", str(tmp_path / "other")),
-        ("leaderboard", "serve", str(tmp_path / "page"), "--port", "0"),
-    )
-    environment = {name: value for name, value in os.environ.items() if name != "STSBENCH_DATA"}
-    process = subprocess.Popen(barred(*commands), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        said = next((line for line in process.stderr if line.startswith("http://127.0.0.1:")), "")
-        with urllib.request.urlopen(said.split()[0], timeout=10) as answer:
-            assert answer.read() == b"the board"
-    finally:
-        process.terminate()
-    assert "a__b.yaml" in process.communicate(timeout=10)[0].splitlines()[-1]
+    refuses(StsbenchError, "is not a board", built_page, tmp_path)

@@ -1,6 +1,5 @@
-"""MTEB's results as published: rows, doubts, ranks and tiers of the committed table, against loops and known items, and
-the files and findings that show them. Published scores' differences: sign flips over tasks against a loop over all
-patterns and scipy's permutation test, and the error of a Spearman correlation against drawn samples."""
+"""MTEB's results as published: rows, doubts, ranks, tiers and the tests of differences, against loops, scipy and known
+items; and the files and findings that show them."""
 
 import gzip
 import json
@@ -10,22 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from board_example import synthetic
+from clirun import refuses
 from scipy.stats import norm, permutation_test, rankdata, ttest_1samp
-from synthetic_board import synthetic
 
 from stsbench.errors import StsbenchError
+from stsbench.leaderboard.mteb import results
 from stsbench.leaderboard.mteb.differences import compare_over_tasks, mean_difference_error, sign_patterns, spearman_error
-from stsbench.leaderboard.mteb.results import (
-    FOLDER,
-    ITEMS,
-    SOURCE,
-    TABLE,
-    TWIN,
-    Score,
-    load_published,
-    read_table,
-    table_bytes,
-)
 from stsbench.leaderboard.mteb.rows import NO_MODELS, PAIRS, is_commit, languages, seven_task_rows
 from stsbench.leaderboard.mteb.section import published_page, rank_moves
 from stsbench.leaderboard.mteb.standings import MeasuredHere, as_published, score_matrix, shared_errors, standings, tiers
@@ -36,11 +26,12 @@ BOARD = Path(__file__).resolve().parents[3] / "leaderboard"
 TAB, MODEL, ENTRY = "mteb-as-published", "sentence-transformers/all-MiniLM-L6-v2", "entry-0003"
 COMMIT, DATA = "a" * 40, "d" * 40
 BROKEN = "Gameselo/STS-multilingual-mpnet-base-v2"  # whose file was divided by 100 twice
+DRAWS = 1000
 
 
 @pytest.fixture(scope="module")
 def published():
-    return load_published(BOARD)
+    return results.load_published(BOARD)
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +41,11 @@ def rows(published):
 
 @pytest.fixture(scope="module")
 def ranking(published):
-    return as_published(published, measured_here=[MeasuredHere(ENTRY, MODEL, dict.fromkeys(ITEMS, 78.5))])
+    return as_published(published, measured_here=[MeasuredHere(ENTRY, MODEL, dict.fromkeys(results.ITEMS, 78.5))])
 
 
 @pytest.fixture(scope="module")
 def files(ranking):
-    """Of the page of a board with this section."""
     return site(replace(synthetic(9, 3), sections={"mteb": ranking}))
 
 
@@ -64,14 +54,14 @@ def by_language(published):
     return {(table.task, table.name): table for table in languages(published.scores)}
 
 
-def scores_of(name="a/b", revision=COMMIT, value="0.5", tasks=tuple(ITEMS), data=DATA):
-    return [Score(name, revision, task, "default", value, "1.0", data) for task in tasks]
+def scores_of(name="a/b", revision=COMMIT, value="0.5", tasks=tuple(results.ITEMS), data=DATA):
+    return [results.Score(name, revision, task, "default", value, "1.0", data) for task in tasks]
 
 
 def test_the_models_with_seven_tasks_are_those_of_a_plain_count(rows, published):
     folders = {}
     for score in published.scores:
-        if score.task in ITEMS:
+        if score.task in results.ITEMS:
             folders.setdefault(score.model, {}).setdefault(score.revision, set()).add(score.task)
     whole = [model for model, of_model in folders.items() if any(len(tasks) == 7 for tasks in of_model.values())]
     union = [model for model, of_model in folders.items() if len(set().union(*of_model.values())) == 7]
@@ -87,15 +77,16 @@ def test_one_folder_with_all_tasks_is_taken_before_a_mixture_and_a_commit_before
     other = scores_of(value="0.9", revision="1", tasks=("STS12",))
     (row,) = seven_task_rows([*scores_of(value="0.7", revision="external"), *scores_of(), *other])
     assert set(row.folders.values()) == {COMMIT} and row.mean == pytest.approx(50) and row.flags == ()
-    parts = [*scores_of(tasks=tuple(ITEMS)[:6]), *scores_of(value="0.7", revision="external", tasks=tuple(ITEMS)[4:])]
+    tasks = tuple(results.ITEMS)
+    parts = [*scores_of(tasks=tasks[:6]), *scores_of(value="0.7", revision="external", tasks=tasks[4:])]
     (row,) = seven_task_rows(parts)
     assert row.folders["SICK-R"] == "external" and row.folders["STSBenchmark"] == COMMIT  # never a mean over folders
     assert row.flags == ("mixed", "card") and row.mean == pytest.approx((6 * 50 + 70) / 7)
-    assert seven_task_rows(scores_of(tasks=tuple(ITEMS)[:6])) == () == seven_task_rows(scores_of("baseline/Human"))
+    assert seven_task_rows(scores_of(tasks=tuple(results.ITEMS)[:6])) == () == seven_task_rows(scores_of("baseline/Human"))
 
 
 def test_each_doubt_is_flagged_for_what_it_is():
-    plain, twin = scores_of(), Score("a/b", "x", *TWIN, "0.515")
+    plain, twin = scores_of(), results.Score("a/b", "x", *results.TWIN, "0.515")
     for scores, doubts in (
         (plain, {}), ([replace(plain[0], value="0.005"), *plain[1:]], {"divided": "STS12 is printed as 0.005"}),
         ([replace(score, value="0.005") for score in plain], {}),  # a poor model is no fault
@@ -110,22 +101,20 @@ def test_each_doubt_is_flagged_for_what_it_is():
 
 
 def test_the_table_is_the_same_bytes_and_what_does_not_fit_is_refused(published, tmp_path):
-    assert (BOARD / FOLDER / TABLE).read_bytes() == table_bytes(published.scores)
-    path = tmp_path / TABLE
-    for content, words in ((table_bytes([Score("a/b", "1", "STS12", "default", "85.2")]), "line 2: '85.2' is not a corr"),
-                           (b"no gzip", TABLE)):
+    assert (BOARD / results.FOLDER / results.TABLE).read_bytes() == results.table_bytes(published.scores)
+    path = tmp_path / results.TABLE
+    wrong = results.table_bytes([results.Score("a/b", "1", "STS12", "default", "85.2")])
+    for content, words in ((wrong, "line 2: '85.2' is not a corr"), (b"no gzip", results.TABLE)):
         path.write_bytes(content)
-        with pytest.raises(StsbenchError, match=words):
-            read_table(path)
-    folder = tmp_path / "board" / FOLDER
+        refuses(StsbenchError, words, results.read_table, path)
+    folder = tmp_path / "board" / results.FOLDER
     folder.mkdir(parents=True)
-    (folder / TABLE).write_bytes(table_bytes(scores_of()))
-    (folder / SOURCE).write_text((BOARD / FOLDER / SOURCE).read_text())
-    with pytest.raises(StsbenchError, match=r"has 7 scores, and source\.yaml says 7408"):
-        load_published(tmp_path / "board")
-    assert load_published(tmp_path) is None
+    (folder / results.TABLE).write_bytes(results.table_bytes(scores_of()))
+    (folder / results.SOURCE).write_text((BOARD / results.FOLDER / results.SOURCE).read_text())
+    refuses(StsbenchError, r"has 7 scores, and source\.yaml says 7408", results.load_published, tmp_path / "board")
+    assert results.load_published(tmp_path) is None
 
-# Ranks and tiers.
+
 def test_ranks_and_tiers_are_those_of_a_loop(ranking):
     ranked = [(row, at) for row, at in zip(ranking.rows, ranking.standings, strict=True) if at]
     assert len(ranked) == ranking.ranked == 206
@@ -167,7 +156,7 @@ def test_what_errors_share_is_measured_and_the_verdicts_are_checked_against_the_
     # Scores near each other and resamples of them whose errors are the computed ones and correlate by .8.
     rng = np.random.default_rng(9)
     truth = np.linspace(0.75, 0.765, 12)[:, None] + rng.normal(0, 0.03, (1, 7))
-    errors = spearman_error(truth, np.array(list(ITEMS.values())))[:, :, None]
+    errors = spearman_error(truth, np.array(list(results.ITEMS.values())))[:, :, None]
     noise = np.sqrt(0.8) * rng.normal(size=(1, 7, 400)) + np.sqrt(0.2) * rng.normal(size=(12, 7, 400))
     scores, draws = truth, truth[:, :, None] + errors * noise
     shared = shared_errors(scores, draws)
@@ -183,7 +172,7 @@ def test_what_errors_share_is_measured_and_the_verdicts_are_checked_against_the_
     rows, separated = standings(np.clip(np.random.default_rng(1).normal(0.75, 0.02, (20, 7)), 0, 1), None)
     assert len(separated) == 2 and all(row.on_items[0] <= row.position <= row.on_items[1] for row in rows)
 
-# Languages.
+
 def test_every_language_of_the_table_is_shown_and_no_score_is_lost(by_language, published):
     assert list(by_language) == [(task, name) for task, names in PAIRS.items() for name in names]
     shown = {(table.task, table.name, row.model): row.score for table in by_language.values() for row in table.rows}
@@ -220,7 +209,7 @@ def test_ranks_of_a_language_are_those_of_a_loop_over_pairs(by_language):
 
 
 def test_a_commit_is_taken_before_a_model_card_and_doubts_are_flagged():
-    scores = [Score(model, folder, "STS17", "en-de", value, "", data) for model, folder, value, data in (
+    scores = [results.Score(model, folder, "STS17", "en-de", value, "", data) for model, folder, value, data in (
         ("a/b", "external", "0.9", "x"), ("a/b", COMMIT, "0.8", "x"), ("d/e", "1", "0.6", "y"),
         *((f"c/{i}", "external", "0.7", "x") for i in range(3)))]
     made = {row.model: row for table in languages(scores) for row in table.rows}
@@ -228,7 +217,7 @@ def test_a_commit_is_taken_before_a_model_card_and_doubts_are_flagged():
     assert made["c/0"].doubts == (("card", "this task"),)
     assert [key for key, _ in made["d/e"].doubts] == ["no-commit", "data"]
 
-# What shows them.
+
 def test_the_file_holds_every_row_and_the_index_what_is_shown_before(files, ranking):
     data, index = json.loads(files[f"published/{TAB}.json"]), json.loads(files["index.json"])
     assert len(data["rows"]) == 207 and data["ranked"] == 206 and [task["items"] for task in data["tasks"]][-1] == 9927
@@ -349,22 +338,16 @@ def test_one_wild_row_hardly_moves_what_the_others_differ_by(scores):
         assert (after.alone[:5, :5] <= before.alone).all() and after.alone[0, :5].sum() >= before.alone[0].sum() - 1
 
 
-def test_a_pair_by_itself_is_scipys_permutation_test(scores):
+def test_a_pair_by_itself_is_scipys_permutation_test_and_few_tasks_let_nothing_differ(scores):
     tested = compare_over_tasks(scores)
     for i in range(len(scores)):
         for j in range(i):
             p = permutation_test((scores[i], scores[j]), lambda a, b, axis: np.mean(a - b, axis=axis),
                                  permutation_type="samples", vectorized=True, n_resamples=np.inf).pvalue
             assert tested.pairs[i, j] == tested.pairs[j, i] == (p < 0.05)
-
-
-def test_few_tasks_let_nothing_differ():
     assert not compare_over_tasks(np.array([[90.0] * 5, [10.0] * 5])).pairs.any()
     assert compare_over_tasks(np.array([[90.0] * 6, [10.0] * 6])).alone[0, 1]
     assert len(sign_patterns(7)) == 63
-
-
-DRAWS = 1000
 
 
 def spearman(one, other):

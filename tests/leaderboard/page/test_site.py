@@ -1,7 +1,5 @@
 """The site's files: what they hold, what they refuse, the same bytes every time, and no name in them that is markup."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io
@@ -9,15 +7,14 @@ import json
 import re
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
-from board_example import HOSTILE, TASKS, board
+from board_example import HOSTILE, TASKS, board, synthetic
+from clirun import refuses
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from synthetic_board import synthetic
 
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.page.site import PAGE, ROWS, pair_files, pair_shards, safe_link, site, whole_halves
@@ -28,23 +25,24 @@ from stsbench.leaderboard.records.paths import BUNDLE
 BOARD = board()
 FIRST = BOARD.tabs[0]
 small = cache(synthetic)
+AVERAGED = replace(FIRST, averaged=TASKS)
+MANY = synthetic(ROWS + 6, published=1)
 
 
 @pytest.fixture(scope="module")
-def files() -> dict[str, str]:
+def files():
     return site(BOARD)
 
 
-def read(files: dict[str, str], name: str) -> Any:
+def read(files, name):
     return json.loads(files[f"{name}.json"])
 
 
-def changed(*tabs: Tab) -> dict[str, str]:
-    """The files of the example with these tabs in the place of its own."""
+def changed(*tabs):
     return site(Board(tabs, BOARD.entries))
 
 
-def test_the_index_names_every_file_and_a_script_registers_each(files: dict[str, str]) -> None:
+def test_the_index_names_every_file_and_a_script_registers_each(files):
     index = read(files, "index")
     shards = {tab["file"] for tab in index["tabs"]} | {entry["file"] for entry in index["entries"].values()}
     pairs = {name for tab in index["tabs"] for name in read(files, tab["file"][:-5]).get("pairs", ())}
@@ -62,7 +60,7 @@ def test_the_index_names_every_file_and_a_script_registers_each(files: dict[str,
     assert any(HOSTILE in text for name, text in files.items() if name.endswith(".json"))
 
 
-def test_scores_are_the_boards(files: dict[str, str]) -> None:
+def test_scores_are_the_boards(files):
     for tab in BOARD.tabs:
         shard = read(files, f"tabs/{tab.id}")
         for kind in ("measured", "published"):
@@ -77,7 +75,7 @@ def test_scores_are_the_boards(files: dict[str, str]) -> None:
                     assert shown == pytest.approx(kept, abs=0.5 * 10**-tab.digits + 1e-12), (tab.id, row.id, column)
 
 
-def test_published_rows_have_no_rank_and_what_is_unranked_says_why(files: dict[str, str]) -> None:
+def test_published_rows_have_no_rank_and_what_is_unranked_says_why(files):
     shard = read(files, f"tabs/{FIRST.id}")
     assert all("rank" not in row for row in shard["published"])
     assert [row["id"] for row in shard["measured"]] == [row.id for row in FIRST.measured]
@@ -91,7 +89,7 @@ def test_published_rows_have_no_rank_and_what_is_unranked_says_why(files: dict[s
     assert read(files, f"tabs/{FIRST.id}")["measured"][0]["rank"]["alone"] == [1, 4]
 
 
-def test_metrics_that_name_no_winner_are_sorted_and_say_so() -> None:
+def test_metrics_that_name_no_winner_are_sorted_and_say_so():
     tab = next(tab for tab in BOARD.tabs if tab.id == "geometry-stsb")
     # As the board gathers geometry: neither end is better, no rank.
     rows = tuple(replace(row, rank=None, unranked="not ranked") for row in reversed(tab.measured))
@@ -102,7 +100,7 @@ def test_metrics_that_name_no_winner_are_sorted_and_say_so() -> None:
     assert columns == [{"name": name, "better": "neither", "lower_is_better": False} for name in ("alignment", "uniformity")]
 
 
-def test_parts_stand_once_with_their_noise(files: dict[str, str]) -> None:
+def test_parts_stand_once_with_their_noise(files):
     entry = read(files, "entries/entry-00")
     assert len(entry["runs"]) == 2 and entry["name"] == "example 0"
     tabs = {tab.id for tab in BOARD.tabs if any(row.entry == "entry-00" and row.subsets for row in tab.measured)}
@@ -114,7 +112,7 @@ def test_parts_stand_once_with_their_noise(files: dict[str, str]) -> None:
     assert [part["tabs"] for part in twice] == [[FIRST.id, "twin"]] * len(twice) and twice
 
 
-def test_flags_settings_dates_and_forms_come_with_their_words() -> None:
+def test_flags_settings_dates_and_forms_come_with_their_words():
     index = read(site(small(4)), "index")
     assert index["updated"] == "2026-11-21T10:00:00+00:00" and read(site(Board((), {})), "index")["updated"] is None
     assert index["flags"] == {key: {"label": FLAGS[key][0], "about": FLAGS[key][1]} for key in ("nli", "dev-selected")}
@@ -126,7 +124,7 @@ def test_flags_settings_dates_and_forms_come_with_their_words() -> None:
     assert [tab["form"] for tab in tabs] == [*forms.values()]
 
 
-def test_sizes_years_and_times_are_those_of_records_and_papers() -> None:
+def test_sizes_years_and_times_are_those_of_records_and_papers():
     board = small(4)
     sizes = {"parameters": 9, "bytes_a_vector": 4.0}
     timed = {**sizes, "machine": "Some CPU, 2 cores", "run_on": "cpu, 2 threads", "memory_mb": 500.0}
@@ -146,8 +144,8 @@ def test_sizes_years_and_times_are_those_of_records_and_papers() -> None:
     assert [row["year"] for row in shard["published"][:2]] == [2010, 2011]
 
 
-def test_same_board_same_bytes_whatever_the_order_of_its_mappings(files: dict[str, str]) -> None:
-    def turned(mapping: dict[Any, Any]) -> dict[Any, Any]:
+def test_same_board_same_bytes_whatever_the_order_of_its_mappings(files):
+    def turned(mapping):
         return dict(reversed(mapping.items()))
 
     tabs = tuple(replace(tab, settings=turned(tab.settings), data=turned(tab.data), measured=tuple(
@@ -159,7 +157,7 @@ def test_same_board_same_bytes_whatever_the_order_of_its_mappings(files: dict[st
 @settings(max_examples=25)
 @given(name=st.text(min_size=1), about=st.text(), mark=st.text())
 @example(name="</script><img src=x onerror=alert(1)>", about="\u2028\u2029", mark="]]>")
-def test_no_text_changes_the_page_or_leaves_its_string(name: str, about: str, mark: str) -> None:
+def test_no_text_changes_the_page_or_leaves_its_string(name, about, mark):
     row = Row("x", "published", name, name, None, {"A": Cell(1.0)}, marks=(mark,), source=name)
     tab = Tab("one", "sts", name, about, name, None, ("A",), "A", 2, False, (), (row,), settings={name: about or 1})
     files = site(Board((tab,), {}))
@@ -174,46 +172,38 @@ def test_no_text_changes_the_page_or_leaves_its_string(name: str, about: str, ma
 @example("\x01javascript:alert(1)")
 @example("data:text/html,x")
 @example("JAVASCRIPT&colon;alert(1)")
-def test_a_link_that_passes_is_http_or_relative(link: str) -> None:
+def test_a_link_that_passes_is_http_or_relative(link):
     if kept := safe_link(link):
         # A browser drops control characters and white space before it looks for the scheme.
         scheme = re.match(r"([a-zA-Z][a-zA-Z0-9+.-]*):", re.sub(r"[\x00-\x20]", "", kept))
         assert scheme is None or scheme[1].lower() in {"http", "https"}
 
 
-def test_links_that_are_kept_whole(files: dict[str, str]) -> None:
+def test_links_that_are_kept_whole(files):
     for link in ("https://arxiv.org/abs/2104.08821", "HTTP://example.org:8080/a?b=c#d", "tables/sts.csv", "../a", "#sts"):
         assert safe_link(link) == link
     data = "".join(text for name, text in files.items() if name not in PAGE)
     assert "javascript:" not in data and "https://example.org/paper?a=1&b=2" in data
 
 
-def test_tabs_and_entries_that_no_file_can_hold_are_named() -> None:
+def test_tabs_and_entries_that_no_file_can_hold_are_named():
     published = replace(FIRST.published[0], cells={"STS12": Cell(float("nan"))})
     for tabs, words in (
         ((FIRST, replace(FIRST, id=FIRST.id.upper())), "taken"), ((replace(FIRST, id="../a"),), "unfit"),
         ((replace(FIRST, lead="X"),), "lead 'X'"),
         ((replace(FIRST, published=(published,)),), f"row '{published.id}', STS12: not a finite number"),
     ):
-        with pytest.raises(StsbenchError, match=re.escape(words)):
-            changed(*tabs)
-    with pytest.raises(StsbenchError, match="no entry 'entry-"):
-        site(Board(BOARD.tabs, {}))
+        refuses(StsbenchError, re.escape(words), changed, *tabs)
+    refuses(StsbenchError, "no entry 'entry-", site, Board(BOARD.tabs, {}))
     with pytest.raises(StsbenchError, match=r"entry '\.\./x': its name is taken or unfit"):
         site(Board((), {"../x": BOARD.entries["entry-00"]}))
 
 
-# An average's interval over tasks, apart from that over items.
-
-
-AVERAGED = replace(FIRST, averaged=TASKS)
-
-
-def of_tasks(row: Row) -> list[float]:
+def of_tasks(row):
     return [row.cells[task].value for task in TASKS]
 
 
-def test_the_interval_over_tasks_is_students_and_neighbours_are_the_rows_above_and_below() -> None:
+def test_the_interval_over_tasks_is_students_and_neighbours_are_the_rows_above_and_below():
     for row in AVERAGED.measured:
         over = AVERAGED.over_tasks(row)
         assert (over.low, over.high) == pytest.approx(stats.ttest_1samp(of_tasks(row), 0).confidence_interval())
@@ -232,7 +222,7 @@ def test_the_interval_over_tasks_is_students_and_neighbours_are_the_rows_above_a
     assert twins.neighbours(ranked[0]) == []
 
 
-def test_entries_files_and_the_csv_hold_intervals_over_tasks(files: dict[str, str]) -> None:
+def test_entries_files_and_the_csv_hold_intervals_over_tasks(files):
     made = Board((AVERAGED, *BOARD.tabs[1:]), BOARD.entries)
     shards = site(made)
     assert shards[f"tabs/{FIRST.id}.json"] == files[f"tabs/{FIRST.id}.json"]  # the first table does not grow
@@ -254,13 +244,7 @@ def test_entries_files_and_the_csv_hold_intervals_over_tasks(files: dict[str, st
     assert {line["over_tasks_high"] for line in table if line["kind"] == "published"} == {""}
 
 
-# The tests of pairs.
-
-
-MANY = synthetic(ROWS + 6, published=1)
-
-
-def test_each_pair_stands_once_in_the_line_of_its_lower_row() -> None:
+def test_each_pair_stands_once_in_the_line_of_its_lower_row():
     tab = MANY.tabs[0]
     shuffled = np.random.default_rng(0).permutation(len(tab.pairs.rows))  # the tests need not stand in the tab's order
     pairs = PairTests(tuple(tab.pairs.rows[i] for i in shuffled), tab.pairs.different[np.ix_(shuffled, shuffled)],
@@ -286,7 +270,7 @@ def test_each_pair_stands_once_in_the_line_of_its_lower_row() -> None:
 
 @given(st.floats(-100, 100), st.floats(-3, 3), st.floats(0, 4))
 @example(70.0, 1.006, 1.0055)  # 1.01, the nearest, would hold 0
-def test_rounding_a_half_width_turns_no_verdict(value: float, gap: float, half: float) -> None:
+def test_rounding_a_half_width_turns_no_verdict(value, gap, half):
     values = np.array([value, value - gap])
     gap = values[0] - values[1]
     kept = int(whole_halves(values, np.full((2, 2), half), 2)[0, 1])
@@ -299,7 +283,7 @@ def test_rounding_a_half_width_turns_no_verdict(value: float, gap: float, half: 
     assert abs(kept - half / 0.01) <= 1.03  # a unit, and what a score is rounded by
 
 
-def test_many_rows_stay_within_the_aims_of_the_page() -> None:
+def test_many_rows_stay_within_the_aims_of_the_page():
     """Of a thousand rows, of which these are a quarter: 200 kB to begin with, 100 kB of pairs at a time."""
     whole = synthetic(250, most=1)
     files = site(whole)

@@ -13,19 +13,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from stsbench.display.markup import escaped, plain_markdown
-from stsbench.leaderboard.page.tables import (
-    CSV_COLUMNS,
-    README_ROWS,
-    SAMPLE,
-    SUBJECT,
-    TIERS,
-    csv_table,
-    latex,
-    latex_tables,
-    markdown,
-    markdown_tables,
-    short_table,
-)
+from stsbench.leaderboard.page import tables
 from stsbench.leaderboard.ranks.board import Board, Cell, Exposure, PromptSpread, Rank, Row, Tab
 from stsbench.wording import printable, visible
 
@@ -75,11 +63,11 @@ def rendered(text):
 
 
 def csv_lines(board):
-    return list(csv.DictReader(io.StringIO(csv_table(board), newline="")))
+    return list(csv.DictReader(io.StringIO(tables.csv_table(board), newline="")))
 
 
 def test_markdown_shows_the_rows_as_a_parser_reads_them():
-    page = rendered(markdown(tab()))
+    page = rendered(tables.markdown(tab()))
     measured, published = page.tables
     assert measured[0] == ["Rank", "Method", "Backbone", "Setting", *COLUMNS, "Flags"]
     assert measured[1] == ["1 (1-2) a", ONE_LINE, "MiniLM_L6", "unsup", "72.37", "77.10", "78.87 (78.1-79.6)", "0.00",
@@ -92,21 +80,21 @@ def test_markdown_shows_the_rows_as_a_parser_reads_them():
                             "SBERT, table 1"]
     assert published[2] == ["Other3", "bert-base", "", "", "", "74.00 ± 0.5", "", "", "Other"]
     assert page.tags == {"p", "strong", "table", "thead", "tbody", "tr", "th", "td", "sup", "a"}
-    text = markdown(tab())
+    text = tables.markdown(tab())
     assert "[SBERT, table 1](<https://example.org/a?b=1&c=(2)>)" in text
     notes = [line for line in text.splitlines() if line.startswith("<sup>")]  # the marks, each sentence once
     assert notes == ["<sup>1</sup> 3 texts were cut", f"<sup>2</sup> {UNRANKED}", f"<sup>3</sup> {DISAGREES}"]
     why = "never ranked: papers give no digest of their data, and few say which text they measured:"
     assert f"Published, as the papers print it; {why}" in text
-    costs = markdown(tab(group="cost"))
+    costs = tables.markdown(tab(group="cost"))
     assert "Published, as the papers print it:" in costs and "ranked:" not in costs.replace(UNRANKED, "")
-    alone = markdown(tab(), published=False)  # takes their footnotes with them
+    alone = tables.markdown(tab(), published=False)  # takes their footnotes with them
     assert len(rendered(alone).tables) == 1 and "74.8" not in alone and "SBERT" not in alone
 
 
 def test_no_direction_is_named_where_nothing_is_ranked():
     rows = tuple(replace(row, rank=None, best_of=None, unranked="not ranked: two sides of one thing") for row in MEASURED)
-    for write in (markdown, latex):
+    for write in (tables.markdown, tables.latex):
         text = write(tab(measured=rows)).lower()
         assert "is better" not in text and "higher" not in text and "lower" not in text
 
@@ -115,22 +103,23 @@ def test_no_direction_is_named_where_nothing_is_ranked():
     (3, Cell(0.21449, 0.2, 0.2301), "0.214 (0.20-0.23)"), (0, Cell(214.49, 200.2, 230.1), "214 (200-230)"),
 ])
 def test_a_tab_has_its_own_number_of_digits(digits, cell, shown):
-    assert shown in markdown(tab(digits=digits, measured=(replace(MEASURED[0], cells={"Avg": cell}),)))
+    assert shown in tables.markdown(tab(digits=digits, measured=(replace(MEASURED[0], cells={"Avg": cell}),)))
     tiny = tab(digits=9, measured=(replace(MEASURED[0], cells={"Avg": Cell(3.25e-9)}),))
     assert csv_lines(board(tiny))[0]["value"] == "0.00000000325"
 
 
-@pytest.mark.parametrize("write", [markdown, latex, lambda tab: csv_table(board(tab))])
+@pytest.mark.parametrize("write", [tables.markdown, tables.latex, lambda tab: tables.csv_table(board(tab))])
 def test_sample_tabs_say_so(write):
-    assert SAMPLE in write(tab(sample=True)) and SAMPLE not in write(tab())
+    assert tables.SAMPLE in write(tab(sample=True)) and tables.SAMPLE not in write(tab())
 
 
 def test_all_tabs_stand_below_their_groups():
-    text = markdown_tables(board(tab(), tab(id="other", group="transfer", title="accuracy"), tab(id="third", title="mean")))
+    several = board(tab(), tab(id="other", group="transfer", title="accuracy"), tab(id="third", title="mean"))
+    text = tables.markdown_tables(several)
     heads = [line for line in text.splitlines() if line.startswith(("#", "**"))]
     assert heads == ["# Leaderboard", "## STS", "**Spearman, all**", "**mean**", "## Transfer", "**accuracy**"]
     assert len(rendered(text).tables) == 6
-    tex = latex_tables(board(tab(), tab(id="third")))
+    tex = tables.latex_tables(board(tab(), tab(id="third")))
     assert tex.count("\\begin{table*}") == tex.count("\\end{table*}") == 2 and tex.count("usepackage") == 1
 
 
@@ -146,7 +135,7 @@ def test_any_name_is_text_in_a_markdown_cell(name):
 
 def test_csv_reads_back_as_every_score_of_every_row():
     lines = csv_lines(board(tab(), tab(id="sample", sample=True, published=())))
-    assert tuple(lines[0]) == CSV_COLUMNS and len(lines) == (4 + 2 + 2 + 2 + 1) + (4 + 2 + 2)
+    assert tuple(lines[0]) == tables.CSV_COLUMNS and len(lines) == (4 + 2 + 2 + 2 + 1) + (4 + 2 + 2)
     actual = {(line["tab"], line["id"], line["column"]): line for line in lines}
     shown = [*(("sts-spearman-all", row) for row in (*MEASURED, *PUBLISHED)), *(("sample", row) for row in MEASURED)]
     for name, row in shown:
@@ -164,7 +153,7 @@ def test_csv_reads_back_as_every_score_of_every_row():
     chosen = actual["sts-spearman-all", "three", "Avg"]
     assert (chosen["best_of"], chosen["notes"]) == ("10", UNRANKED)
     assert actual["sts-spearman-all", "two", "Avg"]["seeds"] == "5"
-    assert actual["sample", "two", "Avg"]["notes"] == f"{SAMPLE}; 3 texts were cut"
+    assert actual["sample", "two", "Avg"]["notes"] == f"{tables.SAMPLE}; 3 texts were cut"
     printed = actual["sts-spearman-all", "sbert:1:1", "Avg"]  # both averages where a paper disagrees with itself
     assert (printed["value"], printed["printed"], printed["notes"]) == ("74.86", "74.89", DISAGREES)
     assert {line["printed"] for line in lines if line != printed} == {""}
@@ -178,7 +167,7 @@ def test_csv_numbers_are_plain(value):
 
 
 def test_latex_has_measured_rows_then_a_rule_then_published_ones():
-    text = latex(tab())
+    text = tables.latex(tab())
     body = re.search(r"\\toprule\n(.*)    \\bottomrule", text, re.S)[1]
     head, measured, published = body.split("    \\midrule\n")
     assert [len(part.splitlines()) for part in (head, measured, published)] == [1, 3, 2]
@@ -189,7 +178,7 @@ def test_latex_has_measured_rows_then_a_rule_then_published_ones():
     assert r" & NLI & SBERT, table 1 \\" in published
     caption = next(line for line in text.splitlines() if "\\caption" in line)
     assert "STS, Spearman, all. Cosine; nothing is trained." in caption and rf"\textsuperscript{{3}} {DISAGREES}" in caption
-    assert "\\midrule" not in latex(tab(published=())).split("\\midrule", 1)[1]
+    assert "\\midrule" not in tables.latex(tab(published=())).split("\\midrule", 1)[1]
     plain = re.sub(r"\\[{}]", "", text)  # braces are balanced whatever the names
     assert plain.count("{") == plain.count("}") and "<script>" not in plain and "100\\%" in plain
 
@@ -208,8 +197,8 @@ def test_no_character_is_markup_in_latex(text):
 
 def test_the_short_table_is_by_what_rows_were_trained_on():
     """No flag is no proof: a row of which nothing is stated stands under unknown texts; the best of ten seeds nowhere."""
-    text = short_table(board(tab(id="x", aggregation="mean"), tab()))
-    assert text.startswith(f"STS, Spearman, all: the best {README_ROWS} backbones of each kind, of 2 ranked rows")
+    text = tables.short_table(board(tab(id="x", aggregation="mean"), tab()))
+    assert text.startswith(f"STS, Spearman, all: the best {tables.README_ROWS} backbones of each kind, of 2 ranked rows")
     (lines,) = rendered(text).tables
     assert lines[:2] == [["Trained on", "Method", "Backbone", "Avg", "95 % interval", "Rank", "Flags"],
                          ["unknown texts", ONE_LINE, "MiniLM_L6", "78.87", "78.1-79.6", "1-2", "best-of-n-like"]]
@@ -219,33 +208,31 @@ def test_the_short_table_is_by_what_rows_were_trained_on():
              replace(plain, id="nli", method="nli", setting="sup", flags=("nli",), exposure={"Avg": Exposure("yes", "")})]
     rows.insert(11, replace(plain, id="again", method="again", backbone="b11"))  # a worse row of the best one's backbone
     rows.insert(13, replace(plain, id="copy", method="copy", backbone="b9", flags=("near-copy",)))
-    text = short_table(board(tab(measured=tuple(reversed(rows)))))
+    text = tables.short_table(board(tab(measured=tuple(reversed(rows)))))
     (lines,) = rendered(text).tables
     assert [line[0] for line in lines[1:]] == ["test sentences", "no test sentences", "STS labels",
-                                               *["unknown texts"] * README_ROWS]
+                                               *["unknown texts"] * tables.README_ROWS]
     assert "of 17 ranked rows" in text and [line[2] for line in lines[4:]] == ["b11", "b10", "b9"]
 
 
 def test_the_short_table_has_no_flags_where_no_row_has_one_and_never_shows_a_sample():
-    (lines,) = rendered(short_table(board(tab(measured=(replace(MEASURED[1], seeds=1),))))).tables
+    (lines,) = rendered(tables.short_table(board(tab(measured=(replace(MEASURED[1], seeds=1),))))).tables
     assert lines[0][-1] == "Rank"
     for nothing in (board(tab(sample=True)), board(tab(measured=())), board(tab(group="mteb")), Board((), {})):
-        assert short_table(nothing) == "Nothing has been measured yet.\n"
+        assert tables.short_table(nothing) == "Nothing has been measured yet.\n"
 
 
 def test_tiers_have_a_column_where_rows_have_some():
     tiered = [replace(row, rank=row.rank and replace(row.rank, tier=tier)) for tier, row in enumerate(MEASURED, 1)]
     tiered = tab(measured=tuple(tiered))
-    lines = rendered(markdown(tiered)).tables[0]
+    lines = rendered(tables.markdown(tiered)).tables[0]
     assert [line[:2] for line in lines] == [["Rank", "Tier"], ["1 (1-2) a", "1"], ["2 (2) ab2", "2"], ["best of 10", ""]]
-    assert TIERS in markdown(tiered) and SUBJECT in markdown(tiered)
-    assert "Tier" not in markdown(tab()) and SUBJECT not in markdown(tab())
-    assert "{rrlll" in latex(tiered) and "{rlll" in latex(tab()) and "Tier: the best row" in latex(tiered)
+    assert tables.TIERS in tables.markdown(tiered) and tables.SUBJECT in tables.markdown(tiered)
+    assert "Tier" not in tables.markdown(tab()) and tables.SUBJECT not in tables.markdown(tab())
+    tex = tables.latex(tiered)
+    assert "{rrlll" in tex and "{rlll" in tables.latex(tab()) and "Tier: the best row" in tex
     tiers = {(line["id"], line["tier"]) for line in csv_lines(board(tiered))}
     assert tiers >= {("one", "1"), ("two", "2"), ("three", ""), ("sbert:1:1", "")}
-
-
-# Two columns and a sentence where a row was read behind prompts, and nothing elsewhere.
 
 
 PROMPTED = tuple(
@@ -264,12 +251,12 @@ def prompted(*rows):
 
 
 def test_prompts_have_two_columns_and_a_sentence():
-    measured, published = rendered(markdown(prompted())).tables
+    measured, published = rendered(tables.markdown(prompted())).tables
     assert measured[0] == ["Rank", "Method", "Backbone", "Setting", "Avg", "Over prompts", "Rank over prompts", "Flags"]
     assert [line[5] for line in measured[1:]] == ["70.12 ± 1.26 (66.00 to 72.50; 15)", "", "-0.50 (-0.50 to -0.50; 1)"]
     assert [line[6] for line in measured[1:]] == ["1-3, first in 25 %", "2, first in 0 %", ""]
-    assert "Over prompts" not in published[0] and markdown(prompted()).count("over the draws and over items") == 1
-    text = latex(prompted())
+    assert "Over prompts" not in published[0] and tables.markdown(prompted()).count("over the draws and over items") == 1
+    text = tables.latex(prompted())
     lines = [line for line in text.splitlines() if line.endswith(r"\\")]
     assert r"\begin{tabular}{rlllrrrll}" in text and len(lines) == 5 and {line.count("&") for line in lines} == {8}
     assert r"1-3, first in 25 \%" in text and "over the draws and over items" in text
@@ -278,4 +265,4 @@ def test_prompts_have_two_columns_and_a_sentence():
 @pytest.mark.parametrize(("chance", "shown"), [(0.001, "<1 %"), (0.999, ">99 %"), (1.0, "100 %"), (0.5, "50 %")])
 def test_what_is_neither_never_nor_always_is_not_shown_as_either(chance, shown):
     row = replace(PROMPTED[0], rank=replace(PROMPTED[0].rank, chance=chance))
-    assert rendered(markdown(prompted(row))).tables[0][1][6] == f"1-3, first in {shown}"
+    assert rendered(tables.markdown(prompted(row))).tables[0][1][6] == f"1-3, first in {shown}"

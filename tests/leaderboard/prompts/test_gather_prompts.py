@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from board_prompts import PROMPTS, Prompted, prompted
-from board_runs import read_once  # noqa: F401  a fixture
+from board_runs import PROMPTS, STS_TAB, Prompted, entry, prompted, read_once, rows_by_id, tab  # noqa: F401 - fixtures
 
 from stsbench.comparison.comparability import SeedPairs
 from stsbench.leaderboard.page.site import site
@@ -14,16 +13,11 @@ from stsbench.leaderboard.prompts import ranks as prompts_module
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.ranks.scored import scored_entries
 from stsbench.leaderboard.records.add import add
-from stsbench.leaderboard.records.entries import Entry, Prompts
+from stsbench.leaderboard.records.entries import Prompts
 
-TAB = "sts-spearman-all-sample"
 QUICK = {"tasks": ["STS12", "STS-B"], "resamples": 50}
 HARMLESS = ["query: ", "the cat: ", "a: "]
 ENCODERS = {"clear": (1, 0.05, HARMLESS), "noisy": (2, 0.05, PROMPTS), "noisier": (3, 0.6, [])}
-
-
-def entry(name):
-    return Entry(method=name, backbone="none", setting="unsup")
 
 
 @pytest.fixture(scope="module")
@@ -48,18 +42,9 @@ def both(runs, tmp_path_factory):
     return root, board(root, runs, ("clear", "noisy"))
 
 
-def tab(made, name=TAB):
-    (actual,) = [one for one in made.tabs if one.id == name]
-    return actual
-
-
-def by_id(made):
-    return {row.id: row for row in tab(made).measured}
-
-
 def test_the_spread_is_that_of_the_scores_behind_the_prompts(runs, both):
     _, made = both
-    rows = by_id(made)
+    rows = rows_by_id(made)
     assert set(rows) == set(ENCODERS) and set(made.entries) == set(ENCODERS)  # an entry of prompts has no row
     assert rows["noisier"].prompts is None
     lead = tab(made).lead
@@ -73,8 +58,8 @@ def test_the_spread_is_that_of_the_scores_behind_the_prompts(runs, both):
 
 
 def test_ranks_over_prompts_and_items_are_wider(both):
-    """How they are computed is tested by enumeration, in test_rank_chances.py."""
-    rows = by_id(both[1])
+    """How they are computed is tested by enumeration, in test_prompt_study.py."""
+    rows = rows_by_id(both[1])
     assert sum(row.rank.chance for row in rows.values()) == pytest.approx(1)
     assert [(rows[name].rank.first, rows[name].rank.last, *rows[name].rank.prompts) for name in ENCODERS] == [
         (1, 2, 1, 2), (1, 2, 1, 3), (3, 3, 2, 3)
@@ -84,7 +69,7 @@ def test_ranks_over_prompts_and_items_are_wider(both):
 
 def test_ranks_by_default_and_scores_are_as_without_prompts(runs, both, tmp_path):
     plain = board(tmp_path, runs, ())
-    rows = by_id(both[1])
+    rows = rows_by_id(both[1])
     for row in tab(plain).measured:
         other = rows[row.id]
         assert row == replace(other, prompts=None, rank=replace(other.rank, prompts=None, chance=None))
@@ -98,7 +83,7 @@ def test_seeds_behind_one_prompt_count_as_their_mean(runs, tmp_path):
     add(root, [runs["noisy"][1] / "00-default", tmp_path / "second/00-default"], "noisy", entry("noisy"))
     add(root, [runs["noisy"][1], tmp_path / "second"], "noisy-prompts", Prompts(prompt_of="noisy"))
     made = gather(root)
-    row, lead = by_id(made)["noisy"], tab(made).lead
+    row, lead = rows_by_id(made)["noisy"], tab(made).lead
     means = np.mean([runs["noisy"][0][lead], second[lead]], axis=0)
     assert row.seeds == 2 and row.prompts.n == 3
     assert (row.prompts.lowest, row.prompts.highest) == (pytest.approx(min(means)), pytest.approx(max(means)))
@@ -110,13 +95,13 @@ def test_seeds_behind_one_prompt_count_as_their_mean(runs, tmp_path):
 
 def test_prompts_that_were_not_measured_as_the_row_are_left_out_and_told(runs, tmp_path):
     root, clear = tmp_path / "board", ENCODERS["clear"][:2]
-    before = by_id(board(root, runs, ("clear",)))["clear"]
+    before = rows_by_id(board(root, runs, ("clear",)))["clear"]
     assert before.prompts.n == 3 and before.rank.prompts is None and before.rank.chance is None  # of one row alone
     prompted(tmp_path / "less", Prompted(*clear), ["a dog: "], tasks="STS12", resamples=50)
     add(root, [tmp_path / "less"], "less", Prompts(prompt_of="clear"))
     made = gather(root)
     assert tab(made).lead == "STS-B"  # which that of the second folder lacks
-    row = by_id(made)["clear"]
+    row = rows_by_id(made)["clear"]
     assert row.prompts == before.prompts and any(mark.startswith("1 prompt left out: no STS-B") for mark in row.marks)
 
 
@@ -133,22 +118,22 @@ def test_a_prompt_that_has_no_score_in_many_resamples_is_left_out(both, monkeypa
         return made
 
     monkeypatch.setattr(prompts_module, "merged", poorer)
-    row = by_id(gather(root))["clear"]
-    assert (by_id(before)["clear"].prompts.n, row.prompts.n) == (3, 2)
+    row = rows_by_id(gather(root))["clear"]
+    assert (rows_by_id(before)["clear"].prompts.n, row.prompts.n) == (3, 2)
     assert any(mark.startswith("1 prompt left out") for mark in row.marks)
 
 
 def test_the_files_of_the_page_hold_prompts(both):
     files = site(both[1])
     index = json.loads(files["index.json"])
-    assert {one["id"]: one.get("prompts") for one in index["tabs"]}[TAB] == 2
+    assert {one["id"]: one.get("prompts") for one in index["tabs"]}[STS_TAB] == 2
     assert set(index["entries"]) == set(ENCODERS)
-    shown = {row["id"]: row for row in json.loads(files[f"tabs/{TAB}.json"])["measured"]}
+    shown = {row["id"]: row for row in json.loads(files[f"tabs/{STS_TAB}.json"])["measured"]}
     for row in tab(both[1]).measured:
         rank = shown[row.id]["rank"]
         assert rank["prompts"] == list(row.rank.prompts) and rank["chance"] == round(row.rank.chance, 4)
         assert ("prompts" in shown[row.id]) == (row.prompts is not None)
-    over = by_id(both[1])["clear"].prompts
+    over = rows_by_id(both[1])["clear"].prompts
     assert shown["clear"]["prompts"] == {"n": 3, "mean": round(over.mean, 4), "lowest": round(over.lowest, 4),
                                          "highest": round(over.highest, 4), "sd": round(over.sd, 2)}
     held = json.loads(files["entries/clear.json"])

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from board_runs import Letters, copied, read_once, runs  # noqa: F401  fixtures
-from gathered import LETTERS, board, own, tab  # noqa: F401  board is a fixture
+from board_runs import LETTERS, STS_TAB, Letters, board, copied, own, read_once, rows_by_id, runs, tab  # noqa: F401 - fixtures
+from clirun import refuses
 from run_edits import edit, rows_of, write_rows
 from scipy import stats
 
@@ -21,12 +21,6 @@ from stsbench.leaderboard.ranks import gather, plan
 from stsbench.leaderboard.ranks.board import Cell
 from stsbench.leaderboard.ranks.lines import ScoreLine, _joined_part, clipped, merged
 
-STS_TAB = "sts-spearman-all-sample"
-
-
-def rows_by_id(board, name=STS_TAB):
-    return {row.id: row for row in tab(board, name).measured}
-
 
 def test_a_tab_shows_the_records_scores_and_their_rounded_mean(board, runs):
     whole = board(letters=(["letters"], LETTERS))
@@ -40,7 +34,7 @@ def test_a_tab_shows_the_records_scores_and_their_rounded_mean(board, runs):
     for task, score in stored.items():
         assert (row.cells[task].value, row.cells[task].low, row.cells[task].high) == (score.value, score.low, score.high)
     assert row.cells["Avg"].value == round(sum(round(stored[task].value, 2) for task in weighted.columns[:7]) / 7, 2)
-    pooled = tab(whole, STS_TAB)
+    pooled = tab(whole)
     (row,) = pooled.measured
     assert row.cells["Avg"].low < row.cells["Avg"].value < row.cells["Avg"].high
     assert ("STS12", "MSRpar") in row.subsets and row.flags == ("nli",)
@@ -72,9 +66,9 @@ def test_ranks_and_tiers_follow_from_the_pairs_that_differ(board):
     best = LETTERS.model_copy(update={"best_of": 10})
     whole = board(letters=(["letters"], LETTERS), noisy=(["noisy"], LETTERS), twin=(["noisy-2"], LETTERS),
                   words=(["words"], best))
-    rows, pairs = rows_by_id(whole), tab(whole, STS_TAB).pairs
+    rows, pairs = rows_by_id(whole), tab(whole).pairs
     chosen = rows.pop("words")  # the best of several seeds stands behind the ranked, whatever it scored
-    assert tab(whole, STS_TAB).measured[-1] == chosen and chosen.rank is None
+    assert tab(whole).measured[-1] == chosen and chosen.rank is None
     assert "best of 10" in chosen.unranked and "best-of-n" in chosen.flags
     assert rows["letters"].rank.position == 1
     for row in rows.values():
@@ -91,7 +85,7 @@ def test_a_pair_is_tested_as_by_compare(board, runs, monkeypatch):
     seeds = ["noisy", "noisy-2"]
     monkeypatch.setattr(gather, "FEWEST_SEEDS", 2)
     found = board(letters=(["letters"], LETTERS), words=(["words"], LETTERS), noisy=(seeds, LETTERS))
-    pairs = tab(found, STS_TAB).pairs
+    pairs = tab(found).pairs
     place = {row: at for at, row in enumerate(pairs.rows)}
     assert pairs.rows and np.array_equal(pairs.different, pairs.different.T)
     for one, other in (("letters", "words"), ("letters", "noisy")):
@@ -122,7 +116,7 @@ def test_many_rows_are_tested_across_processes(board, monkeypatch):
     assert tested and workers == [2]
 
 
-def test_another_setting_form_or_other_data_is_another_tab(board, runs, tmp_path, monkeypatch):
+def test_another_setting_form_or_other_data_is_another_tab(board, runs, tmp_path):
     tasks, whole = {"tasks": ["STS12", "STS-B"]}, {"resamples": None}
     options = {
         "dot": {"similarity": "dot", **tasks}, "less": {"without_overlap": ["stsb/dev"], **tasks},
@@ -131,7 +125,7 @@ def test_another_setting_form_or_other_data_is_another_tab(board, runs, tmp_path
         "ks": {"protocols": ["retrieval"], "settings": {"retrieval.ks": [10, 1]}},
         "one": {"protocols": ["mteb:STS12", "mteb:STS13"], **whole},
     }
-    entries = {name: ([own(tmp_path, monkeypatch, name, Letters(seed, 1), **how)], LETTERS)
+    entries = {name: ([own(tmp_path / name, Letters(seed, 1), **how)], LETTERS)
                for seed, (name, how) in enumerate(options.items(), 3)}
     found = board(letters=(["letters"], LETTERS), **entries)
     where = {}
@@ -151,21 +145,18 @@ def test_another_setting_form_or_other_data_is_another_tab(board, runs, tmp_path
     assert row.rank is None and "STS13" in row.unranked  # two tasks are no average
 
 
-def test_without_an_average_a_single_task_leads(board, tmp_path, monkeypatch):
+def test_without_an_average_a_single_task_leads(board, tmp_path):
     """As on the raw text, which SICK-R's 4,927 pairs do not have: rows without the average are ranked all the same."""
     tasks = {"protocols": ["sts"], "tasks": ["STS12", "STS-B"], "resamples": None}
-    one, two = (own(tmp_path, monkeypatch, f"{seed}", Letters(seed, noise), **tasks) for seed, noise in ((1, 0.1), (2, 8)))
-    twelve = own(tmp_path, monkeypatch, "c", Letters(3, 1), **{**tasks, "tasks": ["STS12"]})
+    one, two = (own(tmp_path / f"{seed}", Letters(seed, noise), **tasks) for seed, noise in ((1, 0.1), (2, 8)))
+    twelve = own(tmp_path / "c", Letters(3, 1), **{**tasks, "tasks": ["STS12"]})
     found = board(a=([one], LETTERS), b=([two], LETTERS), c=([twelve], LETTERS))
-    mine = tab(found, STS_TAB)
+    mine = tab(found)
     assert mine.lead == "STS-B" and "Avg" not in mine.columns and mine.pairs is not None
     assert "Ranked by STS-B: no row has all 7 tasks of the average." in mine.about
     assert [(row.id, row.rank and row.rank.position, row.unranked) for row in mine.measured] == [
         ("a", 1, ""), ("b", 2, ""), ("c", None, "not ranked: STS-B not measured"),
     ]
-
-
-# Seeds.
 
 
 def test_seeds_become_a_mean_with_its_spread(board, runs):
@@ -184,7 +175,7 @@ def test_seeds_become_a_mean_with_its_spread(board, runs):
         assert cell.low < cell.value < cell.high and cell.high - cell.low > 0.6 * min(widths)
     assert row.seeds == 2 and len(whole.entries["noisy"].runs) == 2
     assert row.rank is None and row.unranked == "not ranked: two seeds; a third would rank it"
-    assert tab(whole, STS_TAB).measured[-1] == row  # below those that have a rank
+    assert tab(whole).measured[-1] == row  # below those that have a rank
     part = row.subsets["STS12", "MSRpar"]
     stored = [next(score for _, record in load_records(runs[name]) for score in record.scores
                    if (record.data.id, score.subset, score.metric) == ("sts12/test", "MSRpar", "spearman"))
@@ -193,16 +184,16 @@ def test_seeds_become_a_mean_with_its_spread(board, runs):
     student = stats.t.ppf(0.975, 1) * part.sd / np.sqrt(2)
     assert part.high == min(100, part.value + max(student, part.high - part.value))  # as wide, within what can be
     assert part.low == max(-100, part.value - max(student, part.value - part.low))
-    lone = tab(whole, STS_TAB).measured[0].subsets["STS12", "MSRpar"]
+    lone = tab(whole).measured[0].subsets["STS12", "MSRpar"]
     assert lone.low < lone.value < lone.high and lone.n == part.n
 
 
-def test_a_seed_without_a_protocol_leaves_no_empty_tab(board, tmp_path, monkeypatch):
-    seeds = [own(tmp_path, monkeypatch, f"s{seed}", Letters(seed, 1), protocols=protocols, tasks=["STS12", "STS-B"])
+def test_a_seed_without_a_protocol_leaves_no_empty_tab(board, tmp_path):
+    seeds = [own(tmp_path / f"s{seed}", Letters(seed, 1), protocols=protocols, tasks=["STS12", "STS-B"])
              for seed, protocols in enumerate((["sts", "geometry"], ["sts"]))]
     whole = board(both=(seeds, LETTERS))
     assert "geometry-sample" not in {found.id for found in whole.tabs}
-    (row,) = tab(whole, STS_TAB).measured
+    (row,) = tab(whole).measured
     assert row.cells.keys() == {"STS12", "STS-B"} and row.seeds == 2
 
 
@@ -241,14 +232,6 @@ def test_an_interval_stays_within_what_a_metric_can_be():
         assert clipped(low, high, load_protocol(protocol).metric(metric)) == kept
 
 
-# What is refused.
-
-
-def of_stsb(run):
-    (row,) = (row for row in rows_of(run) if row.name.startswith("sts.stsb-test."))
-    return row
-
-
 def forge_gold(run):
     """Observations made for the occasion: right digests, right scores, other gold."""
 
@@ -258,7 +241,7 @@ def forge_gold(run):
         row.record["scores"] = [score.model_dump() for score in protocol.score(row.observed, "stsb/test", "STS-B")]
         row.resigned()
 
-    edit(run, forge, of_stsb(run).name)
+    edit(run, forge, next(row.name for row in rows_of(run) if row.name.startswith("sts.stsb-test.")))
 
 
 def drop_pairs(run):
@@ -276,5 +259,4 @@ def drop_pairs(run):
 def test_records_that_contradict_others_are_refused(board, copied, forge, words):
     run = copied("letters")
     forge(run)
-    with pytest.raises(StsbenchError, match=words):
-        board(a=(["words"], LETTERS), zz_forged=([run], LETTERS))
+    refuses(StsbenchError, words, board, a=(["words"], LETTERS), zz_forged=([run], LETTERS))

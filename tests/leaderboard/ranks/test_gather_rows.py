@@ -1,96 +1,100 @@
-"""What a row of the board is flagged as, refused for or not ranked for, and what stands in its place."""
+"""What a row of the board is flagged as, refused for or not ranked for; whether it was trained on a test set's sentences, as
+far as a record, an entry or its makers show; and what an extension may add to a board."""
 
 import json
 import shutil
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from board_runs import Letters, copied, read_once, runs  # noqa: F401  fixtures
-from gathered import LETTERS, board, own, tab  # noqa: F401  board is a fixture
+from board_runs import LETTERS, Letters, board, copied, entry, own, read_once, rows_by_id, runs, tab  # noqa: F401 - fixtures
+from clirun import refuses
+from realdata import real_data
 from run_edits import edit, edit_all, rows_of
 from toy_encoder import Toy
 
+from stsbench import registry
+from stsbench.data.own.overlap import available_tests
+from stsbench.data.text.store import open_store
 from stsbench.encoders.base import EncoderSpec
 from stsbench.encoders.traits import Traits
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.measure import RESAMPLES
 from stsbench.evaluation.run_file import RUN, load_records
-from stsbench.leaderboard.page.site import index
+from stsbench.leaderboard import board_files
+from stsbench.leaderboard.page.site import index, site, tab_shard
 from stsbench.leaderboard.ranks import gather as gather_module
+from stsbench.leaderboard.ranks import plan
+from stsbench.leaderboard.ranks.board import PromptSpread
+from stsbench.leaderboard.ranks.exposure import Exposures
 from stsbench.leaderboard.ranks.gather import gather, rounded
+from stsbench.leaderboard.ranks.plan import RowExtra, Section
 from stsbench.leaderboard.records.add import add
+from stsbench.leaderboard.records.entries import Entry, LoadedEntry
+from stsbench.leaderboard.records.statements import training_texts
 
-STS_TAB = "sts-spearman-all-sample"
+SHARED = {"sts12/test": {"texts": 40, "exact": 2, "normalised": 1, "rows": 4}}
+EVERY = [f"{name}/test" for name in ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sick-r", "sick-r/mteb")]
+REST = [name for name in EVERY if name != "sts12/test"]
+NO = {"seen": {"all": {"answer": False, "by": "nothing is trained", "shown": "its definition"}}}  # YAML's `no`
+NOTHING = "nothing is trained (its definition)"
+FROM = {"starts_from": "start"}
+WIKIPEDIA = {"data": {"main": training_texts()["wikipedia"].digests[0]}}
+NOT_COMPARED = {"text": "notes.txt", "shared": {}, "none": ["sts12/test"], "not_looked_for": ["sts13/test"], "digest": "1"}
 
 
 @pytest.fixture
 def edited(board, copied):
     """`edited(change, row)`: the board of a run whose row (of its rows by number, None for all) was changed."""
 
-    def of_board(change, number=0, name="letters"):
+    def of_board(change, number=0, name="letters", other="words"):
         run = copied(name)
         if number is None:
             edit_all(run, lambda row: change(row.record))
         else:
             edit(run, lambda row: change(row.record), rows_of(run)[number].name)
-        return board(edited=([run], LETTERS), words=(["words"], LETTERS)) if name != "words" else board(
-            letters=(["letters"], LETTERS), edited=([run], LETTERS))
+        return board(edited=([run], LETTERS), **{other: ([other], LETTERS)})
 
     return of_board
-
-
-def row_of(board, name=STS_TAB, entry="edited"):
-    return next(row for row in tab(board, name).measured if row.id == entry)
-
-
-# Flags and marks.
 
 
 @pytest.mark.parametrize(("recipe", "number"), [("simcse/unsup-changed", 0), ("simcse/unsup-swept", -1)])
 def test_one_record_of_a_changed_recipe_flags_the_row(edited, recipe, number):
     whole = edited(lambda record: record["provenance"].update(recipe=recipe, prompts={"text": "query: "}), number)
-    row = row_of(whole)
-    assert "changed-recipe" in row.flags and "changed-recipe" not in row_of(whole, entry="words").flags
+    row, other = (rows_by_id(whole)[name] for name in ("edited", "words"))
+    assert "changed-recipe" in row.flags and "changed-recipe" not in other.flags
     prompts = [mark for mark in row.marks if "read behind" in mark]
     assert prompts == ['texts are read behind "query: " (STS12)'] or number  # the last record is of another protocol
 
 
-def test_what_was_fitted_behind_weights_of_a_changed_recipe_is_flagged(board, tmp_path, monkeypatch):
+def test_what_was_fitted_behind_weights_of_a_changed_recipe_is_flagged(board, tmp_path):
     """Its records name no recipe: they are of a fit, and the weights are the training's."""
     runs = []
     for normalize, change in ((False, lambda vectors: vectors), (True, lambda vectors: vectors - [30, 500, 0])):
         spec = EncoderSpec(name="toy", kind="callable", weights="1" * 64, normalize=normalize)
-        runs.append(own(tmp_path, monkeypatch, f"toy-{normalize}", Toy(spec, change), tasks=["STS-B"]))
+        runs.append(own(tmp_path / f"toy-{normalize}", Toy(spec, change), tasks=["STS-B"]))
     edit_all(runs[0], lambda row: row.record["provenance"].update(recipe="simcse/unsup-changed"))
     made = board(trained=([runs[0]], LETTERS), fitted=([runs[1]], LETTERS), letters=(["letters"], LETTERS))
-    flagged = {row.id: "changed-recipe" in row.flags for row in tab(made, STS_TAB).measured}
-    assert flagged == {"trained": True, "fitted": True, "letters": False}
+    assert {name for name, row in rows_by_id(made).items() if "changed-recipe" in row.flags} == {"trained", "fitted"}
 
 
-def test_a_row_trained_on_sentences_of_a_set_it_is_tested_on_is_flagged(board, tmp_path, monkeypatch):
+def test_a_row_trained_on_sentences_of_a_set_it_is_tested_on_is_flagged(board, tmp_path):
     class Trained(Letters):
         traits = Traits(trained_on=("sts12", "sick-e"))
 
     entries = {}
     for seed, (name, tasks) in enumerate({"seen": ["STS12", "STS13"], "unseen": ["STS13"]}.items()):
-        run = own(tmp_path, monkeypatch, name, Trained(seed, 0.1, name), protocols=["sts"], tasks=tasks)
+        run = own(tmp_path / name, Trained(seed, 0.1, name), protocols=["sts"], tasks=tasks)
         assert all(record.provenance["trained_on"] == ["sts12", "sick-e"] for _, record in load_records(run))
         entries[name] = [run], LETTERS
-    flags = {row.id: row.flags for row in tab(board(**entries), STS_TAB).measured}
-    assert flags == {"seen": ("nli", "transductive"), "unseen": ("nli",)}
-
-
-# Texts of the tests in the training text.
+    rows = rows_by_id(board(**entries))
+    assert (rows["seen"].flags, rows["unseen"].flags) == (("nli", "transductive"), ("nli",))
 
 
 def overlap(**parts):
     return {"text": "notes.txt", "digest": "0" * 64, "looked_for": ["exact", "normalised"], "shared": {}, "none": [],
             "not_looked_for": [], "sample": True, **parts}
-
-
-SHARED = {"sts12/test": {"texts": 40, "exact": 2, "normalised": 1, "rows": 4}}
-EVERY = [f"{name}/test" for name in ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sick-r", "sick-r/mteb")]
-REST = [name for name in EVERY if name != "sts12/test"]
 
 
 @pytest.mark.parametrize(("texts", "flagged", "notes"), [
@@ -110,28 +114,26 @@ def test_a_row_whose_training_text_holds_test_texts_is_flagged_in_the_tabs_of_th
         assert json.loads(json.dumps(index(whole)))["flags"]["shared-texts"]["label"] == "shares test texts"
 
 
-def test_one_seeds_training_text_flags_the_row_and_add_says_so(tmp_path, monkeypatch):
+def test_one_seeds_training_text_flags_the_row_and_add_says_so(tmp_path):
     runs = []
     for seed, parts in enumerate(({"none": ["sts12/test"]}, {"shared": SHARED, "not_looked_for": ["sts13/test"]})):
         class Trained(Letters):
             traits = Traits(training_overlap=(overlap(**parts),))
 
-        runs.append(own(tmp_path, monkeypatch, f"s{seed}", Trained(seed, 0.1, "one"), protocols=["sts"],
+        runs.append(own(tmp_path / f"s{seed}", Trained(seed, 0.1, "one"), protocols=["sts"],
                         tasks=["STS12", "STS13"]))
         assert all(record.provenance["training_overlap"] == [overlap(**parts)] for _, record in load_records(runs[-1]))
     warnings = [line for line in add(tmp_path / "board", runs, "both", LETTERS).warnings if "notes.txt" in line]
     flag = "flagged 'shares test texts' in the tabs of these sets: trained on notes.txt, which holds"
     assert warnings[0].startswith(flag) and "trained on notes.txt, which was not compared with sts13/test" in warnings
-    (row,) = tab(gather(tmp_path / "board"), STS_TAB).measured
+    (row,) = tab(gather(tmp_path / "board")).measured
     assert row.flags == ("nli", "shared-texts")
-
-
-# Costs, and scores that nobody ranks.
 
 
 def test_a_width_that_differs_by_data_set_is_none(edited):
     """tf-idf is as wide as the words of each set: the first set's width said nothing of the others."""
-    made = edited(lambda record: record["encoder"].update(dimension=record["encoder"]["dimension"] + 1), name="words")
+    made = edited(lambda record: record["encoder"].update(dimension=record["encoder"]["dimension"] + 1), name="words",
+                  other="letters")
     assert {id: entry.runs[0]["width"] for id, entry in made.entries.items()} == {"letters": 27, "edited": None}
 
 
@@ -145,9 +147,9 @@ def test_costs_and_cut_texts_are_those_of_the_records(edited):
         record["counts"].update(truncated=3 if record["data"]["id"] == "sts12/test" else 0)
 
     made = edited(change, None)
-    [mark] = [mark for mark in row_of(made).marks if "cut" in mark]
+    [mark] = [mark for mark in rows_by_id(made)["edited"].marks if "cut" in mark]
     assert mark.startswith("3 texts of STS12") and "STS-B" not in mark
-    assert not any("cut" in mark for mark in row_of(made, entry="words").marks)
+    assert not any("cut" in mark for mark in rows_by_id(made)["words"].marks)
     assert made.entries["edited"].runs[0]["costs"] == {
         "bytes_a_vector": 108.0, "parameters": 7, "sentences_per_second": 80.0, "memory_mb": 250.0,
         "machine": "Some CPU, 2 cores", "run_on": "cpu, 2 threads",
@@ -168,9 +170,8 @@ def test_a_row_that_has_no_score_in_many_resamples_is_not_ranked(board, monkeypa
         return entries, scored
 
     monkeypatch.setattr(gather_module, "scored_entries", poorer)
-    made = tab(board(letters=(["letters"], LETTERS), poor=(["noisy"], LETTERS)), STS_TAB)
-    reasons = {row.id: row.unranked for row in made.measured}
-    assert reasons == {"letters": "", "poor": "not ranked: too many resamples have no score"}
+    rows = rows_by_id(board(letters=(["letters"], LETTERS), poor=(["noisy"], LETTERS)))
+    assert rows["letters"].rank and rows["poor"].unranked == "not ranked: too many resamples have no score"
 
 
 def test_scores_that_differ_by_rounding_are_one():
@@ -179,9 +180,9 @@ def test_scores_that_differ_by_rounding_are_one():
     assert len({*rounded([3.0e-9, 3.4e-9])}) == 2  # two errors of a metric with nine digits
 
 
-def test_a_score_whose_record_has_no_interval_gets_the_boards(board, tmp_path, monkeypatch):
+def test_a_score_whose_record_has_no_interval_gets_the_boards(board, tmp_path):
     """Records hold none of the mean squared error; a bare dot looks like certainty."""
-    run = own(tmp_path, monkeypatch, "regressed", Letters(1, 1), protocols=["regression"], tasks=["STS-B"], resamples=None)
+    run = own(tmp_path / "regressed", Letters(1, 1), protocols=["regression"], tasks=["STS-B"], resamples=None)
     (stored,) = [row for _, record in load_records(run) for row in record.scores if row.metric == "mse"]
     (row,) = tab(board(one=([run], LETTERS)), "regression-mse-sample").measured
     cell = row.cells["STS-B"]
@@ -195,10 +196,153 @@ def test_a_link_in_the_place_of_a_run_is_refused(board, tmp_path):
     shutil.copy(measured / "letters/entry.yaml", measured / "mine")
     run = next(path for path in (measured / "letters").iterdir() if path.is_dir())
     (measured / "mine" / run.name).symlink_to(run)
-    with pytest.raises(StsbenchError, match=rf"mine/{run.name} is a link"):
-        gather(tmp_path / "board")
+    refuses(StsbenchError, rf"mine/{run.name} is a link", gather, tmp_path / "board")
     (measured / "mine" / run.name).unlink()
     (measured / "mine" / run.name).mkdir()
     (measured / "mine" / run.name / RUN).symlink_to(run / RUN)
-    with pytest.raises(StsbenchError, match=rf"mine/{run.name}/{RUN} is a link"):
-        gather(tmp_path / "board")
+    refuses(StsbenchError, rf"mine/{run.name}/{RUN} is a link", gather, tmp_path / "board")
+
+
+def loaded(name, stated, provenance=(), fitted_on=None, set_id="sts12/test"):
+    record = SimpleNamespace(provenance=dict(provenance), data=SimpleNamespace(id=set_id),
+                             encoder=SimpleNamespace(spec={"fitted_on": fitted_on}))
+    entry = Entry.model_validate({"method": name, "backbone": "net", "setting": "unsup", **stated})
+    return LoadedEntry(name, entry, (SimpleNamespace(records=[SimpleNamespace(record=record)]),))
+
+
+@pytest.mark.parametrize(("stated", "provenance", "fitted_on", "set_id", "answer", "why"), [
+    ({}, {}, None, "sts12/test", "unknown", ""),
+    (NO, {}, None, "sts12/test", "no", "nothing is trained (its definition)"),
+    (NO, {}, "sts12/test@1", "sts12/test", "yes", "fitted or trained on its texts, by its record"),
+    ({"seen": {**NO["seen"], "stsb": {"answer": "yes", "by": "its pairs", "shown": "its card"}}}, {}, None, "stsb/test",
+     "yes", "its pairs (its card)"),
+    ({"trained_on": ["flickr30k", "snli"]}, {}, None, "sts15/test", "yes",
+     "Flickr30k (1,258 of 5,170 texts); SNLI (154 of 5,170 texts)"),
+    ({"trained_on": ["flickr30k"]}, {}, None, "sts13/test", "unknown", ""),  # a part of the captions shows no `no`
+    (FROM, WIKIPEDIA, None, "sts13/test", "no", f"{NOTHING}; Wikipedia sentences: none of its texts"),
+    (FROM, WIKIPEDIA, None, "cr", "yes", "Wikipedia sentences (1 of 3,766 texts)"),
+    ({}, WIKIPEDIA, None, "sts13/test", "unknown", ""),  # nobody says what its backbone was trained on
+    ({**FROM, "flags": ["dev-selected"]}, WIKIPEDIA, None, "sts13/test", "yes",
+     "STS-B dev, which chose the checkpoint (164 of 2,638 texts)"),
+    (FROM, {"data": {"main": "0" * 64}}, None, "sts13/test", "unknown",
+     "a training text that was not compared with the set"),
+    (FROM, {"training_overlap": [NOT_COMPARED], "data": {"main": "1"}}, None, "sts13/test", "unknown",
+     "notes.txt, which was not compared with the set"),
+    (FROM, {"training_overlap": [NOT_COMPARED], "data": {"main": "1"}}, None, "sts12/test", "no",
+     f"{NOTHING}; notes.txt: none of its texts"),
+    (FROM, {**WIKIPEDIA, "teachers": {"teacher 1": "1"}}, None, "sts13/test", "unknown",
+     "taught by an encoder whose training is not stated"),
+])
+def test_an_answer_follows_from_what_shows_it(stated, provenance, fitted_on, set_id, answer, why):
+    entries = [loaded("start", NO), loaded("row", stated, provenance, fitted_on, set_id)]
+    shown = Exposures(entries).answer("row", set_id)
+    assert (shown.answer, shown.why) == (answer, why)
+
+
+def test_the_sample_has_no_sentence_of_a_published_set():
+    exposures = Exposures([loaded("start", NO), loaded("row", FROM, WIKIPEDIA)])
+    assert exposures.answer("row", "sts13/test", sample=True).answer == "unknown"
+
+
+@pytest.mark.parametrize(("words", "lead"), [
+    (("no", "no"), ["no", "none"]), (("no", "yes"), ["yes", "of STS13"]), (("unknown", "no"), ["unknown", "of STS12"]),
+])
+def test_an_average_is_yes_if_one_set_is_and_no_if_all_are(words, lead):
+    stated = {name: {"answer": answer, "by": "none", "shown": "x"}
+              for name, answer in zip(("sts12", "sts13"), words, strict=True)}
+    of = Exposures([loaded("row", {"seen": stated})])
+    shown = of.by_columns("row", {"STS12": "sts12/test", "STS13": "sts13/test"}, False, "Avg", ("STS12", "STS13"))["Avg"]
+    assert [shown.answer, shown.why.removesuffix(" (x)")] == lead
+
+
+def test_the_pages_row_has_its_words_and_the_facts_that_its_entry_states(board):
+    facts = {"licence": "MIT", "released": "2024-02", "languages": ("de", "no"), "hub": "org/name"}
+    stated = LETTERS.model_copy(update={**facts, "statements": Entry.model_validate(
+        {"method": "m", "backbone": "b", "setting": "unsup", **NO}).statements})
+    made = board(letters=(["letters"], stated), words=(["words"], LETTERS))
+    rows = {row["id"]: row for row in tab_shard(made, tab(made))["measured"]}
+    row = rows["letters"]
+    assert {name: row[name] for name in facts} == {**facts, "languages": ["de", "no"]}
+    assert row["seen"]["STS12"] == row["seen"]["Avg"] == ["no", "nothing is trained (its definition)"]
+    assert row["comparable"] == "Trained on no test sentences" and "licence" not in rows["words"]
+
+
+def test_the_texts_share_with_test_sets_what_is_stated(tmp_path):
+    data = real_data()
+    path = data / "train" / "nli_for_simcse.csv"
+    if not path.is_file():
+        pytest.skip(f"no train/{path.name} beside the data")
+    text = training_texts()["nli-triplets"]
+    assert open_store(path, cache=tmp_path).digest in text.digests
+    leakage = pytest.importorskip("stsbench.extensions.overlap.leakage").leakage
+    some = [*[*text.shared][:3], *text.none[:2]]
+    counted = leakage(path, available_tests(some, data_dir=data)[0], near=None)
+    shared = {one.id: {field: getattr(one, field) for field in ("texts", "exact", "normalised", "rows")}
+              for one in counted if one.any}
+    assert shared == {id: text.shared[id] for id in some[:3]} and {one.id for one in counted} == {*some}
+
+
+class Everything(Section):
+    folders = ("more",)
+
+    def rows(self, plans, entries, lines):
+        assert {run.folder for entry in entries for run in entry.runs} <= lines.keys()
+        extra = RowExtra({"prompts": PromptSpread(2, 50.0, 1.0, 49.0, 51.0)}, {"chance": 0.5}, ("odd",))
+        return {(plan.name, i): extra for plan in plans for i in plan.able}
+
+    def tabs(self, tabs, root):
+        return [replace(tab, notes=(*tab.notes, root.name)) for tab in tabs]
+
+    def content(self, root, placed, tabs, tests):
+        assert {tab.id for tab in tabs} >= tests.keys()
+        return len(placed)
+
+    def index(self, content):
+        return {"placed": content}
+
+    def files(self, content):
+        return {"more/numbers": {"placed": content}}
+
+    def findings(self, content, board, docs):
+        return {docs / "findings/more.md": f"{content} {len(board.tabs)}\n"}
+
+
+@pytest.fixture
+def root(runs, tmp_path):
+    root = tmp_path / "leaderboard"
+    for name in ("letters", "words"):
+        add(root, [runs[name]], name, entry(name))
+    return root
+
+
+@pytest.fixture
+def known(monkeypatch):
+    """Two sections are installed: one that adds nothing, one that adds whatever it may."""
+    known = {"all": Everything, "nothing": Section}
+    monkeypatch.setattr(plan, "names", lambda group: sorted(known))
+    monkeypatch.setattr(plan, "resolve", lambda group, name: known[name])
+    plan.sections.cache_clear()
+    yield
+    plan.sections.cache_clear()
+
+
+@pytest.mark.usefixtures("known")
+def test_a_board_shows_what_sections_add_and_nothing_else(root):
+    (root.parent / "README.md").write_text(f"{board_files.BEGIN}\n{board_files.END}\n")
+    old = root / "site/more/old.json"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    board_files.build(root)
+    board = gather(root)
+    assert not old.exists()  # a build deletes what a section no longer has
+    files = site(board)
+    ranked = [row for tab in board.tabs for row in tab.measured if row.rank]
+    assert ranked and board.sections.keys() == {"all"}
+    assert all(row.rank.chance == 0.5 and row.prompts.n == 2 and "odd" in row.marks for row in ranked)
+    assert all("leaderboard" in tab.notes for tab in board.tabs)
+    assert {"more/numbers.json", "more/numbers.js"} <= files.keys() and '"placed":' in files["index.json"]
+    assert root.parent / "docs/findings/more.md" in board_files.tracked_files(root, board)
+
+
+def test_what_is_installed_is_made_once():
+    assert plan.sections() is plan.sections() and [*plan.sections()] == registry.names(plan.GROUP)

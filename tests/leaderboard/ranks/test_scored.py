@@ -6,8 +6,8 @@ import shutil
 
 import numpy as np
 import pytest
-from board_runs import read_once, runs  # noqa: F401
-from checked_entries import load_entries
+from board_runs import LETTERS, entry, load_entries, read_once, runs  # noqa: F401 - fixtures
+from clirun import refuses
 from run_edits import edit
 
 from stsbench.errors import StsbenchError
@@ -16,16 +16,13 @@ from stsbench.leaderboard.ranks import results, scored
 from stsbench.leaderboard.ranks.lines import lines_of_runs
 from stsbench.leaderboard.ranks.scored import scored_entries
 from stsbench.leaderboard.records.add import add
-from stsbench.leaderboard.records.entries import Entry
-
-LETTERS = Entry(method="letters", backbone="none", setting="unsup")
 
 
 @pytest.fixture(scope="module")
 def made(runs, tmp_path_factory):
     home = tmp_path_factory.mktemp("made") / "board"
     add(home, [runs["letters"]], "letters", LETTERS)
-    add(home, [runs["noisy"], runs["noisy-2"]], "noisy", LETTERS.model_copy(update={"method": "noisy"}))
+    add(home, [runs["noisy"], runs["noisy-2"]], "noisy", entry("noisy"))
     return home
 
 
@@ -36,7 +33,6 @@ def board(made, tmp_path):
 
 @pytest.fixture
 def file(board):
-    """The file of the board's run of `letters`."""
     (path,) = (board / "measured/letters").glob(f"*/{RUN}")
     return path
 
@@ -114,8 +110,7 @@ def test_an_edited_score_or_observation_is_refused_although_the_run_was_scored(b
     results.clear()
     content = file.read_bytes()
     edit(file, lambda row: row.record["scores"][0].update(value=row.record["scores"][0]["value"] + 0.01))
-    with pytest.raises(StsbenchError, match="was edited: its scores"):
-        scored_entries(board)
+    refuses(StsbenchError, "was edited: its scores", scored_entries, board)
     file.write_bytes(content)
     counted.clear()
     scored_entries(board)
@@ -130,8 +125,7 @@ def test_an_edited_score_or_observation_is_refused_although_the_run_was_scored(b
         content = path.read_bytes()
         path.write_bytes(content[:8] + b"damaged!" + content[16:])
         problem = "(is not a valid (run file|file of observations)|cannot be read): "
-        with pytest.raises(StsbenchError, match=f"{path.name} {problem}"):
-            scored_entries(board)
+        refuses(StsbenchError, f"{path.name} {problem}", scored_entries, board)
         path.write_bytes(content)
     scored_entries(board)
 

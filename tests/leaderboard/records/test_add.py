@@ -1,4 +1,4 @@
-"""Adding records to a board: whole, checked, never overwritten, and by several processes at once."""
+"""Adding records to a board: whole, checked, never overwritten, and by several processes at once; and entries of prompts."""
 
 import multiprocessing
 import shutil
@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from board_runs import copied, read_once, runs  # noqa: F401  fixtures
-from checked_entries import load_entries
+from board_runs import LETTERS, PROMPTS, Prompted, copied, load_entries, prompted, read_once, runs  # noqa: F401 - fixtures
+from clirun import cli, contents, refuses  # noqa: F401 - fixtures
 from run_edits import edit, edit_all, rows_of, write_rows
 from toy_encoder import Toy
 
@@ -17,15 +17,11 @@ from stsbench.encoders.base import EncoderSpec
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.columns import observations_digest
-from stsbench.evaluation.run_file import RUN, load_records, read_observations, read_own_observations
+from stsbench.evaluation.run_file import RUN, load_records, prompt_runs, read_observations, read_own_observations
 from stsbench.leaderboard.records.add import add, board_forms
-from stsbench.leaderboard.records.entries import Entry, check_runs, run_name
+from stsbench.leaderboard.records.entries import Prompts, check_runs, run_name
 
-LETTERS = Entry(method="letters", backbone="none", setting="unsup")
-
-
-def files(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+SEEDS = [{"seed": 1, "settings": "s"}, {"seed": 2, "settings": "s"}]
 
 
 def measurements(folder):
@@ -35,7 +31,6 @@ def measurements(folder):
 
 
 def some(run, target, chosen):
-    """A run of some of another run's records."""
     return write_rows(target, rows_of(run)[chosen]).parent
 
 
@@ -63,7 +58,7 @@ def test_a_run_gains_what_it_lacks_and_keeps_what_it_has(runs, tmp_path):
     (entry,) = load_entries(board / "measured")
     assert (entry.id, entry.entry, len(entry.runs)) == ("letters", LETTERS, 1)
     add(tmp_path / "at once", [run], "letters", LETTERS)
-    assert files(board) == files(tmp_path / "at once")
+    assert contents(board) == contents(tmp_path / "at once")
 
 
 def test_a_damaged_run_gains_nothing(runs, tmp_path):
@@ -83,11 +78,7 @@ def test_a_folder_that_a_killed_addition_left_empty_is_not_a_run(runs, tmp_path)
     (entry,) = load_entries(tmp_path / "measured")
     assert len(entry.runs) == 1
     (empty / "notes.txt").write_text("something else")
-    with pytest.raises(StsbenchError, match=f"{empty.name} is not a run folder: it holds no run.parquet"):
-        load_entries(tmp_path / "measured")
-
-
-SEEDS = [{"seed": 1, "settings": "s"}, {"seed": 2, "settings": "s"}]
+    refuses(StsbenchError, f"{empty.name} is not a run folder: it holds no run.parquet", load_entries, tmp_path / "measured")
 
 
 def test_runs_are_seeds_of_one_entry_if_only_their_seed_differs(runs):
@@ -118,7 +109,7 @@ def test_a_training_with_several_seeds_is_added_as_its_seeds(runs, tmp_path):
     (tmp_path / "trained" / "seeds.json").write_text("{}")
     add(tmp_path / "board", [tmp_path / "trained"], "noisy", LETTERS)
     add(tmp_path / "one by one", [runs["noisy"], runs["noisy-2"]], "noisy", LETTERS)
-    assert files(tmp_path / "board") == files(tmp_path / "one by one")
+    assert contents(tmp_path / "board") == contents(tmp_path / "one by one")
 
 
 def test_a_run_under_the_name_of_other_weights_is_no_second_seed(tmp_path):
@@ -155,16 +146,14 @@ def test_an_encoder_stands_once_and_so_does_a_name(runs, copied, tmp_path):
     add(board, [runs["words"]], "words", other)
     load_entries(board / "measured")
     shutil.copy(board / "measured/letters/entry.yaml", board / "measured/words/entry.yaml")
-    with pytest.raises(StsbenchError, match=message):
-        load_entries(board / "measured")
+    refuses(StsbenchError, message, load_entries, board / "measured")
 
 
 def refuse(board, message, *addition):
     """An addition must be refused, and leave the board as it was."""
-    before = files(board)
-    with pytest.raises(StsbenchError, match=message):
-        add(board, *addition)
-    assert files(board) == before
+    before = contents(board)
+    refuses(StsbenchError, message, add, board, *addition)
+    assert contents(board) == before
 
 
 def test_processes_that_add_at_once_lose_nothing(runs, tmp_path):
@@ -196,3 +185,78 @@ def test_a_board_is_not_told_which_folder_the_data_lay_in(origin, kept, runs):
     record.data.origin = origin
     (form,) = board_forms([(path, record, read_observations(runs["letters"], record))])
     assert form.record.data.origin == kept
+
+
+# Entries of prompts: which runs they take, of whose encoder.
+OF_LETTERS = Prompts(prompt_of="letters")
+QUICK = {"tasks": "STS-B", "resamples": 50}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Two folders of studies of prompts, of one encoder and of another."""
+    home = tmp_path_factory.mktemp("prompts")
+    for name, seed in (("one", 1), ("two", 2)):
+        prompted(home / name, Prompted(seed, 0.5), **QUICK)
+    return home
+
+
+@pytest.fixture
+def board(made, tmp_path):
+    add(tmp_path / "board", [made / "one/00-default"], "letters", LETTERS)
+    return tmp_path / "board"
+
+
+def test_the_folder_of_eval_prompts_gives_its_prompts_without_default_and_controls(made, board, cli):
+    names = sorted(path.name for path in (made / "one").iterdir() if path.is_dir())
+    assert names == ["00-default", "02-neutral-prompt", "03-prompt", "04-prompt", "05-prompt"]
+    assert [path.name for path in prompt_runs(made / "one")] == names[2:]
+    assert prompt_runs(made / "one/03-prompt") == []
+    code, out, err = cli("leaderboard", "add", made / "one", "--board", board, "--entry", "worded", "--prompt-of", "letters")
+    assert code == 0, err
+    assert out.count("1 record") == 3
+    assert yaml.safe_load((board / "measured/worded/entry.yaml").read_text()) == {"prompt_of": "letters"}
+    (entry,) = load_entries(board / "measured")
+    assert sorted(run.prompt for run in entry.prompts) == sorted(PROMPTS) and len(entry.runs) == 1
+    assert (entry.id, entry.prompt_entries) == ("letters", ("worded",))
+    again = add(board, [made / "one"], "worded", None)  # it is described by now
+    assert not again.written and len(again.present) == 3
+
+
+def test_prompts_of_another_encoder_twice_or_as_seeds_are_refused(made, board):
+    add(board, [made / "one/03-prompt"], "worded", OF_LETTERS)
+    for run, slug, of, words in (
+        ("one", "new", "nobody", "prompt_of: nobody is no entry of this board"),
+        ("two", "new", "letters", r"two/03-prompt: its encoder differs .* in more than its prompt \(weights\)"),
+        ("one/00-default", "new", "letters", "00-default was not read behind one prompt"),
+        ("one/04-prompt", "new", "worded", "worded is of prompts itself: name the entry of its encoder"),
+        ("one/03-prompt", "new", "letters", r"worded/\w+ holds this encoder already"),
+        ("one", "letters", None, r"one holds runs behind several prompts: say whose .* --prompt-of ENTRY"),
+        ("one/04-prompt", "letters", None, r"differ in more than their seed \(prefix\)"),
+    ):
+        refuses(StsbenchError, words, add, board, [made / run], slug, of and Prompts(prompt_of=of))
+        assert not (board / "measured/new").exists()
+
+
+def test_nearly_equal_prompts_are_two_prompts(board, tmp_path):
+    """Seeds that are as near to each other would be refused as copies."""
+    class Deaf(Prompted):
+        def run(self, texts, progress=None):
+            encoded = Prompted(self.seed, self.noise).run(texts)
+            encoded.vectors[:, 0] += 1e-3 * len(self.spec.prefix or "")
+            return encoded
+
+    prompted(tmp_path / "deaf", Deaf(1, 0.5), **QUICK)
+    add(board, [tmp_path / "deaf"], "worded", OF_LETTERS)
+    (entry,) = load_entries(board / "measured")
+    assert len(entry.prompts) == 3
+
+
+def test_a_build_refuses_what_add_would(made, board):
+    """Whoever edits an entry.yaml does not ask `add`."""
+    add(board, [made / "one"], "worded", OF_LETTERS)
+    add(board, [made / "two/00-default"], "two", LETTERS.model_copy(update={"method": "two"}))
+    for of, says in (("gone", "worded/entry.yaml: prompt_of: gone is no entry"), ("worded", "worded is of prompts itself"),
+                     ("two", r"worded/\w+: its encoder differs from that of the entry in more than its prompt \(weights")):
+        (board / "measured/worded/entry.yaml").write_text(f"prompt_of: {of}\n")
+        refuses(StsbenchError, says, load_entries, board / "measured")

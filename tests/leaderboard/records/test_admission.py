@@ -1,21 +1,33 @@
-"""What a board takes: forged records, made consistent in everything but the data, are refused by name."""
+"""What a board takes: forged records, made consistent in everything but the data, are refused by name, and so are names that
+would mislead, or they are shown as what they are."""
 
+import csv
+import io
+import re
 import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
+import board_example
 import numpy as np
 import pytest
+import yaml
 from board_refusals import SHA, fit, forged, mteb, regression, transfer
-from board_runs import own_runs, read_once  # noqa: F401  fixtures
+from board_runs import copied, entry, own_runs, read_once, runs  # noqa: F401 - fixtures
+from clirun import refuses
 from core_protocols import core_protocols
+from run_edits import edit_all
 
 from stsbench.data.sets.catalog import catalog, entries
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.run_file import RUN, load_records, read_observations, write_run
+from stsbench.leaderboard.page.tables import csv_table, latex_tables, markdown_tables
+from stsbench.leaderboard.ranks.board import Board
+from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records import admission
-from stsbench.leaderboard.records.admission import check_record, proven
+from stsbench.leaderboard.records.add import add, described
+from stsbench.leaderboard.records.entries import read_entry, refuse_equal_names
 
 
 def loaded(folder, pattern="*"):
@@ -61,11 +73,7 @@ def honest(known_runs, tmp_path, monkeypatch):
 
 def refused(folder, record, observations):
     path = forged(folder, record, observations)
-    with pytest.raises(StsbenchError) as caught:
-        check_record(path, record)
-    message = str(caught.value)
-    assert message.startswith(str(path)) and "\n" not in message
-    return message
+    return refuses(StsbenchError, f"^{re.escape(str(path))}", admission.check_record, path, record)
 
 
 def one(folder, pattern):
@@ -76,8 +84,8 @@ def test_honest_records_pass_and_are_proven(honest):
     actual = load_records(honest)
     assert len(actual) == 9
     for path, record in actual:
-        check_record(path, record)
-        assert proven(record)
+        admission.check_record(path, record)
+        assert admission.proven(record)
 
 
 def easy(observations, share=0.8):
@@ -142,7 +150,7 @@ def test_what_is_proven(honest):
         data = record.data.model_copy(update={"text_version": text_version, "known": known, "digest": digest})
         settings = {**record.protocol.settings, "without_overlap": list(without)}
         how = record.protocol.model_copy(update={"settings": settings})
-        return proven(record.model_copy(update={"data": data, "protocol": how}))
+        return admission.proven(record.model_copy(update={"data": data, "protocol": how}))
 
     assert changed() and changed(text_version="own", known=False) and changed(text_version="sample", known=False)
     assert not changed(known=False) and not changed(digest=SHA) and not changed(text_version="raw")
@@ -152,7 +160,7 @@ def test_what_is_proven(honest):
 @pytest.mark.parametrize("build", [transfer, regression, mteb])
 def test_invented_records_pass(build, tmp_path):
     record, observations = build()
-    check_record(forged(tmp_path, record, observations), record)
+    admission.check_record(forged(tmp_path, record, observations), record)
 
 
 def test_what_the_catalogs_sets_decide_is_known():
@@ -189,5 +197,64 @@ def test_records_of_one_encoder_have_one_width_but_where_texts_are_compared_with
         )
 
     admission.check_widths([record(8, "cosine"), record(0, "pairwise"), record(8, None)])
-    with pytest.raises(StsbenchError, match="dimension is 0, in run it is 8"):
-        admission.check_widths([record(8, "cosine"), record(0, "dot")])
+    refuses(StsbenchError, "dimension is 0, in run it is 8", admission.check_widths, [record(8, "cosine"), record(0, "dot")])
+
+
+UNSEEN = (  # an escape, a bell, marks of direction, blanks without width, fillers, sixty accents, a tag, a line's end, ...
+    "a\x1b[31mb", "a\x07", "a\u202eb", "a\u2066b", "a\u200bb", "a\u00adb", "a\u2028b", "a\u3164", "a\u034fb", "a\ufe0e",
+    "a\u2800b", "a" + "\u0301" * 60, "\ufeffa", "a\U000e0041", "a\x85b", "a\x00b",
+)
+FORMULAS = ['=HYPERLINK("http://x.y","z")', "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\uff1d1+1", "\uff20SUM(1)",
+            "a;=1+1", "a; @b", "'=1+1"]
+MARKUP = ["http://y.z www.y.z", "@b a@b.c", "a|b", "<script>alert(1)</script>", r"\input{/etc/passwd}", "[x](http://y.z)"]
+
+
+def test_what_is_not_seen_is_in_no_description(tmp_path):
+    fields = ("method", "backbone", "note", "recipe")
+    for at, text in enumerate(UNSEEN):
+        field = fields[at % 4]
+        stated = {"method": "m", "backbone": "b", "setting": "unsup", field: text}
+        unseen = rf"^--{field} holds a character that is not seen \(U\+"
+        assert refuses(StsbenchError, unseen, described, stated).isprintable()
+        (tmp_path / "entry.yaml").write_text(yaml.safe_dump(stated))
+        refuses(StsbenchError, r"entry.yaml: .*not seen", read_entry, tmp_path / "entry.yaml")
+
+
+def test_names_that_look_alike_are_one():
+    for name, others in (
+        ("Letters", ["letters", " LETTERS ", "Le\u0442ters", "\uff2cetters", "L\u0435tt\u0435rs", "\U0001d40betters"]),
+        ("a-b c", ["A\u2010B C", "a\u2013b\u00a0c", "a\uff0db\u3000c", "a-b  c"]), ("é", ["e\u0301", "E\u0301"]),
+    ):
+        first = entry(name)
+        for other in others:
+            with pytest.raises(StsbenchError, match="have one method, backbone and setting"):
+                refuse_equal_names([("x", first), ("y", entry(other))])
+        refuse_equal_names([("x", first), ("y", entry(f"{name} 2"))])
+
+
+def test_formulas_and_markup_are_text_in_every_table():
+    example = board_example.board(measured=4, published=1)
+    for text in (*FORMULAS, *MARKUP):
+        row = replace(example.tabs[0].measured[1], method=text, backbone=text)
+        board = Board((replace(example.tabs[0], measured=(row,), published=()),), example.entries)
+        for line in csv.DictReader(io.StringIO(csv_table(board))):
+            parts = [part.strip() for cell in line.values() if cell for part in cell.split(";")]
+            assert not any(part.startswith(("=", "+", "@", "\uff1d", "\uff20")) for part in parts), line
+            assert line["method"].replace("'", "") == text.replace("'", "")
+            assert text[0] not in "=+-@" or line["method"][0] == "'"
+        assert not re.search(r"://y|www\.y|@b|<script|(?<!\\)\]\(http://y|\| a\|b \|", markdown_tables(board))
+        assert r"\input" not in latex_tables(board)
+
+
+def test_numbers_beyond_float64_are_none_of_an_observation(runs):
+    path, record = next((path, record) for path, record in load_records(runs["letters"]) if record.protocol.name == "sts")
+    stored = read_observations(path.parent, record)
+    longer = Observations({**stored.arrays, "similarity": stored.arrays["similarity"].astype(np.longdouble)}, stored.names)
+    refuses(StsbenchError, "something that is not a number: similarity", admission._check_names, path, longer)
+
+
+def test_times_of_any_zone_are_shown_in_one(copied, tmp_path):
+    """As texts 23:00+14:00 would be later than 12:00+00:00 of the same day, and is not."""
+    run = edit_all(copied("letters"), lambda row: row.record.update(created="2026-01-02T23:00:00+14:00"))
+    add(tmp_path, [run], "letters", entry("m"))
+    assert gather(tmp_path).entries["letters"].runs[0]["measured"] == ["2026-01-02T09:00:00+00:00"] * 2

@@ -1,31 +1,28 @@
-"""Near-copies: one run with noise, in another precision or on another scale is no second seed, and no row without a flag."""
+"""What is a second seed: never one run with noise, in another precision or on another scale, for which other rows are
+flagged; post-processed encoders of one setting, and of no other."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from board_runs import REVISION, Letters, read_once, runs  # noqa: F401  fixtures
-from checked_entries import load_entries
+from board_runs import Letters, entry, load_entries, measured, read_once, rows_by_id  # noqa: F401 - fixtures
+from clirun import refuses
 from scipy.stats import rankdata
+from toy_encoder import Toy
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
+from stsbench.encoders.traits import STATE, fitted_sets, is_transductive, was_trained_on
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.protocol import Observations, load_protocol
 from stsbench.evaluation.records import ScoreRow
+from stsbench.evaluation.rescore import encoder_key, several_encoders
+from stsbench.leaderboard.ranks.exposure import set_name
 from stsbench.leaderboard.ranks.gather import gather
+from stsbench.leaderboard.records import copies
 from stsbench.leaderboard.records.add import add
-from stsbench.leaderboard.records.copies import (
-    FEWEST,
-    NEAR,
-    SAME,
-    _candidates,
-    nearly_equal,
-    refuse_equal,
-    sketch,
-)
-from stsbench.leaderboard.records.entries import Entry
+from stsbench.leaderboard.records.entries import check_runs, run_name
 from stsbench.protocols.sts import StsProtocol
 
 rng = np.random.default_rng(3)
@@ -43,38 +40,39 @@ OTHERS = {
     "equal in a third of the items": np.where(np.arange(400) < 130, ONE, np.roll(ONE, 1)),
     "of one distribution": rng.uniform(-0.2, 1, 400),
 }
+CLASSIFIED = {"metric": "accuracy", "value": 81.2}
+MINE = entry("mine")
 
 
 def test_a_copy_is_found_and_so_is_its_sketch_and_another_encoder_is_none():
     for name, copy in COPIES.items():
-        assert nearly_equal(ONE, copy, SAME) and nearly_equal(copy, ONE), name
-        assert list(_candidates(sketches(ONE, copy))) == [(0, 1)], name
-    assert not [name for name, other in OTHERS.items() if nearly_equal(ONE, other)]
-    assert not nearly_equal(OTHERS["constant"], 2 * OTHERS["constant"])  # equal similarities say nothing
-    few = ONE[: FEWEST - 1]  # which may be in one order
-    assert not nearly_equal(few, 0.5 * few) and nearly_equal(ONE[:FEWEST], 0.5 * ONE[:FEWEST])
+        assert copies.nearly_equal(ONE, copy, copies.SAME) and copies.nearly_equal(copy, ONE), name
+        assert list(copies._candidates(sketches(ONE, copy))) == [(0, 1)], name
+    assert not [name for name, other in OTHERS.items() if copies.nearly_equal(ONE, other)]
+    assert not copies.nearly_equal(OTHERS["constant"], 2 * OTHERS["constant"])  # equal similarities say nothing
+    few = ONE[: copies.FEWEST - 1]  # which may be in one order
+    assert not copies.nearly_equal(few, 0.5 * few)
+    assert copies.nearly_equal(ONE[: copies.FEWEST], 0.5 * ONE[: copies.FEWEST])
 
 
 def sketches(*vectors):
     observed = (Observations({"similarity": each}) for each in vectors)
-    return np.array([sketch(SimpleNamespace(protocol=StsProtocol, observed=lambda each=each: each)) for each in observed])
+    runs = (SimpleNamespace(protocol=StsProtocol, observed=lambda each=each: each) for each in observed)
+    return np.array([copies.sketch(run) for run in runs])
 
 
 def test_no_copy_escapes_the_sketch(monkeypatch):
     """Against the correlations of every pair, some sketches at a time: 30 families of vectors at all distances around the
     limit."""
-    monkeypatch.setattr("stsbench.leaderboard.records.copies.ROWS", 10)
+    monkeypatch.setattr(copies, "ROWS", 10)
     vectors = []
     for _ in range(30):
         base = rng.uniform(-1, 1, 300)
         vectors += [base, *(base + 10.0**-each * rng.standard_normal(300) for each in (7, 4, 2.2, 2, 1.8, 1))]
-    actual = set(_candidates(sketches(*vectors)))
+    actual = set(copies._candidates(sketches(*vectors)))
     correlation = np.maximum(np.corrcoef(vectors), np.corrcoef(rankdata(vectors, axis=1)))
-    near = set(zip(*np.nonzero(np.triu(1 - correlation < NEAR, 1)), strict=True))
+    near = set(zip(*np.nonzero(np.triu(1 - correlation < copies.NEAR, 1)), strict=True))
     assert len(near) > 50 and near <= actual and len(actual) < 3 * len(near)
-
-
-CLASSIFIED = {"metric": "accuracy", "value": 81.2}
 
 
 def test_equal_observations_are_one_run_where_two_encoders_never_have_them():
@@ -96,7 +94,7 @@ def test_equal_observations_are_one_run_where_two_encoders_never_have_them():
         some = [("a", record("1", "3 s")), ("b", record("2", "4 s"))]  # called other data; mteb keeps how long a task took
         has = r"b has the (similarity|cosine|predicted|scores) of a on t: one run"
         with pytest.raises(StsbenchError, match=has) if refused else nullcontext():
-            refuse_equal(some)
+            copies.refuse_equal(some)
 
 
 class Noisy(Encoder):
@@ -115,25 +113,9 @@ class Noisy(Encoder):
 
 
 @pytest.fixture
-def noisy(tmp_path, monkeypatch):
-    """`noisy(noise, name)`: a run of the letters with noise."""
-    monkeypatch.setattr("stsbench.evaluation.provenance.git_revision", lambda: REVISION)
-
-    def run(noise, name):
-        encoder = Noisy(Letters(0, 0.1), noise, name)
-        how = {"protocols": ["sts"], "tasks": ["STS-B"], "sample": True, "no_cache": True}
-        return evaluate(encoder, output=tmp_path / name, **how).folder
-
-    return run
-
-
-MINE = Entry(method="mine", backbone="none", setting="unsup")
-
-
-def sts_rows(board):
-    """Entry -> its row of the first tab, once scored and once as kept from the build before."""
-    for _ in range(2):
-        yield {row.id: row for tab in gather(board).tabs if tab.id == "sts-spearman-all-sample" for row in tab.measured}
+def noisy(tmp_path):
+    how = {"protocols": ["sts"], "tasks": ["STS-B"], "no_cache": True}
+    return lambda noise, name: measured(Noisy(Letters(0, 0.1), noise, name), tmp_path / name, **how).folder
 
 
 def test_a_copy_with_noise_is_no_second_seed(noisy, tmp_path):
@@ -142,8 +124,7 @@ def test_a_copy_with_noise_is_no_second_seed(noisy, tmp_path):
         add(board, [one, copy], "mine", MINE)
     assert not (board / "measured").exists()
     add(board, [one], "mine", MINE)
-    with pytest.raises(StsbenchError, match="are no two seeds"):
-        add(board, [copy], "mine", None)
+    refuses(StsbenchError, "are no two seeds", add, board, [copy], "mine", None)
     add(board, [noisy(0.5, "run-3")], "mine", None)  # as far apart as seeds are
     assert len(load_entries(board / "measured")[0].runs) == 2
 
@@ -154,8 +135,7 @@ def test_a_copy_that_stands_on_the_board_is_refused_by_each_build(noisy, tmp_pat
         patch.setattr("stsbench.leaderboard.records.entries.refuse_near", lambda runs, near: None)
         add(board, [noisy(0, "run-1"), noisy(1e-5, "run-2")], "mine", MINE)
     for _ in range(2):
-        with pytest.raises(StsbenchError, match=r"/mine/\w+ are no two seeds: on stsb/test the similarities correlate"):
-            gather(board)
+        refuses(StsbenchError, r"/mine/\w+ are no two seeds: on stsb/test the similarities correlate", gather, board)
 
 
 def test_near_copies_are_flagged_as_seeds_and_in_other_entries(noisy, tmp_path):
@@ -164,10 +144,71 @@ def test_near_copies_are_flagged_as_seeds_and_in_other_entries(noisy, tmp_path):
     add(board, [noisy(0, "run-1"), noisy(1.5e-2, "run-2")], "blend", MINE)
     for name, noise, origin in (("copy-3", 1e-5, None), ("other-4", 0.5, None), ("half-5", 0.5 + 1e-5, "other-4")):
         add(board, [noisy(noise, name)], name, MINE.model_copy(update={"method": name, "starts_from": origin}))
-    for rows in sts_rows(board):
+    for _ in range(2):  # once scored, and once as kept from the build before
+        rows = rows_by_id(gather(board))
         flagged = {name for name, row in rows.items() if "near-copy" in row.flags}
         assert flagged == {"blend", "copy-3", "half-5"}  # half-5 says that it was made from other-4, which is no copy
         assert any(mark.startswith("two of its seeds are nearly one: on st") for mark in rows["blend"].marks)
         (mark,) = rows["copy-3"].marks
         assert mark.startswith("nearly the row of blend: on stsb/test the similarities correlate at 1 less ")
         assert rows["copy-3"].rank and rows["other-4"].rank
+
+
+class Seed(Toy):
+    """Four numbers a text; `seed` stands for its weights."""
+
+    def __init__(self, seed):
+        super().__init__(EncoderSpec(name="toy", kind="callable", weights=str(seed) * 64))
+        self.seed = seed
+
+    def run(self, texts, progress=None):
+        rows = [np.random.default_rng([self.seed, *text.encode()]).normal(size=4) for text in texts]
+        return Encoded(np.array(rows, np.float32).reshape(-1, 4), np.zeros(len(texts), bool))
+
+
+def record(tmp_path, seed, post="whitening:dimensions=3", fit_on=None):
+    file = tmp_path / "fit.txt"
+    file.write_text("".join(f"line {i}\n" for i in range(20)))
+    folder = tmp_path / f"{seed}-{len(list(tmp_path.iterdir()))}"
+    options = {"sample": True, "resamples": 0, "no_cache": True, "tasks": ["STS-B"]}
+    return evaluate(Seed(seed), output=folder, post=post, fit_on=fit_on or file, **options).records[0]
+
+
+def test_a_set_is_known_by_its_data_whoever_loads_it():
+    seen = ("sts12", "stsb", "sick-r")
+    for id in ("sts12/test", "stsb/dev", "mteb:STS12", "mteb:STSBenchmark", "mteb:SICK-R"):
+        assert was_trained_on(seen, id)
+    assert not any(was_trained_on(seen, id) for id in ("sts13/test", "mteb:STS13", "mteb:BIOSSES"))
+    # one set of a family: MTEB's SICK-R has the training pairs among its own, the test split has not
+    assert all(was_trained_on(("sick-r/mteb",), id) for id in ("sick-r/mteb", "mteb:SICK-R"))
+    assert not any(was_trained_on(("sick-r/mteb",), id) for id in ("sick-r/test", "sick-e/test", "stsb/test"))
+
+
+def test_seeds_are_one_entry_and_another_setting_is_not(tmp_path, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    for fit_on in (None, "target"):
+        runs = {run_name(each): each for each in (record(tmp_path, seed, fit_on=fit_on) for seed in (1, 2))}
+        assert len(runs) == 2 and len({each.encoder.fingerprint for each in runs.values()}) == 2
+        check_runs(tmp_path, runs)
+        other = record(tmp_path, 3, "whitening:dimensions=2", fit_on)
+        refuses(StsbenchError, "differ in more than their seed", check_runs, tmp_path, {**runs, run_name(other): other})
+
+
+def test_two_fits_that_differ_in_the_last_digit_are_one_encoder(tmp_path, monkeypatch):
+    """What fitting gives depends on the number of threads; records of two protocols would not go into one entry."""
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    one = record(tmp_path, 1)
+    spec = one.encoder.spec
+    nearly = {**spec, "options": {**spec["options"], STATE: "0" * 64}}
+    other = one.model_copy(update={"encoder": one.encoder.model_copy(update={"spec": nearly})})
+    assert encoder_key(one) == encoder_key(other) and not several_encoders([one, other])
+    assert run_name(one) == run_name(other) and STATE in spec["options"]
+    assert several_encoders([one, record(tmp_path, 1, "whitening:dimensions=2")])
+
+
+def test_a_fit_on_all_splits_counts_for_each_of_them():
+    fitted = "stsb/train+stsb/dev+stsb/test@abc"
+    assert fitted_sets(fitted) == ("stsb/train", "stsb/dev", "stsb/test") and fitted_sets(None) == ()
+    assert is_transductive(fitted, "stsb/dev") and not is_transductive(fitted, "sts12/test")
+    assert not is_transductive("nli@stsb/test", "stsb/test") and not is_transductive(None, "stsb/test")
+    assert {set_name(each) for each in fitted_sets(fitted)} == {"stsb"}

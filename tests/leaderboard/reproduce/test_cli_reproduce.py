@@ -44,6 +44,9 @@ UNTRAINED = ("--model", "google-bert/bert-base-uncased", "--pooler", "first_last
 OTHERS = ("transfer*", "regression*", "retrieval*", "sick-r-mteb*")
 MANY = (*OTHERS, *(f"sts.sts{year}*" for year in range(12, 17)))  # nearly all pairs, and of what their draws take
 _read = cache(load_records)
+ROW = "bert-whitening:2:2"  # a recipe, then `stsbench eval` with options
+WAY = load_ways()[ROW]
+TO_COME = {"--post", "--fit-on"}  # of `stsbench eval`, where post-processing is not there yet
 
 
 def copied(name, target, number=0, without=MANY, **provenance):
@@ -224,7 +227,7 @@ def test_forms_of_a_table(cli, place):
     code, out, err = cli("reproduce", "simcse:5:7", "--json", "-")
     assert (code, out) == (1, "") and "was edited" in err and len(err.splitlines()) == 1
 
-# The function, against its command.
+
 def test_the_papers_are_the_command_s(cli):
     frame = papers().to_pandas()
     assert [*frame.name] == [publication.paper.id for publication in PUBLICATIONS]
@@ -235,10 +238,6 @@ def test_the_papers_are_the_command_s(cli):
     out = cli("reproduce", "diffcse")[1]
     assert all(f"{name} " in out for name in tables.to_pandas().name) and "diffcse:11/sts" in repr(tables)
     assert str(tables).count("\n") == len(tables.rows) + 2
-
-
-ROW = "bert-whitening:2:2"  # a recipe, then `stsbench eval` with options
-WAY = load_ways()[ROW]
 
 
 def evaluated(target, model, number, *further):
@@ -306,9 +305,6 @@ def test_a_model_is_known_by_its_weights(place):
     assert measured["name"] == str(Path("runs") / "folder")
 
 
-TO_COME = {"--post", "--fit-on"}  # of `stsbench eval`, where post-processing is not there yet
-
-
 @pytest.fixture(scope="module")
 def ways():
     return all_ways()[1]
@@ -330,11 +326,15 @@ def test_every_stated_command_is_one_of_stsbench_eval(ways, rows):
                 assert words[-2:] == ["--protocol", protocol_option(rows[id].heading)]
 
 
-def test_a_copied_row_is_made_as_its_original(ways):
+def test_a_copied_row_is_made_as_its_original_and_one_without_its_recipe_not(ways, rows):
     for copy, original in {"diffcse:1:9": "simcse:5:7", "sarcse:1:2": "simcse:5:9", "diffaug:1:7": "diffcse:1:11",
                            "simcse:B.3:3": "bert-flow:2:4", "simcse:C.1:1": "simcse:5:3"}.items():
         assert (ways[copy].recipe, ways[copy].eval) == (ways[original].recipe, ways[original].eval), copy
         assert ways[copy].note == f"the figures of {original}"
+    chosen = [rows["bert-flow:3:1"], rows["simcse:5:7"], rows["simcse:5:2"], rows["simcse:5:5"]]
+    stated = {"bert-flow:3:1": Way(recipe="unheard/of"), "simcse:5:7": Way(recipe="simcse/unsup-bert-base"),
+              "simcse:5:2": Way(eval="--model minilm"), "simcse:5:5": Way(missing="x")}
+    assert count(chosen, stated) == Count(4, 1, 1) and count(chosen, stated).without == 2
 
 
 def test_a_row_is_found_by_the_recipe_that_holds_its_figures(rows):
@@ -348,13 +348,6 @@ def test_a_row_is_found_by_the_recipe_that_holds_its_figures(rows):
     assert "diffaug:3/sts:2" not in actual  # 82.5 is SimCSE's own
     assert actual["diffaug:2:1"].recipe["10 %"] == "simcse/unsup-bert-base-joint-labels-10"
     assert "simcse:5:13" not in actual
-
-
-def test_a_recipe_that_is_not_there_makes_no_row(rows):
-    chosen = [rows["bert-flow:3:1"], rows["simcse:5:7"], rows["simcse:5:2"], rows["simcse:5:5"]]
-    stated = {"bert-flow:3:1": Way(recipe="unheard/of"), "simcse:5:7": Way(recipe="simcse/unsup-bert-base"),
-              "simcse:5:2": Way(eval="--model minilm"), "simcse:5:5": Way(missing="x")}
-    assert count(chosen, stated) == Count(4, 1, 1) and count(chosen, stated).without == 2
 
 
 def test_commands_have_what_a_row_says(ways, rows, tmp_path):

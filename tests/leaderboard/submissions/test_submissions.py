@@ -1,28 +1,36 @@
-"""`stsbench leaderboard submit` and `placement`, and the functions, which do the same."""
+"""`stsbench leaderboard submit` and `placement`, and the functions, which do the same: where an entry stands, in words, what
+git says of a board, and commits made beside the working tree."""
 
+import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
+import board_example
 import pytest
-from board_runs import NEW, WORDS, check_signature, checkout, read_once, repository, runs, silent  # noqa: F401  fixtures
-from clirun import cli, place  # noqa: F401  fixtures
+from board_runs import NEW, WORDS, checkout, read_once, repository, runs, silent  # noqa: F401 - fixtures
+from clirun import cli, place, refuses  # noqa: F401 - fixtures
 
 from stsbench import leaderboard
-from stsbench.errors import StsbenchWarning
-from stsbench.leaderboard.command import leaderboard as commands
+from stsbench.errors import StsbenchError, StsbenchWarning
+from stsbench.leaderboard.ranks.board import PromptSpread, Rank
 from stsbench.leaderboard.records.paths import write_index
+from stsbench.leaderboard.submissions.checkout import (
+    EntryChange,
+    changes_since,
+    checkout_top,
+    commit_on_branch,
+    others_since,
+)
+from stsbench.leaderboard.submissions.standing import headline, report, standings
 from stsbench.leaderboard.submissions.submission import Submission, next_steps
 
 pytestmark = pytest.mark.usefixtures("silent")
+BOARD = board_example.board(measured=14, published=5)
 
 
 def git(*arguments):
     return subprocess.run(["git", *arguments], check=True, capture_output=True, text=True).stdout.strip()
-
-
-def test_options_and_defaults_are_the_commands():
-    check_signature(commands.commands["submit"], leaderboard.submit, {"slug": "entry", "commit": "open"})
-    check_signature(commands.commands["placement"], leaderboard.placement)
 
 
 def test_a_run_is_shown_and_nothing_is_written(runs, checkout, cli):
@@ -83,3 +91,178 @@ def test_a_board_whose_runs_lie_elsewhere_says_so(runs, checkout, cli, tmp_path)
     write_index(checkout / "leaderboard", str(tmp_path / "elsewhere"))
     code, out, err = cli("leaderboard", "submit", runs["letters"], *WORDS)
     assert (code, out, err.count("\n")) == (1, "", 1) and "the runs of leaderboard lie elsewhere" in err, err
+
+
+def placed(rank):
+    """The entry's row of the first tab with another rank."""
+    tab = BOARD.tabs[0]
+    row = next(row for row in tab.measured if row.rank)
+    return tab, replace(row, rank=rank)
+
+
+def test_the_headline_has_rank_interval_protocol_and_score_or_the_reason_for_none():
+    tab, row = placed(Rank(5, 4, 7, "b"))
+    cell = row.cells["Avg"]
+    score = f"Avg {cell.value:.2f}, 95 % interval {cell.low:.2f} to {cell.high:.2f}"
+    assert headline((tab, row)) == f"rank 4-7 of 12 under sts:all (Spearman, all; {score})"
+    assert headline(placed(Rank(5, 5, 5, "b"))).startswith("rank 5 of 12 under")
+    tab, row = placed(None)
+    row = replace(row, unranked="not ranked: SICK-R not measured", cells={})
+    assert headline((tab, row)) == "not be ranked under sts:all (Spearman, all; no Avg): SICK-R not measured"
+
+
+def test_standings_are_in_the_board_s_order():
+    ids = [tab.id for tab in BOARD.tabs]
+    names = [tab.id for tab, _ in standings(BOARD, "entry-00")]
+    assert names[0] == "sts-spearman-all" and names == sorted(names, key=ids.index)
+    assert standings(BOARD, "no-such-entry") == []
+
+
+def test_the_report_has_a_section_for_each_entry():
+    text = report(BOARD, [EntryChange("entry-00", True, 9, 0, 0), EntryChange("entry-01", False, 1, 2, 0),
+                          EntryChange("<b>gone</b>", False, 0, 0, 3)])
+    assert re.findall("^### (.*)$", text, re.MULTILINE) == [
+        "entry-00 (new, 9 files)", "entry-01 (on the board already; 1 file added, 2 files changed)",
+        "&lt;b&gt;gone&lt;/b&gt; (on the board already; 3 files deleted)",
+    ]
+    said = re.compile(r"^\*\*(?:Your|This) entry would (not be ranked|rank \d+(-\d+)? of \d+) under sts:all ", re.MULTILINE)
+    assert len(said.findall(text)) == 2
+    assert "| transfer | Accuracy | Avg " in text and "<script" not in text
+    assert text.endswith("This entry is no longer on the board.\n")
+    assert report(BOARD, ()) == "No measured entry is new or changed.\n"
+
+
+def test_prompts_stand_where_their_encoder_does():
+    prompts = PromptSpread(15, 70.0, 1.0, 66.125, 72.5)
+    tab, row = placed(Rank(5, 4, 7, "b", prompts=(3, 9), chance=0.1))
+    row = replace(row, prompts=prompts)
+    cell = row.cells["Avg"]
+    score = f"Avg {cell.value:.2f}, 95 % interval {cell.low:.2f} to {cell.high:.2f}; 66.12 to 72.50 over 15 prompts"
+    assert headline((tab, row)) == f"rank 4-7 of 12 (over prompts 3-9) under sts:all (Spearman, all; {score})"
+    about = replace(BOARD.entries["entry-00"], prompts=("a: ",), prompt_entries=("worded",))
+    prompted = replace(BOARD, entries={**BOARD.entries, "entry-00": about})
+    assert standings(prompted, "worded") == standings(BOARD, "entry-00") != []
+    text = report(prompted, [EntryChange("worded", True, 3, 0, 0)])
+    assert text.startswith("### worded (new, 3 files)\n\n**The row of entry-00, whose prompts these are, would ")
+    assert "no longer" not in text
+
+
+def test_the_report_says_how_a_description_changes():
+    before = "method: a\nbackbone: b\nsetting: unsup\nflags: [nli, sts]\npaper: https://x.org/|\n"
+    now = "backbone: b\nmethod: a\nsetting: sup\nflags: [nli]\nnote: " + "word " * 100
+    (section,) = report(BOARD, [EntryChange("entry-01", False, 0, 1, 0, (before, now))]).split("### ")[1:]
+    bullets = re.findall("^- (.*)$", section.partition("**")[0], re.MULTILINE)
+    assert bullets[:3] == ["setting: unsup → sup", "flags: nli, sts → nli", "paper: https:<!-- -->//x.org/\\| → nothing"]
+    assert bullets[3].startswith("note: nothing → word word") and bullets[3].endswith("…") and len(bullets) == 4
+    assert "**This entry would" in section
+    text = report(BOARD, [EntryChange("entry-01", False, 0, 1, 0, (before, before + "# a remark\n"))])
+    assert "- its form, and nothing it says" in text
+    assert "- method: nothing → a" in report(BOARD, [EntryChange("entry-01", False, 0, 1, 0, ("[", before))])
+
+
+def test_the_report_names_files_that_are_no_entries():
+    assert "Not only entries" not in report(BOARD, [EntryChange("entry-01", False, 0, 1, 0)])
+    files = [f"code/{i}.py" for i in range(12)]
+    assert report(BOARD, (), files[:1]).endswith("**Not only entries change**, but also 1 other file: code/0.py.\n")
+    assert report(BOARD, (), files).endswith("12 other files: " + ", ".join(files[:10]) + " and 2 more.\n")
+
+
+@pytest.fixture
+def two_entries(tmp_path, monkeypatch):
+    """A repository with a board of two entries, committed on main."""
+    for name in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{name}_NAME", "tester")
+        monkeypatch.setenv(f"GIT_{name}_EMAIL", "tester@example.org")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    home = tmp_path / "home"
+    for name in ("one", "two"):
+        (home / "leaderboard/measured" / name).mkdir(parents=True)
+        (home / "leaderboard/measured" / name / "entry.yaml").write_text(name)
+    monkeypatch.chdir(home)
+    git("init", "-q", "-b", "main")
+    commit()
+    return home
+
+
+def commit():
+    git("add", "-A")
+    git("commit", "-q", "-m", "change")
+
+
+def test_entries_that_changed_are_counted_committed_or_not(two_entries):
+    measured = two_entries / "leaderboard/measured"
+    assert changes_since("main", measured) == ()
+    git("switch", "-q", "-c", "work")
+    (measured / "one/entry.yaml").write_text("other")
+    (measured / "one/run é.parquet").write_text("")
+    (measured / "stray.txt").write_text("not an entry: the build says so")
+    (two_entries / "elsewhere.txt").write_text("not the board's")
+    commit()
+    (measured / "two/entry.yaml").unlink()
+    (measured / "three").mkdir()
+    (measured / "three/entry.yaml").write_text("three")
+    assert changes_since("main", measured) == (
+        EntryChange("one", False, 1, 1, 0, ("one", "other")), EntryChange("three", True, 1, 0, 0),
+        EntryChange("two", False, 0, 0, 1),
+    )
+
+
+def test_files_that_are_no_entries_are_named(two_entries):
+    board = two_entries / "leaderboard"
+    git("switch", "-q", "-c", "work")
+    for name in ("leaderboard/measured/one/a/run.parquet", "leaderboard/observations/b.parquet",
+                 "leaderboard/records.sha256", "leaderboard/expected.yaml", "leaderboard/measured.py", "é.py"):
+        (two_entries / name).parent.mkdir(parents=True, exist_ok=True)
+        (two_entries / name).write_text("")
+    assert others_since("main", board) == ()
+    commit()
+    assert others_since("main", board) == ("leaderboard/expected.yaml", "leaderboard/measured.py", "é.py")
+    git("rm", "-q", "é.py", "leaderboard/expected.yaml")
+    (two_entries / "leaderboard/measured.py").write_text("changed")
+    assert others_since("main", board) == ("leaderboard/measured.py",)
+
+
+def test_what_others_added_to_main_meanwhile_is_not_ours(two_entries):
+    measured = two_entries / "leaderboard/measured"
+    git("switch", "-q", "-c", "work")
+    git("switch", "-q", "main")
+    (measured / "one/more.parquet").write_text("")
+    commit()
+    git("switch", "-q", "work")
+    assert changes_since("main", measured) == ()
+
+
+def test_git_s_complaints_are_one_line(two_entries, tmp_path):
+    with pytest.raises(StsbenchError, match=r"^git knows no revision 'nothing-of-that-name' that .*measured shares$"):
+        changes_since("nothing-of-that-name", two_entries / "leaderboard/measured")
+    refuses(StsbenchError, "not a git repository", checkout_top, tmp_path)
+    refuses(StsbenchError, "cannot run git", checkout_top, tmp_path / "nowhere")
+
+
+def test_a_commit_beside_leaves_index_branch_and_files_as_they_are(two_entries, tmp_path):
+    (two_entries / "half done.txt").write_text("mine")
+    (two_entries / "leaderboard/measured/one/entry.yaml").write_text("edited, not committed")
+    git("add", "half done.txt")
+    before = git("status", "--porcelain"), git("branch", "--show-current")
+    content = tmp_path / "content"
+    content.write_bytes(b"a\r\nb")
+    made = commit_on_branch(two_entries, "entry-three", {"leaderboard/measured/three/entry.yaml": content}, "Add three")
+    assert (git("status", "--porcelain"), git("branch", "--show-current")) == before
+    assert git("diff", "--name-status", "main", "entry-three") == "A\tleaderboard/measured/three/entry.yaml"
+    assert git("log", "-1", "--format=%H %s", "entry-three") == f"{made} Add three"
+    show = ["git", "show", "entry-three:leaderboard/measured/three/entry.yaml"]
+    shown = subprocess.run(show, check=True, capture_output=True)
+    assert shown.stdout == b"a\r\nb"
+    with pytest.raises(StsbenchError, match="branch entry-three exists already"):
+        commit_on_branch(two_entries, "entry-three", {"x": content}, "again")
+
+
+def test_a_commit_that_cannot_be_made_leaves_no_branch(two_entries, tmp_path, monkeypatch):
+    content = two_entries / "leaderboard/measured/one/entry.yaml"
+    with pytest.raises(StsbenchError, match="nothing to commit"):
+        commit_on_branch(two_entries, "same", {"leaderboard/measured/one/entry.yaml": content}, "nothing")
+    for name in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{name}_NAME", "")
+    with pytest.raises(StsbenchError, match=r"git commit-tree: .*ident"):
+        commit_on_branch(two_entries, "nobody", {"new": content}, "by nobody")
+    assert git("branch", "--list", "--format=%(refname:short)") == "main"
