@@ -103,9 +103,9 @@ AFTER = {  # the same, the reason of the failure
     "score": ("np.argsort", "np.sort_it", r"TopProtocol.score failed \(sts_top.py:42\): AttributeError: module"),
     "NaN": ("100 *", "np.nan *", f"{CLASS}: score of task STS-B is NaN"),
     "beyond": ("100 *", "101 * 5 *", f"{CLASS}: gold of the top of task STS-B is .*, outside of its range, 0 to 100"),
-    "undeclared": ('metric="gold of the top"', 'metric="gold"',
+    "undeclared": ('self.row(task, "gold of the top"', 'self.row(task, "gold"',
                    f"{CLASS} declares no metric 'gold', only gold of the top"),
-    "rows": ("return [ScoreRow(", "return [0, ScoreRow(", rf"{CLASS}: score must return a list of ScoreRow, not \[0, Sc"),
+    "rows": ("return [self.row(", "return [0, self.row(", rf"{CLASS}: score must return a list of ScoreRow, not \[0, Sc"),
     "summarise": ("    def observe", "    def summarise(self, records):\n        raise KeyError('Avg')\n\n    def observe",
                   r"TopProtocol.summarise failed \(sts_top.py:34\): KeyError: 'Avg'"),
 }

@@ -206,7 +206,7 @@ def test_average_needs_all_seven_and_is_the_mean_of_printed_scores():
 
     class Stub:
         def __init__(self, task: str, value: float, label: str = "transfer") -> None:
-            self.scores = [protocol._row(task, "accuracy", value, 10), protocol._row(task, "dev accuracy", 1.0, 10)]
+            self.scores = [protocol.row(task, "accuracy", value, 10), protocol.row(task, "dev accuracy", 1.0, 10)]
             self.scores = [row.model_copy(update={"protocol": label}) for row in self.scores]
 
     values = [81.18, 86.46, 94.45, 88.88, 85.50, 89.80, 74.43]  # SimCSE table E.1, unsupervised BERT-base: Avg 85.81

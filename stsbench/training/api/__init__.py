@@ -21,9 +21,10 @@ if TYPE_CHECKING:  # what an editor and mypy see
     from stsbench.training.api.options import *  # noqa: F403
     from stsbench.training.api.views import *  # noqa: F403
     from stsbench.training.modules.backbone import Backbone as Backbone
+    from stsbench.training.modules.edits import IGNORED as IGNORED
 
 NAMES = {  # module -> its public names
-    "batch": ("IGNORED", "Batch", "Examples", "Gathering", "Ragged", "Shares", "Term", "Views", "gather"),
+    "batch": ("Batch", "Examples", "Gathering", "Ragged", "Shares", "Term", "Views", "gather"),
     "contrasting": ("NegativeQueue", "contrast", "contrast_labelled", "rank_pairs"),
     "labelled": ("LabelScores", "NLIClassifier", "count_classes", "nli_roles", "nli_views", "unordered"),
     "method": ("Inference", "LabelledUse", "Method", "Needs", "RoleChoice", "sentence_role"),
@@ -32,5 +33,6 @@ NAMES = {  # module -> its public names
     "stsbench.options": ("GIVEN", "POSITIVE", "Where"),
     "stsbench.settings": ("setting",),
     "stsbench.training.modules.backbone": ("Backbone",),
+    "stsbench.training.modules.edits": ("IGNORED",),
 }
 __getattr__, __dir__, __all__ = lazy_names(__name__, NAMES)

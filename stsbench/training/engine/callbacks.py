@@ -8,7 +8,6 @@ import inspect
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
@@ -97,8 +96,18 @@ class Callbacks(TrainingCallback):
 
     def __init__(self, callbacks: Sequence[TrainingCallback]) -> None:
         self._callbacks = callbacks
-        for event in EVENTS:
-            setattr(self, event, partial(self._call, event))
+
+    def stage(self, name: str, steps: int, start: int) -> None:
+        self._call("stage", name, steps, start)
+
+    def doing(self, step: int, what: str = "") -> None:
+        self._call("doing", step, what)
+
+    def step(self, step: int, loss: float, sentences_per_second: float) -> None:
+        self._call("step", step, loss, sentences_per_second)
+
+    def dev(self, step: int, name: str, score: float | None, best: bool) -> None:
+        self._call("dev", step, name, score, best)
 
     def _call(self, method: str, *values: Any) -> None:
         with outside_torch():

@@ -19,7 +19,8 @@ Row = NDArray[np.int64]
 Rows = list[Row]
 Ids = Sequence[int] | NDArray[np.integer]
 Given = Sequence[Ids]
-IGNORED = -100  # torch's cross-entropy skips it; the label of a position that is not to be guessed
+IGNORED = -100
+"""The label of a position that is not to be guessed: torch's cross-entropy skips it."""
 Thesaurus = dict[str, tuple[str, ...]]  # lower-case word -> its synonyms
 _WORD = re.compile(r"(\W*)(.*?)(\W*)", re.DOTALL)  # punctuation, the word itself, punctuation
 _ROUNDING = 1e-9  # 0.29 * 100 is 28.999... in floating point
