@@ -1,27 +1,22 @@
-"""A board of one's own: made by `init`, a table for each file's content and each language, rules that only it relaxes; and
-by `stsbench board`: several models on one's own data, in a table and on a page."""
+"""A board of one's own: made by `init`, a table for each file's content and each language, rules that only it relaxes."""
 
 import json
-import re
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from board_runs import REVISION
-from clirun import cli, place, refuses  # noqa: F401 - fixtures
+from clirun import refuses
 from mteb_folders import ITEMS, write
 
 from stsbench import leaderboard
-from stsbench.comparison.compare import compare
 from stsbench.data.sets.catalog import AVERAGED, SEVERAL, set_language
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.plan import presets
 from stsbench.evaluation.run_file import load_records
-from stsbench.leaderboard.own.models import named_data
 from stsbench.leaderboard.ranks.published_tabs import published_rows, published_tabs
 from stsbench.leaderboard.records.board_settings import read_settings
 from stsbench.leaderboard.records.paths import SHIPPED
@@ -250,77 +245,3 @@ def test_papers_chinese_rows_have_a_table_of_their_own_or_stand_beside_the_measu
     assert [row.id for row in joined.published] == [row.id for row in alone.published]
     usual = replace(alone, id="sts-spearman-all", language="", published=())
     assert not published_rows([usual], papers)[0][0].published
-
-
-THREE = ("lexical:tfidf", "lexical:token-set", "lexical:char-ngrams")
-
-
-@pytest.fixture
-def own_csv(place):
-    rng = np.random.default_rng(0)
-    words = np.array(["boat", "lake", "otter", "bank", "river", "harbour", "sail", "wave"])
-    lines = ["sentence1,sentence2,score"]
-    for _ in range(60):
-        first, second = rng.choice(words, 4), rng.choice(words, 4)
-        lines.append(f"{' '.join(first)},{' '.join(second)},{len({*first} & {*second}) + rng.normal(0, 0.3):.2f}")
-    Path("own.csv").write_text("\n".join(lines) + "\n")
-    return Path("own.csv")
-
-
-def test_three_models_become_a_table_a_choice_and_a_page(own_csv, cli):
-    code, out, _ = cli("board", *THREE, "--data", "own.csv", "--title", "Boats", "--no-cost")
-    *_, answer, page = out.splitlines()
-    assert code == 0 and page == "page: board/site/index.html"
-    assert re.match("These|lexical:", answer) and all(model in out for model in THREE)
-    board = leaderboard.load("board")
-    assert sorted(name.rpartition("-")[0] for name in board.entries) == sorted(model.replace(":", "-") for model in THREE)
-    assert "Boats" in Path("board/site/index.json").read_text()
-
-
-def test_a_run_that_is_there_is_not_measured_again_and_scores_are_those_of_compare(own_csv):
-    lines = []
-    leaderboard.measure_models(THREE[:2], own_csv, cost=False, log=lines.append)
-    (run,) = Path("board/runs").glob("lexical-tfidf-*/run.parquet")
-    record = run.read_bytes()
-    made = leaderboard.measure_models(THREE, "sts:own.csv", cost=False, log=lines.append)
-    assert [line.rpartition(" ")[2] for line in lines] == ["measuring"] * 2 + ["already"] * 2 + ["measuring"]
-    assert run.read_bytes() == record and len(made.results) == 3
-    chosen = {row["encoder"]: row["score"] for row in made.choice.to_arrow().to_pylist()}
-    row = compare(*made.results[:2]).tables[0].rows[0]
-    assert [chosen[model] for model in THREE[:2]] == [row.a, row.b]
-    assert made.page.is_file()
-
-
-def test_data_are_named_by_their_columns_or_their_protocol(own_csv):
-    assert named_data("own.csv") == "sts:own.csv" and named_data("pairs:other.csv") == "pairs:other.csv"
-    own_csv.rename("my own.csv")
-    assert named_data("my own.csv") == "sts:my own.csv"
-    Path("folder").mkdir()
-    assert named_data("folder") == "retrieval:folder"
-    refuses(StsbenchError, r"^--data none\.csv: ", named_data, "none.csv")
-
-
-def test_a_board_of_nothing_is_not_left_behind(place):
-    Path("odd.csv").write_text("q,p,same\na cat,the cat,1\na dog,rain,0\n")
-    for model, data, line in (("lexical:tfidf", "pairs:odd.csv", "of these"), ("no-such", "pairs:odd.csv", "no-such")):
-        refuses(StsbenchError, line, leaderboard.measure_models, [model], data, cost=False, offline=True)
-    assert not Path("board").exists()
-    Path("letters.csv").write_text("sentence1,sentence2,label\na,b,1\nc,d,0\n")
-    for _ in "ab":  # what failed is tried again
-        refuses(StsbenchError, "empty vocabulary", leaderboard.measure_models, ["lexical:tfidf"], "letters.csv", cost=False)
-    columns = {"sentence1": "q", "sentence2": "p", "label": "same"}
-    assert leaderboard.measure_models(["lexical:tfidf"], "pairs:odd.csv", columns=columns, cost=False).page.is_file()
-
-
-def test_other_data_of_the_same_name_and_other_models_at_the_same_place_are_measured(own_csv):
-    first = leaderboard.measure_models(["lexical:token-set"], own_csv, cost=False).results[0]
-    own_csv.write_text("\n".join(own_csv.read_text().splitlines()[:40]) + "\n")
-    second = leaderboard.measure_models(["lexical:token-set"], own_csv, cost=False).results[0]
-    assert (first.records[0].data.n, second.records[0].data.n) == (60, 39) and first.folder != second.folder
-    assert len(leaderboard.load("board").entries) == 1
-    np.savez("m.npz", texts=(texts := np.unique([line.split(",")[:2] for line in own_csv.read_text().splitlines()[1:]])),
-             vectors=np.random.default_rng(0).normal(size=(len(texts), 3)))
-    third = leaderboard.measure_models(["vectors:m.npz"], own_csv, cost=False).results[0]
-    np.savez("m.npz", texts=texts, vectors=np.random.default_rng(1).normal(size=(len(texts), 3)))
-    fourth = leaderboard.measure_models(["vectors:m.npz"], own_csv, cost=False).results[0]
-    assert third.rows[0].value != fourth.rows[0].value
