@@ -245,6 +245,22 @@ def test_a_role_is_encode_query_or_encode_document(folder, runner, stored):
             np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=CLOSE)
 
 
+def test_lengths_of_roles_are_the_library_s(tmp_path):
+    transformer(place := tmp_path / "f")
+    declare(place, pooling("mean"), stored={"query_length": 5, "document_length": 8})
+    encoder = ours(place)
+    np.testing.assert_allclose(encoder.encode(TEXTS), published(place, TEXTS), atol=CLOSE)
+    for role, length in (("query", 5), ("document", 8)):
+        turned = encoder.for_role(role)
+        expected = getattr(library(place), f"encode_{role}")(TEXTS, show_progress_bar=False)
+        np.testing.assert_allclose(turned.encode(TEXTS), expected, atol=CLOSE)
+        counts = [len(library(place).tokenizer(text, truncation=False)["input_ids"]) for text in TEXTS]
+        assert turned.run(TEXTS).truncated.tolist() == [count > length for count in counts]
+        assert turned.spec.max_length == length and max(counts) > length
+    with pytest.raises(EncoderError, match=r"does not apply to .*, whose folder states query_length and document_length"):
+        ours(place, max_length=9)
+
+
 def test_a_router_takes_the_way_of_the_role(tmp_path):
     KINDS["router of queries and documents"].build(place := tmp_path / "f")
     query, document = (ours(place).for_role(role) for role in ("query", "document"))

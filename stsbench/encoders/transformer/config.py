@@ -17,7 +17,15 @@ from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings, promised_tens
 from stsbench.encoders.prompt.reading import Reading, asked_reading
 from stsbench.encoders.prompt.task_prompts import choose_prompts
 from stsbench.encoders.traits import ROLES
-from stsbench.encoders.transformer.declared import ROTARY, Declared, lacking, length_source, library_settings, read_declared
+from stsbench.encoders.transformer.declared import (
+    BY_ROLE,
+    ROTARY,
+    Declared,
+    lacking,
+    length_source,
+    library_settings,
+    read_declared,
+)
 from stsbench.encoders.transformer.exported import FILE as EXPORTED
 from stsbench.encoders.transformer.exported import (
     Exported,
@@ -290,13 +298,16 @@ def _as_library(config: EncoderConfig, declared: Declared, options: EncoderOptio
         raise EncoderError(f"--no-normalize: {config.name} normalises before its last module, {declared.modules[-1]}")
     if options.normalize is False and declared.routes:
         raise EncoderError(f"--no-normalize: {config.name} has modules inside a Router, which may normalise: leave it out")
+    by_role = [name for name in BY_ROLE if name in declared.unusual]
+    if by_role and options.max_length is not None:
+        raise EncoderError(f"--max-length does not apply to {config.name}, whose folder states {' and '.join(by_role)}")
     known = declared.routes or declared.adapters
     if options.route is not None:
         return _by_route(config, options.route, known, adapters=bool(declared.adapters))
     note = f"{config.name} has several routes for its texts ({', '.join(known)}); those without a role (STS) take "
     default = declared.default_route
     notes = (f"{note}{default}, its default (--route names another)",) if default else ()
-    return replace(config, routes=bool(declared.routes), default_route=default, adapters=declared.adapters,
+    return replace(config, routes=bool(declared.routes or by_role), default_route=default, adapters=declared.adapters,
                    notes=(*config.notes, *notes))
 
 

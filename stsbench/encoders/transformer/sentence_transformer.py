@@ -102,7 +102,9 @@ class SentenceTransformerEncoder(Encoder):
                 )
 
     def _set(self, config: EncoderConfig) -> None:
+        length = getattr(self.model[0], f"{config.role}_length", None)  # of a role, in the place of max_seq_length
         self.config, self.spec = config, config.spec(self._positions)
+        self.spec = self.spec if length is None else replace(self.spec, max_length=length)
 
     def _probe(self) -> None:
         """Find out whether texts may stand beside longer ones. EncoderError: the pooler cannot tell texts apart."""

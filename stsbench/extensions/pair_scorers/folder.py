@@ -11,6 +11,7 @@ from stsbench.encoders.forward.identity import Opened, folder_digest, walk
 from stsbench.encoders.model_folder import check_module, check_settings, check_tokenizer
 from stsbench.encoders.options import CHANGING, spelled
 from stsbench.encoders.traits import ROLES
+from stsbench.encoders.transformer.declared import BY_ROLE
 from stsbench.encoders.transformer.find import resolve
 from stsbench.errors import EncoderError
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     import torch
 
 _HONOURED = ("max_length", "dtype", "revision", "trust_remote_code")
-_LENGTHS = ("query_length", "document_length", "query_expansion")  # of a role, in the place of the tokenizer's
 
 
 class PairModel(Encoder):
@@ -102,7 +102,7 @@ class PairModel(Encoder):
         with loading(folder, self.name), quiet():
             model = self.open(folder, how)
         if options.max_length is not None:
-            if stated := [name for name in _LENGTHS if getattr(model[0], name, None)]:
+            if stated := [name for name in BY_ROLE if getattr(model[0], name, None)]:
                 raise EncoderError(f"--max-length does not apply to {self.name}, whose folder states {' and '.join(stated)}")
             model.max_seq_length = options.max_length
         return model.eval()
