@@ -74,7 +74,8 @@ def export_model(
 
 def export_adapter(inference: Inference, folder: Path, base: str, described: Exported) -> None:
     """Write the low-rank changes of `backbone.lora` alone to `folder`, which appears whole or not at all: peft,
-    sentence-transformers and stsbench put them on `base`, Hub id or folder, and give the vectors of the whole export.
+    sentence-transformers and stsbench put them on `base`, Hub id or folder, and give the vectors of the whole export; of a
+    base that is stored in bfloat16, sentence-transformers up to its rounding, as it computes in that type.
 
     described: what the weights were trained on; its pooler is None, as the modules say how they are read. `inference` has no
     prompt, which such a folder would not say.
