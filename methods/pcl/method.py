@@ -160,7 +160,7 @@ class Peer(nn.Module):
             if not options.frozen:
                 check_whole(model, "options.peer")
         else:
-            other, self.digest = _load_other(options.model, backbone)
+            other, self.digest = _load_peer(options.model, backbone)
             folder, model = other.folder, other.model
         # padding that is attended to has to be computed
         engine = backbone.engine if options.mask else "padded"
@@ -183,7 +183,7 @@ class Peer(nn.Module):
         return vectors
 
 
-def _load_other(name: str, backbone: Backbone) -> tuple[Backbone, str]:
+def _load_peer(name: str, backbone: Backbone) -> tuple[Backbone, str]:
     """Return a model, with the backbone's rate of dropout, if it reads the backbone's tokens and gives vectors of its
     width; and its digest."""
     option, rates = "options.peer.model", {*dropout_rates(backbone.model.config).values()}
