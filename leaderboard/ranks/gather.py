@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from stsbench.data.sets.catalog import SEVERAL
 from stsbench.evaluation.provenance import merge_overlap
 from stsbench.evaluation.tables import small_parts_in_words, task_prompts
+from stsbench.leaderboard.records.admission import compares_vectors
 from stsbench.leaderboard.records.board_settings import read_settings
 from stsbench.leaderboard.records.entries import LoadedEntry
 from stsbench.leaderboard.records.publications import load_publications
 from stsbench.metrics.aggregation import OF_PARTS
 from stsbench.metrics.ranks import Significance, letters, rank_intervals, tiers
-from stsbench.metrics.similarity import SIMILARITIES
 
 from .board import FLAGS, Board, PairTests, Rank, Row, Tab
 from .exposure import Exposures
@@ -71,8 +71,8 @@ def _grouped(placed: Sequence[Placed]) -> list[list[Placed]]:
         line = item[1]
         # Of those with a name: files by theirs, then languages: all together, one, two.
         named = bool(line.language), line.language != SEVERAL, " and " in line.language, line.user_set.casefold(), line.part
-        of_vectors = line.protocol.settings.get("similarity", SIMILARITIES[0]) in SIMILARITIES
-        return line.protocol.position, not line.known, line.sample, bool(form(line)), not of_vectors, *named
+        aside = not compares_vectors(line.protocol.settings)
+        return line.protocol.position, not line.known, line.sample, bool(form(line)), aside, *named
 
     for item in sorted(placed, key=order):
         line = item[1]

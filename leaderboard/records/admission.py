@@ -284,13 +284,18 @@ def _strings(value: object) -> Iterator[str]:
             yield from _strings(inner)
 
 
+def compares_vectors(settings: Mapping[str, Any]) -> bool:
+    """Return whether a protocol with these settings compares vectors, one of each text; not so a cross-encoder's, a judge's
+    and those of tokens."""
+    return settings.get("similarity", SIMILARITIES[0]) in SIMILARITIES
+
+
 def check_widths(records: Iterable[tuple[Path, Record]]) -> None:
     """Raise StsbenchError where two records of one encoder disagree about the width of its vectors. tf-idf and its like
     are as wide as the words of a set; a record of what compares texts without a vector of each has the width 0."""
     widths: dict[str, tuple[int, Path]] = {}
     for path, record in records:
-        of_vectors = record.protocol.settings.get("similarity", SIMILARITIES[0]) in SIMILARITIES
-        if record.encoder.spec.get("kind") == "lexical" or not of_vectors:
+        if record.encoder.spec.get("kind") == "lexical" or not compares_vectors(record.protocol.settings):
             continue
         width, other = widths.setdefault(record.encoder.fingerprint, (record.encoder.dimension, path))
         if width != record.encoder.dimension:

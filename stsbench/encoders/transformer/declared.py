@@ -45,6 +45,7 @@ _LIMITS = tuple(  # where sentence-transformers keeps max_seq_length, and kept i
 _USUAL = {  # settings of those files that change nothing
     "max_seq_length", "do_lower_case", "transformer_task", "modality_config", "module_output_name", "unpad_inputs",
 }
+ROLE_PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}  # the library takes the first stored
 BY_ROLE = ("query_length", "document_length", "query_expansion")  # of those that are no usual ones: texts of a role differ
 _TEXT_ONLY = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
 _OTHER_KINDS = {  # model_type in config_sentence_transformers.json -> what it is

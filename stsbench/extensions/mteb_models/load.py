@@ -15,6 +15,7 @@ from unittest.mock import patch
 from stsbench.encoders.forward.checkpoint import first_line
 from stsbench.encoders.forward.model import position_limit
 from stsbench.encoders.options import EncoderOptions
+from stsbench.encoders.transformer.declared import BY_ROLE, ROLE_PROMPTS
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.extensions.mteb_models.registered import Registered, hub_messages
 from stsbench.hub import hub_errors
@@ -138,7 +139,7 @@ def _resolved(model: Any, name: str, settings: dict[str, Any]) -> Call:
         return Call(role, settings["prompt"])
     names: Iterable[str | None] = [settings.get("prompt_name")]
     if settings.get("prompt_name") is None:
-        names = {None: [model.default_prompt_name], "query": ["query"], "document": ["document", "passage", "corpus"]}[role]
+        names = [model.default_prompt_name] if role is None else ROLE_PROMPTS[role]
     return Call(role, next((stored[known] or "" for known in names if known in stored), ""))
 
 
@@ -146,7 +147,7 @@ def tells_roles_apart(model: Any) -> bool:
     """Return whether a SentenceTransformer reads queries otherwise than documents, whatever stands before them."""
     parts = list(model.modules())
     return any(type(part).__name__ in ("Router", "Asym") for part in parts) or any(
-        getattr(part, name, None) for part in parts for name in ("query_length", "document_length", "query_expansion"))
+        getattr(part, name, None) for part in parts for name in BY_ROLE)
 
 
 def load_registered(registered: Registered, options: EncoderOptions) -> tuple[Any, set[str]]:

@@ -14,6 +14,7 @@ from stsbench.encoders.base import Encoder, Traits
 from stsbench.encoders.model_folder import read_settings
 from stsbench.encoders.similarity import Compared
 from stsbench.encoders.traits import ROLES
+from stsbench.encoders.transformer.declared import ROLE_PROMPTS
 from stsbench.errors import EncoderError
 from stsbench.extensions.pair_scorers.folder import PairModel
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Tokens = NDArray[np.float32]  # (tokens, d) of one text
-_PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}  # role -> the first of these is its prompt
 _PAIRS = 256  # whose token vectors are held at a time; none are cached
 
 
@@ -62,7 +62,7 @@ class MultiVector(PairModel):
         encode = getattr(self.model, f"encode_{role}")
         vectors = self._watched(lambda: encode(list(texts), convert_to_numpy=True, show_progress_bar=False))
         limit, prompts = self.limit(role), self.model.prompts
-        names = [name for name in _PROMPTS[role] if name in prompts] or [self.model.default_prompt_name]
+        names = [name for name in ROLE_PROMPTS[role] if name in prompts] or [self.model.default_prompt_name]
         whole = [(prompts.get(names[0]) or "") + text for text in texts]
         lengths = [len(ids) for ids in self.model.tokenizer(whole, verbose=False)["input_ids"]]
         cut = np.array([limit is not None and length > limit for length in lengths])

@@ -108,8 +108,8 @@ def learning_rate(step: int, steps: int, settings: TrainingSettings) -> float:
     warmup = warmup_steps(steps, settings)
     if settings.schedule == "slanted":
         past = step + 1 - warmup
-        up = 1 - past / max(1, steps - warmup) if past >= 0 else (step + 1) / warmup
-        return settings.learning_rate * (1 + up * (_RATIO - 1)) / _RATIO
+        height = 1 - past / max(1, steps - warmup) if past >= 0 else (step + 1) / warmup
+        return settings.learning_rate * (1 + height * (_RATIO - 1)) / _RATIO
     if step < warmup:
         return settings.learning_rate * step / warmup
     if settings.schedule == "constant":

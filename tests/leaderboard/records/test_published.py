@@ -109,11 +109,11 @@ def source():
 @pytest.fixture(scope="module")
 def tables():
     """(paper, table or table/part) -> its rows by number."""
-    found = defaultdict(dict)
+    rows = defaultdict(dict)
     for each in load_publications():
         for row in each.rows:
-            found[each.paper.id, row.heading.name][row.row] = row
-    return found
+            rows[each.paper.id, row.heading.name][row.row] = row
+    return rows
 
 
 def number(text):
