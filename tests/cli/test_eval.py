@@ -132,6 +132,8 @@ def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(cli, monke
     (("--truncate-dims", "8", "--processes", "2"), "--processes: smaller copies are measured in one process"),
 ])
 def test_what_studies_of_extensions_do_not_take_is_wrong_usage(cli, words, said):
+    for extension in ("smaller_copies", "prompt_study"):
+        pytest.importorskip(f"stsbench.extensions.{extension}")
     code, out, err = cli("eval", "--model", "lexical:token-set", "--sample", "--output", "out", *words)
     assert (code, out) == (2, "") and said in " ".join(err.split()) and not Path("out").exists()
 

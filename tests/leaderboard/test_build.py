@@ -62,6 +62,8 @@ def test_everything_is_built_and_names_are_text(repository):
 
 def test_what_makes_a_board_needs_no_heavy_package_and_a_second_build_changes_no_byte(checkout, own_runs, tmp_path):
     """Also with another order of hashes."""
+    for extension in ("identify", "imports", "local_page"):
+        pytest.importorskip(f"stsbench.leaderboard.{extension}")
     result = {"task_name": "STS12", "dataset_revision": "a0d554a64d88156834ff5ae9920b964011b16384", "mteb_version": "2.1",
               "scores": {"test": [{"hf_subset": "default", "cosine_spearman": 0.5, "cosine_pearson": 0.5}]}}
     (tmp_path / "STS12.json").write_text(json.dumps(result))
@@ -165,6 +167,8 @@ def test_a_build_that_is_killed_leaves_every_file_old_or_new(checkout, monkeypat
 
 def test_a_function_takes_the_options_of_its_command_with_their_defaults():
     """Some under another name."""
+    for extension in ("imports", "local_page", "submissions"):
+        pytest.importorskip(f"stsbench.leaderboard.{extension}")
     for function, renamed in {
         leaderboard.build: {"only_check": "check", "every": "all"}, leaderboard.index: {}, leaderboard.init: {},
         leaderboard.add: {"slug": "entry"}, leaderboard.submit: {"slug": "entry", "commit": "open"},

@@ -181,7 +181,8 @@ def test_a_run_on_the_sentences_of_sts_says_so_wherever_it_is_read(encoders, tmp
     assert summary["data"]["unsup"]["file"] == "sts-texts-sample.txt" and summary["data"]["unsup"]["rows"] == 950
     assert summary["data"]["unsup"]["texts_of"][:2] == ["sts12", "sts13"]
     best = tmp_path / "run" / "best"
-    assert "transductive" in (best / "README.md").read_text("utf-8")
     encoder = load_encoder(str(best))
     assert any("transductive" in line for line in encoder.notes)
     assert {"sts12", "stsb", "sick-r"} <= set(encoder.traits.trained_on)
+    pytest.importorskip("stsbench.extensions.publish")  # which writes the card
+    assert "transductive" in (best / "README.md").read_text("utf-8")

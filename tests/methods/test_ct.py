@@ -157,5 +157,6 @@ def test_the_better_encoder_of_each_evaluation_is_kept(tmp_path, monkeypatch):
     best = max(lines[1:], key=lambda line: line["score"])
     assert (summary["best"]["step"], summary["best"]["score"]) == (best["step"], best["score"])
     assert summary["encoder"] == best["encoder"] and summary["after"] == lines[-1]["score"]
-    assert f"of {best['encoder']} of step {best['step']}" in (run / "best" / "README.md").read_text("utf-8")
     assert int(load_trained(run, "cpu").kept) == int(best["encoder"][-1])
+    pytest.importorskip("stsbench.extensions.publish")  # which writes the card
+    assert f"of {best['encoder']} of step {best['step']}" in (run / "best" / "README.md").read_text("utf-8")

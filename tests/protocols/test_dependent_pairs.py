@@ -70,6 +70,7 @@ def test_pairs_of_own_that_share_sentences_have_wider_intervals_without_their_te
     assert width(item.record.scores) > 1.3 * width(before)
     assert [row.value for row in before] == [row.value for row in item.record.scores]
     assert score(result.folder).rows == result.rows
+    pytest.importorskip("stsbench.extensions.reports")
     assert "pairs that share a sentence count as dependent" in result.report()
 
 
@@ -84,6 +85,7 @@ def test_a_difference_is_stretched_by_its_own_factor(home):
     gaps = np.subtract(*draws([[a], [b]], row, 200, 0, difference=True))
     value = of_a.score - of_b.score
     np.testing.assert_allclose(gaps - value, factor * (drawn[0] - drawn[1] - value), atol=1e-9)
+    pytest.importorskip("stsbench.extensions.reports")
     assert "Pairs that share a sentence count as dependent." in compare(*sides, resamples=200).report()
 
 
