@@ -3,8 +3,8 @@
     git clone https://github.com/princeton-nlp/SimCSE
     python benchmarks/end_to_end.py --data ../shared/data --simcse SimCSE --models minilm,MODELS/all-mpnet-base-v2
 
-- `sts`: seven tasks by `stsbench eval`, by `mteb.evaluate` on the same pairs, and as SimCSE's evaluation.py computes
-  them, with the SentEval of its repository (all splits, repeats included, batches of 128 in its order).
+- `sts`: seven tasks, or --sts's, by `stsbench eval`, by `mteb.evaluate` on the same pairs, and as SimCSE's evaluation.py
+  computes them, with the SentEval of its repository (all splits, repeats included, batches of 128 in its order).
 - `transfer`: --transfer's tasks by `stsbench eval --protocol transfer` and by that SentEval, ten folds. SentEval asks for
   CUDA; without it, its `.cuda()` returns what it is called on.
 - `retrieval`: the first caption of --queries photos, whose four others are relevant among all, by
@@ -35,6 +35,11 @@ SIDES = {"sts": ("stsbench", "mteb", "simcse"), "transfer": ("stsbench", "simcse
 STS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STSBenchmark", "SICKRelatedness")
 
 
+def named(tasks: str) -> str:
+    """Return SentEval's names of tasks as stsbench's."""
+    return tasks.replace("STSBenchmark", "STS-B").replace("SICKRelatedness", "SICK-R")
+
+
 def main() -> None:
     """Read the options, run every part of every model, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -43,6 +48,7 @@ def main() -> None:
     parser.add_argument("--models", default="minilm")
     parser.add_argument("--parts", default="sts,transfer,retrieval,train")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--sts", default=",".join(STS), help="tasks by SentEval's names")
     parser.add_argument("--transfer", default="CR,MRPC,TREC")
     parser.add_argument("--queries", type=int, default=2000)
     parser.add_argument("--steps", type=int, default=200)
@@ -75,12 +81,12 @@ def show_part(part: str, model: str, args: argparse.Namespace, work: Path) -> No
         output = work / f"{part}-{side}-{Path(model).name}"
         if side == "stsbench":
             protocol = f"retrieval:{work / 'captions'}" if part == "retrieval" else part
-            tasks = ["--tasks", args.transfer] if part == "transfer" else []
+            tasks = {"transfer": ["--tasks", args.transfer], "sts": ["--tasks", named(args.sts)]}.get(part, [])
             command = [str(Path(sys.executable).with_name("stsbench")), "eval", "--model", model, "--protocol", protocol,
                        *tasks, "--output", str(output), "--cache", str(work / f"cache-{output.name}")]
         else:
             command = [sys.executable, __file__, "--side", f"{part} {side}", "--models", model_path(model),
-                       "--data", str(args.data.resolve()), "--transfer", args.transfer]
+                       "--data", str(args.data.resolve()), "--transfer", args.transfer, "--sts", args.sts]
             command += ["--simcse", str(args.simcse.resolve())] if side == "simcse" else []
         seconds, mib, printed = run(command, args, work)
         first = first or seconds
@@ -167,6 +173,8 @@ def sts_by_mteb(args: argparse.Namespace) -> float:
 
     tasks = []
     for name, pairs in texts.read_tasks(args.data / "downstream")[1].items():
+        if name not in named(args.sts).split(","):
+            continue
         task = mteb.get_task({"STS-B": "STSBenchmark"}.get(name, name))
         first, second, gold = zip(*pairs, strict=True)
         columns = {"sentence1": list(first), "sentence2": list(second), "score": list(gold)}
@@ -241,10 +249,10 @@ def by_simcse(args: argparse.Namespace, tasks: tuple[str, ...]) -> dict[str, Any
 
 
 def sts_by_simcse(args: argparse.Namespace) -> float:
-    """Return the mean Spearman (all) of the seven tasks."""
-    results = by_simcse(args, STS)
-    values = [results[task]["all"]["spearman"]["all"] if task.startswith("STS1") else
-              results[task]["test"]["spearman"].correlation for task in STS]
+    """Return the mean Spearman (all) of --sts's tasks."""
+    results = by_simcse(args, tuple(args.sts.split(",")))
+    values = [result["all"]["spearman"]["all"] if "all" in result else result["test"]["spearman"].correlation
+              for result in results.values()]
     return 100 * sum(values) / len(values)
 
 
