@@ -221,9 +221,12 @@ def mteb_mean(args: argparse.Namespace, tasks: list[Any]) -> float:
 
 def by_simcse(args: argparse.Namespace, tasks: tuple[str, ...]) -> dict[str, Any]:
     """Return SentEval's results as SimCSE's evaluation.py asks for them (mode test), with mean pooling."""
+    import inspect
+
     import torch
     from transformers import AutoModel, AutoTokenizer
 
+    vars(inspect).setdefault("getargspec", inspect.getfullargspec)  # SentEval's optimisers ask for it; Python 3.11 has none
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     sys.path.insert(0, str(args.simcse / "SentEval"))
     import senteval
@@ -251,8 +254,8 @@ def by_simcse(args: argparse.Namespace, tasks: tuple[str, ...]) -> dict[str, Any
 def sts_by_simcse(args: argparse.Namespace) -> float:
     """Return the mean Spearman (all) of --sts's tasks."""
     results = by_simcse(args, tuple(args.sts.split(",")))
-    values = [result["all"]["spearman"]["all"] if "all" in result else result["test"]["spearman"].correlation
-              for result in results.values()]
+    values = [result["all"]["spearman"]["all"] if task.startswith("STS1") else result["test"]["spearman"].correlation
+              for task, result in results.items()]
     return 100 * sum(values) / len(values)
 
 
