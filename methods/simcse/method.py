@@ -83,6 +83,7 @@ class SimCSE(TemplateMethod, HeadMethod):
         """Return one view (one dropout mask for both), two, or as many as the data have roles, in their order; and masked
         copies of them where there is a masked-LM term."""
         views = self._views(rows, rng)
+        views.one_length = self.options.mean_over == "row"
         if self.options.mlm_weight > 0:
             copies = [mask_tokens(ids, self.tokenizer, rng, self.options.mlm_probability) for ids in views.tokens]
             views.extra = {"mlm_ids": [ids for ids, _ in copies], "mlm_labels": [labels for _, labels in copies]}

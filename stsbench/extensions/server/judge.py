@@ -160,12 +160,16 @@ class Judge(Encoder):
         return None if self._folder is None else self._folder / f"{self.spec.weights}.jsonl"
 
     def _stored_answers(self) -> dict[str, float]:
-        """Return digest of what was asked -> number, of earlier runs; a line that an interruption cut is passed over."""
+        """Return digest of what was asked -> number, of earlier runs; a line that an interruption cut is passed over.
+
+        Who answered then has to answer now: behind the same name there may be another model meanwhile.
+        """
         file, numbers = self._file(), dict[str, float]()
         for line in file.read_text("utf-8").splitlines() if file is not None and file.is_file() else ():
             try:
-                digest, number, _ = json.loads(line)
+                digest, number, _, *answering = json.loads(line)
                 numbers[digest] = float(number)
+                self._client.answering = self._client.answering or str(*answering)
             except (ValueError, TypeError):
                 continue
         return numbers
@@ -177,7 +181,7 @@ class Judge(Encoder):
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("a", encoding="utf-8") as stream:  # the line before may have been cut
-                stream.write(f"\n{json.dumps([digest, number, answer])}\n")
+                stream.write(f"\n{json.dumps([digest, number, answer, self._client.answering])}\n")
         except OSError as error:
             why = error.strerror or error
             raise EncoderError(f"cannot keep an answer in {file}: {why}; --no-cache keeps none") from error
