@@ -305,7 +305,7 @@ def _facts(meta: Any) -> dict[str, Any]:
         "released": meta.release_date and str(meta.release_date)[:7],
         "parameters": meta.n_parameters, "width": max(width) if isinstance(width, list) else width,
         "max_tokens": meta.max_tokens and (int(meta.max_tokens) if math.isfinite(meta.max_tokens) else "no limit"),
-        "weights_mb": meta.memory_usage_mb and round(meta.memory_usage_mb), "open": meta.open_weights,
+        "weights_mb": meta.memory_usage_mb and round(meta.memory_usage_mb * 2**20 / 1e6), "open": meta.open_weights,
         "languages": sorted({SHORT[code] for code in codes & SHORT.keys()}), "languages_n": len(codes) or None,
         "card": None if meta.reference == f"https://huggingface.co/{meta.name}" else meta.reference,
         "holds": sorted({*HOLD_SENTENCES} & {*(meta.get_training_datasets() or ())}),
