@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from stsbench.cli.messages import at_words, be_quiet, echo, escape_unencodable
+from stsbench.cli.messages import at_words, be_quiet, echo, escape_unencodable, warnings_as_lines
 from stsbench.encoders.options import ProcessOptions
 from stsbench.errors import StsbenchError
 from stsbench.processes import exit_code, stop_on_sigterm
@@ -134,6 +134,7 @@ def main() -> None:
     debug = "--debug" in sys.argv[1:]
     escape_unencodable()
     be_quiet("--quiet" in sys.argv[1:])
+    warnings_as_lines()
     if debug:  # stderr gets what helps to look for a fault, such as why a task failed, with its traceback
         logger = logging.getLogger("stsbench")
         logger.setLevel(logging.DEBUG)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stsbench.cli.messages import is_quiet, log, tell_stopped, warnings_as_lines
+from stsbench.cli.messages import is_quiet, log, tell_stopped
 from stsbench.cli.options import Command, add_options
 from stsbench.processes import exit_code
 from stsbench.training.runs.options import KEYS, RecipeOptions, RunOptions
@@ -46,7 +46,6 @@ def train(seeds: int | None, subsets: int | None, evaluate: str | None, **option
         command=["stsbench", *sys.argv[1:]], **options,
     )
     chosen, on_sample = resolve(request, _log)
-    warnings_as_lines()
     code = _run(chosen, seeds, subsets)
     if code == 0 and on_sample:
         from stsbench.training.recipes.recipes import WARNING

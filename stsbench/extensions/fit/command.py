@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from stsbench.cli.messages import log, warnings_as_lines
+from stsbench.cli.messages import log
 from stsbench.cli.options import Command, add_options
 from stsbench.encoders.options import CacheOptions, EncoderOptions
 
@@ -38,7 +38,6 @@ def fit(
     from stsbench.encoders.cache.cache import EmbeddingCache
     from stsbench.extensions.fit.fit import add_settings, fit_model
 
-    warnings_as_lines()
     cache = EmbeddingCache.from_options(CacheOptions(cache_dir=cache_dir, cache_limit=cache_limit, no_cache=no_cache))
     chain = add_settings(post, settings)
     with progress_bar() as progress:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from stsbench.cli.messages import log, warnings_as_lines
+from stsbench.cli.messages import log
 from stsbench.cli.options import Command
 
 
@@ -27,6 +27,5 @@ def soup(models: tuple[str, ...], output: Path, greedy: str | None, data_dir: Pa
     """
     from stsbench.extensions.soup.average import average_models
 
-    warnings_as_lines()
     rows = average_models(models, output, greedy=greedy, offline=offline, data_dir=data_dir, log=log)
     log(f"{output}: the mean of {sum(inside for *_, inside in rows)} of {len(rows)} models")

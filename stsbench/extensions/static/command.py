@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from stsbench.cli.messages import log, warnings_as_lines
+from stsbench.cli.messages import log
 from stsbench.cli.options import Command, add_options
 from stsbench.encoders.options import EncoderOptions
 from stsbench.extensions.static.options import READ, StaticOptions
@@ -30,5 +30,4 @@ def distil_static(output: Path, **options: Any) -> None:
     """
     from stsbench.extensions.static.distil import DistilOptions, distil_model
 
-    warnings_as_lines()
     distil_model(DistilOptions(**options), output, log, bar=sys.stderr.isatty())
