@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -170,6 +171,12 @@ def peak_memory() -> int | None:
     """Return the most that this process ever held resident, bytes; None where the system does not tell (Windows)."""
     largest = _peak_memory()
     return None if largest is None else max(largest, _forgotten)
+
+
+def return_memory() -> None:
+    """Give freed memory back to the system: by buffers of ever other sizes the heap of the C library grows, and stays."""
+    with suppress(AttributeError, OSError, TypeError):  # macOS and Windows have no such function
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def forget_peak() -> None:

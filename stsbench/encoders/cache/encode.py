@@ -20,6 +20,7 @@ from scipy.sparse import issparse
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress, checked_texts
 from stsbench.encoders.cache.cache import CacheNote, EmbeddingCache
 from stsbench.errors import DegenerateError, EncoderError
+from stsbench.processes import return_memory
 from stsbench.registry import calling, where
 
 # Raise it with every change that moves the vectors of any encoder: no vector from before is then read again.
@@ -154,6 +155,7 @@ def _through(
         kept = Encoded(encoded.vectors[good], encoded.truncated[good])
         cache.put(key, [text for text, fine in zip(chunk, good, strict=True) if fine], kept)
         vectors[rows], truncated[rows] = encoded.vectors, encoded.truncated
+        return_memory()
     return Encoded(vectors, truncated)
 
 
