@@ -23,7 +23,7 @@ from stsbench.encoders.model_folder import check_module, check_tokenizer, read_s
 from stsbench.encoders.prompt.tokenizer import check_ids, reads_as
 from stsbench.encoders.transformer.config import EncoderConfig
 from stsbench.encoders.transformer.declared import library_settings
-from stsbench.encoders.transformer.parts import check_bases, end_notes
+from stsbench.encoders.transformer.parts import check_bases, choose_device, end_notes
 from stsbench.errors import EncoderError
 from stsbench.parsing import read_json
 
@@ -262,7 +262,8 @@ def _loaded(config: EncoderConfig, device: str | None) -> Any:
             table = StaticEmbedding(Tokenizer.from_file(str(folder / "tokenizer.json")), table_rows(folder))
             how = {"modules": [table, *([Normalize()] if config.normalize else [])]}
         model = SentenceTransformer(
-            **how, device=device, local_files_only=True, trust_remote_code=config.trust_remote_code,
+            **how, device=device and str(choose_device(device)), local_files_only=True,
+            trust_remote_code=config.trust_remote_code,
         ).to(getattr(torch, config.dtype) if static else None).eval()
     for part in model.modules():
         if hasattr(part, "support_avx512bf16_for_cpu"):

@@ -289,7 +289,9 @@ def _counted(encoder: Encoder, texts: list[str], progress: Progress) -> Counts:
 
 
 def check_shareable(encoder: Encoder) -> None:
-    """Raise EncoderError for an encoder that only one process can hold."""
+    """Raise EncoderError for an encoder that only one process can hold, or one without vectors."""
+    if encoder.text_similarities:
+        raise EncoderError(f"{encoder.spec.name} compares texts itself, in one process: leave --processes and --devices out")
     if encoder.fitted_per_set:
         raise EncoderError(f"{encoder.spec.name} is fitted on each set of texts, by one process: leave --processes and "
                            "--devices out")

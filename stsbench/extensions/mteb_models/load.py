@@ -16,6 +16,7 @@ from stsbench.encoders.forward.checkpoint import first_line
 from stsbench.encoders.forward.model import position_limit
 from stsbench.encoders.options import EncoderOptions
 from stsbench.encoders.transformer.declared import BY_ROLE, ROLE_PROMPTS
+from stsbench.encoders.transformer.parts import choose_device
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.extensions.mteb_models.registered import Registered, hub_messages
 from stsbench.hub import hub_errors
@@ -158,9 +159,10 @@ def load_registered(registered: Registered, options: EncoderOptions) -> tuple[An
     width, widths = options.truncate_dim, meta.embed_dim
     if width is not None and width == (max(widths) if isinstance(widths, Sequence) else widths):
         raise EncoderError(f"--truncate-dim {width} cuts nothing: the vectors of {name} have {width} numbers; leave it out")
+    device = options.device and str(choose_device(options.device))
     try:
         with guarded(name, options.trust_remote_code, options.offline) as code:
-            model = meta.load_model(device=options.device, embed_dim=width, **arguments)
+            model = meta.load_model(device=device, embed_dim=width, **arguments)
     except StsbenchError:
         raise
     except Exception as error:  # whatever the loaders of several hundred models raise

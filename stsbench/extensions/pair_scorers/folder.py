@@ -90,6 +90,7 @@ class PairModel(Encoder):
 
     def _load(self, folder: Path, options: EncoderOptions) -> Any:
         from stsbench.encoders.forward.checkpoint import check_code, loading, quiet
+        from stsbench.encoders.transformer.parts import choose_device
 
         try:
             import sentence_transformers  # noqa: F401 - its absence is said before torch is loaded
@@ -97,7 +98,8 @@ class PairModel(Encoder):
         except ImportError:
             raise EncoderError(f"{self.name} needs sentence-transformers: pip install 'stsbench[st]'") from None
         check_code(folder, self.name, options.trust_remote_code)
-        how = {"model_kwargs": {"dtype": getattr(torch, options.dtype)}, "device": options.device, "local_files_only": True,
+        device = options.device and str(choose_device(options.device))
+        how = {"model_kwargs": {"dtype": getattr(torch, options.dtype)}, "device": device, "local_files_only": True,
                "trust_remote_code": options.trust_remote_code}
         with loading(folder, self.name), quiet():
             model = self.open(folder, how)
