@@ -28,9 +28,11 @@ from stsbench.encoders.prompt.template import with_full_stop
 from stsbench.errors import StsbenchError
 from stsbench.methods.mlm.method import MaskedLM
 from stsbench.methods.simcse.method import SimCSE
+from stsbench.training.api.batch import Shares
 from stsbench.training.modules.backbone import load_backbone
 from stsbench.training.modules.lora import merged_state
 from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.rows.batches import to_batch
 
 MTEB = Path(__file__).resolve().parents[3] / "shared" / "published" / "mteb_sts.tsv.gz"
 SCALE = 3.0
@@ -154,6 +156,10 @@ def test_the_released_mean_of_simcse_is_over_the_padding_before_a_text(folder):
     vectors = whole.model(input_ids=ids, attention_mask=hidden).last_hidden_state.mean(1)
     expected = info_nce(vectors, vectors)
     check(method, batch_of(method, Texts(backbone)), expected, whole.model)
+    views, n = method.views(Texts(backbone), np.random.default_rng(0)), len(rows)
+    for rank, part in enumerate((vectors[:2], vectors[2:])):  # whatever share a process has, also without the longest text
+        share = to_batch(views, Shares((2, n - 2), rank), 0, vectors.device)
+        assert torch.allclose(method.vectors(share.ids[: len(share)], share.mask[: len(share)]), part, atol=1e-5)
     own = SimCSE(backbone, SimCSE.Options(head="none"))
     assert abs(own(batch_of(own, Texts(backbone)))["contrastive"].value.item() / expected.item() - 1) > 1e-3
 

@@ -271,11 +271,11 @@ ROWS = [(f"{'a' * (i + 1)} {{b}}", "b" * (7 - i), i) for i in range(7)]
 PROMPT = "How alike are {a} and {b}, from 0 to 5? Answer with a number."
 
 
-def saying(answer):
+def saying(answer, model="tiny-chat"):
     """A chat model whose answer follows from the question."""
     def spoil(handler, body):
         text = answer(body["messages"][0]["content"])
-        reply = {"choices": [{"message": {"content": text}}], "model": "tiny-chat", "usage": {"total_tokens": 5}}
+        reply = {"choices": [{"message": {"content": text}}], "model": model, "usage": {"total_tokens": 5}}
         handler.give(text if isinstance(text, dict) else reply)
 
     return spoil
@@ -324,6 +324,8 @@ def test_an_interrupted_run_asks_for_the_rest(server):
     [file] = Path(stsbench.files.cache_root()).rglob("*.jsonl")
     with file.open("a") as stream:
         stream.write('\n["cut')  # as a killed process leaves it
+    server.always = saying(number, "other")
+    assert "says that other answers, and tiny-chat before" in str(measured(server, requests=1).failures)
     server.always, before = saying(number), len(server.asked)
     assert len(measured(server).records) == 1 and len(server.asked) - before == 4
     assert all(json.loads(line) for line in file.read_text().splitlines() if line and not line.endswith("cut"))
