@@ -135,6 +135,7 @@ def main() -> None:
     escape_unencodable()
     be_quiet("--quiet" in sys.argv[1:])
     warnings_as_lines()
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # as peft imports it, it says which kernels it has not
     if debug:  # stderr gets what helps to look for a fault, such as why a task failed, with its traceback
         logger = logging.getLogger("stsbench")
         logger.setLevel(logging.DEBUG)
