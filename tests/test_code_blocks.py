@@ -1,9 +1,10 @@
 """README and docs/: every code block runs in its page's order, in an empty folder, or says above itself why not.
 
 What is trained is a tiny model in MiniLM's place, two steps on the same texts by the same commands. Where a page prints
-scores MiniLM itself is measured, and they are compared; elsewhere a tiny model of its width. Commands that are not run are
+scores MiniLM itself is measured, and they are compared; elsewhere the tiny model. Commands that are not run are
 parsed. Pages that a test of their own runs stand in `doc_blocks.BY_TEST`."""
 
+import re
 from contextlib import suppress
 from importlib import import_module
 
@@ -22,6 +23,7 @@ from stsbench.training.recipes import recipes as sample
 
 PAGES = {name: blocks(text) for name, text in pages().items()}
 RUN = [name for name, parts in PAGES.items() if name not in BY_TEST and any(part.reason is None for part in parts)]
+MINILM = config.find_minilm
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,7 @@ def tiny(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory):
-    """Of MiniLM's width, for pages that name numbers of it."""
+    """Of MiniLM's width, for blocks that cut its vectors."""
     return tiny_models.build_for_sample(tmp_path_factory.mktemp("model") / "tiny", width=384)
 
 
@@ -48,11 +50,6 @@ def in_single_batches(recipe, stages, batch, length=sample._length):
 
 @pytest.mark.parametrize("name", RUN)
 def test_the_page_runs_from_top_to_bottom(name, vectors, tiny, wide, cli, place, monkeypatch, capsys):
-    tiny = wide if any("matryoshka" in block.text for block in PAGES[name]) else tiny
-    if not any(block.kind == "console" or block.output for block in PAGES[name]):
-        monkeypatch.setattr(config, "find_minilm", lambda: wide)
-    monkeypatch.setattr(sample, "BACKBONE", str(tiny))
-    monkeypatch.setattr(find, "find_minilm", lambda: tiny)  # of trainings: `config` has it by name
     monkeypatch.setattr(sample, "STEPS", 2)
     monkeypatch.setattr(sample, "BATCH", 8)
     monkeypatch.setattr(sample, "_length", in_single_batches)
@@ -62,9 +59,13 @@ def test_the_page_runs_from_top_to_bottom(name, vectors, tiny, wide, cli, place,
     monkeypatch.setenv("STSBENCH_CACHE", str(vectors))
     # As if the working copy were committed: `leaderboard add` refuses what uncommitted code has measured.
     monkeypatch.setattr(provenance, "git_revision", lambda: "0" * 40)
-    (place / "leaderboard").symlink_to(ROOT / "leaderboard")
     runner = Runner(name, cli, capsys)
     for block in PAGES[name]:
+        model = wide if re.search(r"[._-]dim", block.text) else tiny
+        scored = block.kind == "console" or (block.output and "minilm" in block.text)
+        monkeypatch.setattr(config, "find_minilm", MINILM if scored else lambda model=model: model)
+        monkeypatch.setattr(find, "find_minilm", lambda model=model: model)  # of trainings: `config` has it by name
+        monkeypatch.setattr(sample, "BACKBONE", str(model))
         if block.file:
             (place / block.file).write_text(block.text, "utf-8")
         elif block.reason is None:
@@ -99,6 +100,8 @@ class Runner:
 
     def command(self, words):
         assert words[0] == "stsbench", f"{self.page}: {words}: only stsbench runs here"
+        if words[1] in ("compare", "choose") and words[2].startswith("runs/"):
+            words = [*words, "--resamples", "100"]  # thousands take half a second each time
         code, out, err = self.cli(*words[1:])
         assert code == 0, f"{self.page}: {words}\n{err}"
         return out
@@ -110,10 +113,13 @@ def test_a_command_that_is_not_run_is_one_that_stsbench_knows():
         if "stsbench" in words and words[0] != "docker":  # behind torchrun, too
             rest = words[words.index("stsbench") + 1 :]
             parse(rest[: rest.index(">")] if ">" in rest else rest)
+    for words in ("evaluate", "eval --modell x", "export RUN --to nowhere", "cache clean"):
+        with pytest.raises(click.UsageError):
+            parse(words.split())
 
 
 def test_every_block_is_run_saved_or_marked():
-    counts = {"run": 0, "marked": 0}
+    counts = {"run": 0, "marked": 0, "saved": 0, "printed": 0}
     for name, text in pages().items():
         languages = [kind for kind, _ in fences(text) if kind]
         assert [block.kind for block in PAGES[name]] == languages, f"{name}: a block that the tests do not see"
@@ -122,27 +128,12 @@ def test_every_block_is_run_saved_or_marked():
         for block in PAGES[name]:
             if name not in BY_TEST and not block.reason and not block.file:
                 assert hasattr(Runner, block.kind), f"{name}: say where this is saved, or why it is not run:\n{block.text}"
-            counts["marked" if block.reason else "run"] += 1
-    assert counts["run"] > counts["marked"] > 0, counts
+            counts["marked" if block.reason else "saved" if block.file else "run"] += 1
+            counts["printed"] += block.output is not None
+    assert counts["run"] > counts["marked"] > counts["saved"] > counts["printed"] > 0, counts
 
 
 def test_the_tests_of_their_own_read_their_page():
     for page, test in BY_TEST.items():
         assert PAGES[page] and not any(block.reason for block in PAGES[page])
         assert page.rpartition("/")[2] in (ROOT / "tests" / test).read_text("utf-8")
-
-
-def test_a_block_is_run_saved_or_marked():
-    text = ("Save this as `a.py`:\n\n```python\nx = 1\n```\n\nThen:\n\n```sh\nstsbench list data\n```\n\n"
-            "```\nprinted\n```\n\n<!-- not run by the tests: it costs money -->\n```sh\nbuy\n```\n\n"
-            "```python\nprint(1)\n```\n\nprints\n\n```\n1\n```\n")
-    assert blocks(text) == [
-        Block("python", "x = 1\n", file="a.py"), Block("sh", "stsbench list data\n"),
-        Block("sh", "buy\n", reason="it costs money"), Block("python", "print(1)\n", output="1\n"),
-    ]
-
-
-def test_a_planted_command_is_refused():
-    for words in ("evaluate", "eval --modell x", "export RUN --to nowhere", "cache clean"):
-        with pytest.raises(click.UsageError):
-            parse(words.split())

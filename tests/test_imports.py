@@ -141,7 +141,7 @@ def faults(files):
 
 
 def test_imports_run_one_way():
-    assert len(list(arrows(tree()))) > 800  # the walk sees something
+    assert sum(len(facts(text).imports) for text in tree().values()) > 800  # the walk sees something
     assert not faults(tree())
 
 
@@ -178,36 +178,31 @@ def test_what_types_all_extensions_is_imported_for_types_alone():
 
 
 PLANTED = {
-    "a circle of files": [
-        ("stsbench/metrics/one.py", "from stsbench.metrics.two import x"),
-        ("stsbench/metrics/two.py", "def f():\n    from stsbench.metrics import one"),
-    ],
-    "a circle of rooms": [
-        ("stsbench/metrics/one.py", "import stsbench.probes.two"),
-        ("stsbench/probes/two.py", "import stsbench.metrics.three"),
-        ("stsbench/metrics/three.py", ""),
-    ],
-    "the core imports protocols": [("stsbench/evaluation/one.py", "def f():\n    import stsbench.protocols.sts")],
-    "one of the methods imports another one": [
-        ("methods/simcse/one.py", "from stsbench.methods.mlm.method import MaskedLM")
-    ],
-    "methods import the command line": [("methods/simcse/one.py", "import stsbench.cli.main")],
-    "extensions.one.two imports extensions.two.three, an extension": [
-        ("stsbench/extensions/one/two.py", "import stsbench.extensions.two.three"),
-        ("stsbench/extensions/two/three.py", ""),
-    ],
-    "losses imports training.api": [("stsbench/losses/one.py", "import stsbench.training.api.method")],
-    "leaderboard.records imports leaderboard.page": [
-        ("leaderboard/records/one.py", "import stsbench.leaderboard.page.site")
-    ],
-    "leaderboard.reproduce imports leaderboard.identify, an extension of the board": [
-        ("leaderboard/reproduce/one.py", "import stsbench.leaderboard.identify.api"), ("leaderboard/identify/api.py", "")]}
+    "stsbench/metrics/one.py": "from stsbench.metrics.two import x",
+    "stsbench/metrics/two.py": "def f():\n    from stsbench.metrics import one",
+    "stsbench/metrics/three.py": "import stsbench.probes.four",
+    "stsbench/probes/four.py": "import stsbench.metrics.five",
+    "stsbench/metrics/five.py": "",
+    "stsbench/evaluation/one.py": "def f():\n    import stsbench.protocols.sts",
+    "methods/simcse/one.py": "from stsbench.methods.mlm.method import MaskedLM\nimport stsbench.cli.main",
+    "stsbench/extensions/one/two.py": "import stsbench.extensions.two.three",
+    "stsbench/extensions/two/three.py": "",
+    "stsbench/losses/one.py": "import stsbench.training.api.method",
+    "leaderboard/records/one.py": "import stsbench.leaderboard.page.site",
+    "leaderboard/reproduce/one.py": "import stsbench.leaderboard.identify.two",
+    "leaderboard/identify/two.py": "",
+}
+FAULTS = (
+    "a circle of files", "a circle of rooms", "the core imports protocols", "one of the methods imports another one",
+    "methods import the command line", "extensions.one.two imports extensions.two.three, an extension",
+    "losses imports training.api", "leaderboard.records imports leaderboard.page",
+    "leaderboard.reproduce imports leaderboard.identify, an extension of the board",
+)
 
 
-@pytest.mark.parametrize("said", PLANTED)
-def test_a_planted_fault_is_found(said):
-    planted = faults({**tree(), **dict(PLANTED[said])})
-    assert [line for line in planted if said in line], planted
+def test_a_planted_fault_is_found():
+    planted = faults({**tree(), **PLANTED})
+    assert not [said for said in FAULTS if not any(said in line for line in planted)], planted
 
 
 HEAVY = ("torch", "transformers", "sentence_transformers", "numpy", "scipy", "sklearn", "pydantic", "huggingface_hub")
@@ -282,9 +277,9 @@ def test_nothing_outside_protocols_names_one():
     assert not named, "let the protocol declare it (stsbench/evaluation/protocol.py): " + "; ".join(named)
 
 
-@pytest.mark.parametrize("planted", ['"sts:mean"', '"retrieval:"', '{"geometry": 1}'])
-def test_a_planted_name_is_found(planted):
-    assert len(named_in(f"PLANTED = {planted}\n", "leaderboard/records/admission.py")) == 1
+def test_a_planted_name_is_found():
+    for planted in ('"sts:mean"', '"retrieval:"', '{"geometry": 1}'):
+        assert len(named_in(f"PLANTED = {planted}\n", "leaderboard/records/admission.py")) == 1
 
 
 def test_what_is_allowed_is_there():
@@ -317,10 +312,11 @@ LOCAL = {
 VIEWS = ("stsbench/losses", "stsbench/training", "methods")  # contrastive views
 PHRASES = re.compile(
     r"\btold apart|\bacts? in no way|\bone fit at a time|\bgives? none\b|\bgives? no batch"
-    r"|(?<!here )\b(?:is|are) no (?:numbers?|folder|directory|text|UTF-8|JSON|CSV|file|\w+ (?:file|folder|format|text))\b",
+    r"|(?<!here )\b(?:is|are) no (?:numbers?|folder|directory|text|UTF-8|JSON|CSV|file|\w+ (?:file|folder|format|text))\b"
+    r"|--view\b",
     re.IGNORECASE,
 )
-OPTION = re.compile(r"--view\b")
+PARTS = ("old apart", "ne fit at", " no ", " none", "--view")  # one of them is in every line with a phrase
 
 
 def files(root):
@@ -340,9 +336,10 @@ def leftovers(root):
         name, text = path.relative_to(root).as_posix(), path.read_text("utf-8")
         if name == "CONTRIBUTING.md":
             text = GLOSSARY.sub("", text)
-        for match in [*PHRASES.finditer(text), *OPTION.finditer(text)]:
-            number = 1 + text.count("\n", 0, match.start())
-            yield name, f"{number}: {match[0]}"
+        for number, line in enumerate(text.split("\n"), 1):
+            if any(part in line for part in PARTS):
+                for match in PHRASES.finditer(line):
+                    yield name, f"{number}: {match[0]}"
         if path.suffix == ".py":
             for number, word, is_class in facts(text).defined:
                 local = word.strip("_") in LOCAL
@@ -359,12 +356,8 @@ def test_the_glossary_s_old_words_are_gone():
 
 
 @pytest.mark.parametrize(("file", "text", "word"), [
-    ("stsbench/a.py", "class Begun: ...", "1: Begun"),
-    ("stsbench/a.py", "def f(*, view, _place_): ...\ntry: ...\nexcept ValueError as said: ...",
-     "1: view|1: _place_|3: said"),
-    ("protocols/a.py", "match 1:\n    case mine: ...\nimport x as given\nrows = [each for each in ()]",
-     "2: mine|3: given|4: each"),
-    ("leaderboard/templates/a.html", "<p>cannot be told apart</p>", "1: told apart"),
+    ("stsbench/a.py", "class Begun: ...\ndef f(*, view, _place_): ...\nimport x as given\nrows = [each for each in ()]",
+     "1: Begun|2: view|2: _place_|3: given|4: each"),
     ("docs/a.md", "Use `--view raw`; the score is no number.", "1: is no number|1: --view"),
     ("CONTRIBUTING.md", "told apart\n## Words\ntold apart\n## More\n", "1: told apart"),
     ("methods/a/method.py", "def views(view): return view", ""),  # a contrastive view

@@ -55,12 +55,12 @@ def test_one_line_says_what_is_wrong_and_nothing_is_left(place, cli, group):
     names: dict[str, object] = {}
     for statement in group.get("imports", ()):
         exec(statement, names)
-    wrong = {}
+    wrong, before = {}, None
     for words, line in group["cases"].items():
         for path, content in group.get("files", {}).items():
             (place / path).parent.mkdir(parents=True, exist_ok=True)
             (place / path).write_text(content, "utf-8")
-        before = held(place)
+        before = before or held(place)  # each case leaves it so
         told = told_by_command(cli, group, words or "") if "run" in group else told_by_call(names, group, words or "")
         if not re.fullmatch(".*".join(map(re.escape, line.split("..."))), told, re.S):
             wrong[words] = told

@@ -154,32 +154,30 @@ def test_a_message_leaves_no_bar_behind_while_another_thread_draws(monkeypatch, 
     request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
     sys.setswitchinterval(1e-6)  # seconds: a thread stops amid its work, as on a busy machine
     written = io.StringIO()
-    with Live("bar", console=Console(file=written, force_terminal=True, width=60, height=400), auto_refresh=False) as live:
+    with Live("bar", console=Console(file=written, force_terminal=True, width=60, height=200), auto_refresh=False) as live:
         monkeypatch.setattr(messages, "_BAR", live)
-        drawing = Thread(target=lambda: [live.update("bar\nof two" if i % 2 else "bar", refresh=True) for i in range(900)])
+        drawing = Thread(target=lambda: [live.update("bar\nof two" if i % 2 else "bar", refresh=True) for i in range(300)])
         drawing.start()
-        for i in range(900):
+        for i in range(300):
             messages.tell(f"line {i}")
         drawing.join()
-    assert screen_of(written, 60, 1000) == [*(f"line {i}" for i in range(900)), "bar", "of two"]
+    assert screen_of(written, 60, 400) == [*(f"line {i}" for i in range(300)), "bar", "of two"]
 
 
-@pytest.mark.parametrize("columns", [40, 80])
-def test_messages_are_broken_between_words_and_commands_stay_whole(columns, monkeypatch):
+def test_messages_are_broken_between_words_and_commands_stay_whole(monkeypatch):
     texts = [
-        "encoder minilm, pooler mean, max length 256, 384 dimensions, normalised, run by our own forward pass",
         "the 7 tasks measured are kept: stsbench score runs/20261125-1200-minilm; --protocol and --tasks measure others",
         "give your copy, or fetch it by `stsbench data fetch wiki1m_for_simcse.txt --data-dir there` (it is not here yet)",
         "write --set 'data.columns={anchor: question, positive: answer}' for the roles of a file's own columns, all of them",
     ]
-    monkeypatch.setattr(messages, "_width", lambda: columns)
+    monkeypatch.setattr(messages, "_width", lambda: 40)
     for text in texts:
         lines = messages.at_words(text).split("\n")
         assert " ".join(lines) == text and len(lines) > 1
-        assert all(len(line) <= columns or re.match(r"stsbench|`|--set|runs/", line) for line in lines)
+        assert all(len(line) <= 40 or re.match(r"stsbench|`|--set|runs/", line) for line in lines)
     whole = ["stsbench score runs/20261125-1200-minilm;", "`stsbench data fetch wiki1m_for_simcse.txt --data-dir there`",
              "--set 'data.columns={anchor: question, positive: answer}'"]
-    for text, command in zip(texts[1:], whole, strict=True):
+    for text, command in zip(texts, whole, strict=True):
         assert any(command in line for line in messages.at_words(text).split("\n"))
 
 

@@ -68,7 +68,7 @@ def test_from_training_to_everything(train, cli, text, model):
     assert code == 0 and "is finished: nothing to resume" in err
 
 
-def test_mlm_makes_a_backbone_for_simcse(train, text):
+def test_mlm_makes_a_backbone_for_simcse_whose_precision_is_kept_and_whose_weights_are_stored_whole(train, text):
     code, out, err = train("mlm", text, "--max-steps", "2", "--set", "data.held_out=8", "--set", "selection.every=2",
                            output="first")
     assert code == 0, err
@@ -76,10 +76,12 @@ def test_mlm_makes_a_backbone_for_simcse(train, text):
     lines = [json.loads(line) for line in Path("first/log.jsonl").read_text().splitlines()]
     assert all(0 <= line["score"] <= 100 for line in lines if line["kind"] == "dev")
     assert all("masked_accuracy" in line for line in lines if line["kind"] == "train")
-    code, _, err = train("simcse", text, "--max-steps", "1", "--set", "options.mlm_weight=0.1", "--set", "selection.by=none",
-                         output="second", backbone="first")
+    code, _, err = train("simcse", text, "--dtype", "bf16", "--max-steps", "1", "--set", "options.mlm_weight=0.1",
+                         "--set", "selection.by=none", output="second", backbone="first")
     assert code == 0, err
-    assert "stores no masked-LM head" not in err
+    assert "stores no masked-LM head" not in err and "fp16" not in err
+    assert "precision: bf16" in Path("second/recipe.yaml").read_text()
+    assert load_file("second/best/model.safetensors")["embeddings.word_embeddings.weight"].dtype == torch.float32
     assert {"contrastive", "mlm"} == set(json.loads(Path("second/log.jsonl").read_text().splitlines()[1])["terms"])
 
 
@@ -123,12 +125,6 @@ def test_an_encoder_chosen_by_dev_data_that_are_absent(cli, model, text):
              "--device", "cpu", "--dtype", "float32", "--set", "backbone.max_length=16", "--set", "training.batch_size=15")
     fails(cli(*words), "ct chooses among model2, model1", "no development data", "stsbench data fetch")
     assert not Path("out").exists()
-
-
-def test_a_precision_asked_for_is_kept_and_weights_are_stored_whole(train, text):
-    code, _, err = train("simcse", text, "--dtype", "bf16", "--max-steps", "1", "--set", "selection.by=none")
-    assert code == 0 and "fp16" not in err and "precision: bf16" in Path("out/recipe.yaml").read_text()
-    assert load_file("out/best/model.safetensors")["embeddings.word_embeddings.weight"].dtype == torch.float32
 
 
 def test_a_full_disk(train, text, monkeypatch):

@@ -1,10 +1,8 @@
 """What users of Python type, and what they get back: objects whose tables, pages, pictures and frames show the rows'
 numbers, warnings once each; and rows in memory, measured as those of a file."""
 
-import importlib
 import json
 import re
-import shutil
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +14,7 @@ import numpy as np
 import pandas
 import pyarrow
 import pytest
-from clirun import SAMPLE, refuses
-from geometry_runs import vectors
+from clirun import refuses
 from matplotlib.figure import Figure
 from tiny_models import build
 
@@ -34,7 +31,7 @@ SECOND = ["A man is playing.", "The brown dog is running.", "A car.", "Rain fall
 SCORES = [5.0, 4.5, 0.25, 3.0, 4.0]
 FRAME = pandas.DataFrame({"q": FIRST, "d": SECOND, "score": SCORES})
 COLUMNS = {"sentence1": "q", "sentence2": "d"}
-ENCODER = "lexical:tfidf"
+ENCODER, NGRAMS = "lexical:tfidf", "lexical:char-ngrams"
 
 
 def letters(texts):
@@ -56,26 +53,14 @@ def plain(tmp_path_factory):
     return evaluate(letters, output=folder / "run", protocols=["sts:all"], tasks=["STS-B", "STS12"], **ASKED)
 
 
-def test_one_name_is_a_list_of_one(plain):
-    for asked in ({"protocols": "sts:all", "tasks": "STS-B,STS12"}, {"protocol": ["sts:all"], "tasks": ("STS12", "STS-B")}):
-        assert rows(evaluate(letters, **asked, **ASKED)) == rows(plain)
-
-
-def test_models_of_every_kind(tmp_path, plain):
-    task = {"protocols": "sts:all", "tasks": "STS-B,STS12", **ASKED}
-    assert rows(evaluate(Model(), **task)) == rows(evaluate(Model().encode, **task)) == rows(plain)
+def test_models_of_every_kind_and_one_name_for_a_list_of_one(tmp_path, plain):
+    assert rows(evaluate(Model(), protocols="sts:all", tasks="STS-B,STS12", **ASKED)) == rows(plain)
+    assert rows(evaluate(Model().encode, protocol=["sts:all"], tasks=("STS12", "STS-B"), **ASKED)) == rows(plain)
     build(tmp_path / "model")
     by_name = load_encoder(str(tmp_path / "model"), pooler="mean", offline=True)
     assert load_encoder(tmp_path / "model", pooler="mean", offline=True).spec == by_name.spec
     assert load_encoder(by_name) is by_name
     assert np.array_equal(load_encoder(letters).encode("a b"), letters(["a b"])[0].astype(np.float32))
-
-
-def test_every_name_that_a_room_lists_is_there():
-    package = importlib.import_module("stsbench.evaluation")
-    assert all(getattr(package, name) is not None for name in package.__all__)
-    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        _ = package.nothing
 
 
 def test_temporary_records_end_with_the_process():
@@ -105,23 +90,6 @@ def constant(texts):
     return np.ones((len(texts), 3))
 
 
-def heard(model, output, **asked):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        evaluate(model, output=output, no_cache=True, resamples=0, **asked)
-    assert all(issubclass(each.category, UserWarning) for each in caught)
-    lines = [str(each.message) for each in caught if each.category is StsbenchWarning]
-    assert len(lines) == len(set(lines))
-    return [line for line in lines if "cannot enter the public leaderboard" not in line]
-
-
-def test_failed_tasks_and_unidentified_functions(tmp_path):
-    assert heard(letters, tmp_path / "good", sample=True, tasks=["STS12"]) == []
-    lines = heard(constant, tmp_path / "bad", sample=True, tasks=["STS12", "STS13"], fingerprint="1")
-    assert [line.split(":")[0] for line in lines] == ["failed", "failed"] and "STS12" in lines[0] and "STS13" in lines[1]
-    assert "has no identity" in heard(constant, tmp_path / "none", sample=True, tasks=["STS12"])[0]
-
-
 def test_a_loop_over_models_is_told_of_each_in_the_command_lines_words(tmp_path):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")  # Python's own: once for each line and text
@@ -140,37 +108,6 @@ def test_a_p_below_the_decimals_is_not_printed_as_zero(plain):
     table = compare(plain, other, resamples=100).tables[0]
     table = replace(table, rows=(replace(table.rows[0], corrected=0.00001),) * 2, average=None)
     assert table.columns()[-2].texts == ["<0.0001"] * 2  # before what is detectable
-
-
-def test_bad_input_costs_its_own_task_only(tmp_path):
-    """MPQA has one class, CR misses a file, SUBJ has too few items, TREC a line of rubbish; a vector of MR is NaN."""
-    folder = tmp_path / "data"
-    shutil.copytree(SAMPLE, folder)
-    down = folder / "downstream"
-    (down / "MPQA/mpqa.neg").write_text("", "utf-8")
-    (down / "CR/custrev.pos").unlink()
-    for path in (down / "SUBJ").iterdir():
-        path.write_text("".join(path.read_text("utf-8").splitlines(keepends=True)[:4]), "utf-8")
-    (down / "TREC/TREC_10.label").write_text("no label here\n", "utf-8")
-    broken = (down / "MR/rt-polarity.pos").read_text("utf-8").splitlines()[3]
-
-    def encoder(texts):
-        made = vectors(texts)
-        made[[text == " ".join(broken.split()) for text in texts]] = np.nan
-        return made
-
-    protocols = ["transfer:exact", "geometry"]
-    result = evaluate(encoder, output=tmp_path / "run", data_dir=folder, protocols=protocols, no_cache=True)
-    want = {
-        "CR": f"{down}/CR/custrev.pos is missing", "MPQA": "only class 1", "SUBJ": "8 items are fewer than",
-        "TREC": f"{down}/TREC/TREC_10.label:1", "MR": f"NaN or infinity for 1 of 64 texts, the first: '{broken}",
-    }
-    assert set(result.failures) == {f"transfer:exact {task}" for task in want}
-    for task, part in want.items():
-        assert part in result.failures[f"transfer:exact {task}"], result.failures
-        assert "\n" not in result.failures[f"transfer:exact {task}"]
-    assert {record.data.id for record in result.records} == {"sst2", "mrpc", "stsb/test"}
-    assert not [row for row in result.rows if row.task == "Avg"]
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +144,7 @@ def test_a_result_shows_every_score_with_the_interval_of_the_first(runs):
     assert all(line in text for line in sts) and "No average for sts" in str(result)
 
 
-def test_what_was_left_out_or_failed_stands_below(runs):
+def test_what_was_left_out_or_failed_stands_below():
     odd = Result(Path("x"), failures={"sts <b>": "no & none"}, left_out={"sts SICK-R": "no data", "pearl SICK-R": "no data"})
     page = odd._repr_html_()
     assert "<b>" not in page and "no &amp; none" in page and "left out: sts SICK-R, pearl SICK-R: no data" in page
@@ -218,8 +155,8 @@ def test_where_nothing_was_measured_no_other_run_is_taken_for_it(tmp_path, monke
     """Neither one whose name was asked for, nor another one without a name."""
     monkeypatch.chdir(tmp_path)
     for output in ("run", None):
-        one = evaluate("lexical:tfidf", output=output, **EVALUATED)
-        empty = evaluate(lambda texts: np.zeros((len(texts), 2)), output=output, **EVALUATED)
+        one = evaluate("lexical:tfidf", output=output, tasks="STS-B", **ASKED)
+        empty = evaluate(lambda texts: np.zeros((len(texts), 2)), output=output, tasks="STS-B", **ASKED)
         assert one.records and not empty.records and not empty.folder.exists()
         refuses(StsbenchError, "cannot write kept", empty.save, "kept")
         refuses(StsbenchError, "is not a run folder: no such folder", compare, one, empty)
@@ -244,7 +181,7 @@ def drawn(axes):
     return {label: (lines[2 * y + 1][0], *lines[2 * y]) for y, label in enumerate(labels)}
 
 
-def test_a_picture_has_the_scores_and_their_intervals(runs):
+def test_a_picture_has_the_scores_or_differences_and_their_intervals(runs, comparison):
     result = runs[0]
     want = {row.task: (row.value, row.low, row.high) for row in result.rows
             if (row.protocol, row.metric, row.aggregation, row.subset) == ("sts", "spearman", "all", None)}
@@ -254,6 +191,11 @@ def test_a_picture_has_the_scores_and_their_intervals(runs):
     mine = Figure().subplots()
     assert result.plot("regression", axes=mine) is mine and set(drawn(mine)) == {"STS-B"}
     refuses(StsbenchError, "", Result(Path("x")).plot)
+    table, axes = comparison.tables[0], comparison.plot()
+    assert drawn(axes) == {row.task: (row.difference.value, row.difference.low, row.difference.high) for row in table.rows}
+    assert any(set(line.get_xdata()) == {0} for line in axes.get_lines())
+    assert axes.get_xlabel() == "A - B, 95 % interval; right of 0: A is better"
+    assert comparison.plot(1, axes=Figure().subplots()).get_title(loc="left").splitlines()[1].startswith("regression: ")
 
 
 def test_a_comparison_shows_the_differences_and_says_what_they_mean(runs, comparison):
@@ -268,15 +210,6 @@ def test_a_comparison_shows_the_differences_and_says_what_they_mean(runs, compar
     assert str(comparison).startswith("A: lexical:tfidf\nB: lexical:token-set\n")
     same = compare(runs[0], runs[0], resamples=40)
     assert "A and B name the same encoder" in str(same) and "A and B name the same encoder" not in str(comparison)
-
-
-def test_a_picture_of_differences_has_a_line_at_zero(comparison):
-    table = comparison.tables[0]
-    axes = comparison.plot()
-    assert drawn(axes) == {row.task: (row.difference.value, row.difference.low, row.difference.high) for row in table.rows}
-    assert any(set(line.get_xdata()) == {0} for line in axes.get_lines())
-    assert axes.get_xlabel() == "A - B, 95 % interval; right of 0: A is better"
-    assert comparison.plot(1, axes=Figure().subplots()).get_title(loc="left").splitlines()[1].startswith("regression: ")
 
 
 def test_frames_hold_every_score_and_difference(runs, comparison):
@@ -307,21 +240,15 @@ def test_a_notebook_shows_a_picture_once(runs, comparison, monkeypatch):
     assert sizes == [pyplot.rcParams["font.size"]] != [8]
 
 
-@pytest.fixture
-def file(tmp_path):
-    path = tmp_path / "rows.csv"
-    FRAME.to_csv(path, index=False)
-    return path
-
-
-def test_rows_are_the_data_of_a_file(file):
+def test_rows_are_the_data_of_a_file(tmp_path):
     """A table's own columns, those of a text, and tuples in the order of the protocol's."""
-    of_file = evaluate(ENCODER, sts=file, columns=COLUMNS)
+    FRAME.to_csv(tmp_path / "rows.csv", index=False)
+    of_file = evaluate(ENCODER, sts=tmp_path / "rows.csv", columns=COLUMNS, resamples=50)
     for rows, columns in (
         (FRAME, COLUMNS), (pyarrow.Table.from_pandas(FRAME), "sentence1=q,sentence2=d"),
         (datasets.Dataset.from_pandas(FRAME), COLUMNS), ([*zip(FIRST, SECOND, SCORES, strict=True)], None),
     ):
-        of_rows = evaluate(ENCODER, sts=rows, columns=columns)
+        of_rows = evaluate(ENCODER, sts=rows, columns=columns, resamples=50)
         [record], [stored] = of_rows.records, of_file.records
         assert record.data.id == stored.data.id and record.data.n == 5
         assert [(row.metric, row.value, row.low, row.high) for row in of_rows.rows] == [
@@ -329,32 +256,26 @@ def test_rows_are_the_data_of_a_file(file):
         ]
 
 
-@pytest.fixture(scope="module")
-def minilm():
-    return load_encoder("minilm")
-
-
-def test_each_protocol_takes_rows(minilm):
+def test_each_protocol_takes_rows():
+    """Texts with labels and a split are those of transfer."""
+    texts = [(f"a {word} in the {split} set, number {number}", word, split)
+             for split in ("train", "test") for word in ("cat", "theory") for number in range(12)]
     result = evaluate(
-        minilm, sts=[*zip(FIRST, SECOND, SCORES, strict=True)], pairs=[("a cat", "cats", 1), ("a dog", "rain", 0)],
+        "minilm", transfer=texts, sts=[*zip(FIRST, SECOND, SCORES, strict=True)],
+        pairs=[("a cat", "cats", 1), ("a dog", "rain", 0)],
         triplets=[("a cat", "cats", "rain"), ("a dog", "dogs", "rain")], resamples=0,
         retrieval={
             "queries": {"q": "a dog runs"}, "corpus": ["cats", "dogs", "rain"], "relevant_docs": {"q": {"1"}, "x": ["2"]},
         },
     )
-    assert [record.protocol.name for record in result.records] == ["sts", "pairs", "triplets", "retrieval"]
+    assert sorted(record.protocol.name for record in result.records) == ["pairs", "retrieval", "sts", "transfer", "triplets"]
     assert {row.metric: row.value for row in result.rows}["recall@1"] == 100
-
-
-def test_texts_with_labels_and_a_split_are_transfer(minilm):
-    texts = [(f"a {word} in the {split} set, number {number}", word, split)
-             for split in ("train", "test") for word in ("cat", "theory") for number in range(12)]
-    [record] = evaluate(minilm, transfer=texts).records
+    [record] = [record for record in result.records if record.protocol.name == "transfer"]
     assert record.data.subsets == {"train": 24, "test": 24} and record.data.origin == "rows in memory"
     assert record.scores[0].value > 75
 
 
-def test_a_mapping_and_csv_files_are_one_retrieval_set(minilm, tmp_path):
+def test_a_mapping_and_csv_files_are_one_retrieval_set(tmp_path):
     (tmp_path / "queries.csv").write_text('qid,query\nq1,a dog runs\nq2,"rain, again"\n')
     (tmp_path / "corpus.csv").write_text("doc_id;title;text\nd1;;cats\nd2;T;dogs run\nd3;;it rains\n")
     (tmp_path / "relevance.csv").write_text("query_id,doc_id,score\nq1,d2,1\nq2,d3,2\n")
@@ -362,6 +283,6 @@ def test_a_mapping_and_csv_files_are_one_retrieval_set(minilm, tmp_path):
         "queries": {"q1": "a dog runs", "q2": "rain, again"}, "corpus": {"d1": "cats", "d2": "T dogs run", "d3": "it rains"},
         "relevant_docs": {"q1": {"d2"}, "q2": {"d3": 2}},
     }
-    of_files, of_rows = (evaluate(minilm, retrieval=data, resamples=0) for data in (tmp_path, rows))
+    of_files, of_rows = (evaluate(NGRAMS, retrieval=data, resamples=0) for data in (tmp_path, rows))
     assert [record.data.id for record in of_files.records] == [record.data.id for record in of_rows.records]
     assert [row.value for row in of_files.rows] == [row.value for row in of_rows.rows]

@@ -3,18 +3,19 @@ tasks, of parts that are too small to rank by, and of what it could not detect."
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from clirun import refuses
-from run_edits import rows_of, write_rows
 from scipy import stats
 from sts_runs import seed_run, sts_run, two  # noqa: F401
 from test_compare import row
 
 import stsbench
+from stsbench.comparison.comparability import SeedPairs
 from stsbench.comparison.compare import compare
-from stsbench.comparison.comparison import notes, over_tasks, pairing
+from stsbench.comparison.comparison import notes, over_tasks, pairing, sentence
 from stsbench.errors import StsbenchError
 from stsbench.metrics.power import detectable_difference
 
@@ -30,43 +31,49 @@ def test_means_and_sure_intervals_over_seeds(two):
     assert (row.a, row.b) == pytest.approx((np.mean(good), np.mean(poor)))
     assert row.difference.value == pytest.approx(np.mean(good) - np.mean(poor))
     assert result.seeds == (3, 3) and not result.by_seed
-    alone = [compare(a, b, resamples=100).tables[0].rows[0].difference for a, b in zip(*folders, strict=True)]
-    assert row.difference.high - row.difference.low > 0.5 * np.mean([each.high - each.low for each in alone])
+    alone = compare(*(side[0] for side in folders), resamples=100).tables[0].rows[0].difference
+    assert row.difference.high - row.difference.low > 0.5 * (alone.high - alone.low)
     paired = compare(*folders, resamples=100, by_seed=True)
     assert paired.by_seed and paired.tables[0].rows[0].difference.value == row.difference.value
     assert paired.tables[0].rows[0].difference.p != row.difference.p
 
 
+def test_a_margin_over_several_seeds(two):
+    (a, b), (good, poor) = two
+    table, = compare(a, b, resamples=200, margin=90).tables
+    row, = table.rows
+    assert row.equivalence.low < np.mean(good) - np.mean(poor) < row.equivalence.high
+    low, high = row.difference.low, row.difference.high
+    assert low < row.equivalence.low and row.equivalence.high < high  # 90 % inside 95 %
+    assert row.equivalence.p < 0.05 and "within 90 points" in sentence(table)
+
+
+def side(name, seeds=(1, 2), **provenance):
+    """A record of each run of a side; `provenance`: name -> its value by the seed."""
+    return [[SimpleNamespace(
+        encoder=SimpleNamespace(spec={"name": name, "weights": f"{name} {seed}", "pooler": "mean"}),
+        provenance={"seed": seed, **{key: value(seed) for key, value in provenance.items()}},
+    )] for seed in seeds]
+
+
+def are_pairs(*sides):
+    groups = SeedPairs(sides).groups
+    return groups[0] == groups[1] >= 0
+
+
 def test_what_is_a_pair_is_read_from_the_records(tmp_path):
-    def side(name, seeds=(1, 2), **provenance):
-        return [seed_run(tmp_path / name / str(seed), seed, 0.3, **{key: value(seed) for key, value in provenance.items()})
-                for seed in seeds]
-
-    def start(seed):
-        return {"weights": f"stage before, seed {seed}", "stage": "first"}
-
-    def by_seed(a, b):
-        return compare(a, b, resamples=40).by_seed
-
+    """One record's proof is enough: those of what was fitted behind a model name no backbone."""
+    start = {"from": lambda seed: {"weights": f"stage before, seed {seed}", "stage": "first"}}
     same = {"backbone": lambda seed: "b" * 64, "data": lambda seed: {"main": "d"}}
-    plain = side("plain", **same)
-    assert by_seed(plain, side("other", **same))
-    assert not by_seed(plain, side("moved", backbone=lambda seed: "c" * 64, data=same["data"]))
-    assert not by_seed(plain, side("unknown")) and not by_seed(plain, side("seeds", seeds=(2, 3), **same))
-    other_data = {"from": start, "data": lambda seed: {"x": "y"}}
-    assert by_seed(side("went-on", **{"from": start}), side("went-on-too", **other_data))
-
-
-def test_a_proof_in_any_record_of_a_run_makes_it_a_pair(tmp_path):
-    """Records of what was fitted behind a model name no backbone: one record's proof is enough."""
-    sides = [[seed_run(tmp_path / name / str(seed), seed, 0.3, ("STS-B", "STS12")) for seed in (1, 2)]
-             for name in ("a", "b")]
-    assert not compare(*sides, resamples=40).by_seed
-    for folder in (run for side in sides for run in side):
-        rows = rows_of(folder)
-        rows[1].record["provenance"].update(backbone="b" * 64, data={"main": "d"})
-        write_rows(folder, rows)
-    assert compare(*sides, resamples=40).by_seed
+    plain, unknown = side("plain", **same), side("unknown")
+    assert are_pairs(plain, side("other", **same))
+    assert not are_pairs(plain, side("moved", backbone=lambda seed: "c" * 64, data=same["data"]))
+    assert not are_pairs(plain, unknown) and not are_pairs(plain, side("seeds", seeds=(2, 3), **same))
+    assert are_pairs(side("went-on", **start), side("went-on-too", **start, data=lambda seed: {"x": "y"}))
+    assert are_pairs(plain, [[*other, *one] for other, one in zip(unknown, side("unknown", **same), strict=True)])
+    runs = [[seed_run(tmp_path / name / str(seed), seed, 0.3, **{key: value(seed) for key, value in same.items()})
+             for seed in (1, 2)] for name in ("one", "other")]
+    assert compare(*runs, resamples=40).by_seed
 
 
 def test_runs_that_are_no_seeds_of_one_encoder_are_refused(two, tmp_path):
@@ -135,11 +142,11 @@ def test_parts_too_small_to_rank_by_are_named_where_an_average_counts_them(tmp_p
 
 def test_what_could_not_be_detected():
     runs = [stsbench.evaluate(model, sample=True, resamples=0, tasks="STS-B,SICK-R") for model in ("lexical:tfidf", ENCODER)]
-    table = compare(*runs, protocol="sts", resamples=300).tables[0]
+    table = compare(*runs, protocol="sts", resamples=100).tables[0]
     column, first = table.columns()[-1], table.rows[0]
     assert first.detectable == pytest.approx(detectable_difference(first.difference.error))
     assert column.name == "detectable at 80 % power" and float(column.texts[0]) == pytest.approx(first.detectable, abs=0.01)
     assert any(line.startswith("Few items (2 tasks of 42): the 95 % intervals are ±") for line in notes(table))
-    same = compare(runs[0], runs[0], protocol="sts", resamples=300).tables[0]
+    same = compare(runs[0], runs[0], protocol="sts", resamples=40).tables[0]
     assert same.rows[0].detectable is None and same.columns()[-1].texts[0] == ""
     assert "Few items" in stsbench.evaluate(ENCODER, sample=True, resamples=200, tasks="STS-B,SICK-R").latex()

@@ -3,13 +3,14 @@ which do what the commands do."""
 
 import contextlib
 import inspect
+import itertools
 import json
 import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
@@ -31,7 +32,6 @@ from stsbench.leaderboard.records.add import add
 
 SITE = "leaderboard/site/index.html"
 ROWS = "leaderboard/site/tabs/sts-spearman-all-data-not-the-catalog-s.json"
-KEPT = ("README.md",)  # in git
 HOSTILE = "<script>alert(1)</script>"
 
 
@@ -50,13 +50,19 @@ def repository(own_runs, tmp_path_factory):
     return home
 
 
+def kept(home):
+    """The files with a row's name that stand in git: the README, and what extensions write below docs/."""
+    return ["README.md", *(name for name, content in contents(home).items()
+                           if name.startswith("docs/") and b"letters" in content)]
+
+
 def test_everything_is_built_and_names_are_text(repository):
     built = contents(repository)
     readme = built["README.md"].decode()
     assert readme.startswith("# Title") and readme.endswith("End.\n") and "old" not in readme and "letters" in readme
     names = ("index.html", "board.js", "board.css", "index.json", "leaderboard.md", "leaderboard.csv", "leaderboard.tex")
-    assert {*(f"leaderboard/site/{name}" for name in names), *KEPT} <= built.keys()
-    for name in (SITE, ROWS.replace(".json", ".js"), KEPT[-1], "README.md", "leaderboard/site/leaderboard.md"):
+    assert {f"leaderboard/site/{name}" for name in names} <= built.keys()
+    for name in (SITE, ROWS.replace(".json", ".js"), *kept(repository), "leaderboard/site/leaderboard.md"):
         assert HOSTILE not in built[name].decode()
 
 
@@ -87,20 +93,20 @@ def test_what_makes_a_board_needs_no_heavy_package_and_a_second_build_changes_no
 
 
 def test_what_is_out_of_date_is_named_by_a_check_and_written_by_a_build(checkout, cli, tmp_path, monkeypatch):
-    names = [ROWS, "leaderboard/site/leaderboard.csv", "README.md"]
-    right = {name: (checkout / name).read_text() for name in (*names[:2], *KEPT)}
+    names, in_git = [ROWS, "leaderboard/site/leaderboard.csv", "README.md"], kept(checkout)
+    right = {name: (checkout / name).read_text() for name in {*names, *in_git}}
     for name, text in right.items():
         (checkout / name).write_text(text.replace("letters", "lettres"))
     edited = contents(checkout)
     code, _, err = cli("leaderboard", "build", "--check")
-    assert code == 1 and all(name in err for name in KEPT) and "stsbench leaderboard build" in err
+    assert code == 1 and all(name in err for name in in_git) and "stsbench leaderboard build" in err
     assert contents(checkout) == edited  # a check writes nothing
-    for name in KEPT[1:]:
+    for name in in_git[1:]:
         (checkout / name).write_text(right[name])
     before = contents(checkout)
     with monkeypatch.context() as patch:
         patch.setattr(command_module, "FEW", 3)
-        code, out, err = cli("leaderboard", "build", "--output", tmp_path / "else")
+        code, out, err = cli("leaderboard", "build", "--all", "--output", tmp_path / "else")
     assert code == 0 and err.count("\n") == 1 and "README.md is out of date" in err and contents(checkout) == before
     # Many files of a folder are one line.
     tabs = list((tmp_path / "else/tabs").iterdir())
@@ -110,59 +116,40 @@ def test_what_is_out_of_date_is_named_by_a_check_and_written_by_a_build(checkout
     assert cli("leaderboard", "build")[:2] == (0, "".join(f"{name}\n" for name in names))
     assert cli("leaderboard", "build", "--check")[:2] == (0, "up to date\n")
     assert contents(tmp_path / "else") == contents(checkout / "leaderboard/site")
-
-
-def test_a_build_says_what_it_wrote_and_a_second_board_leaves_the_readme_to_the_first(checkout, capsys):
+    # A second board leaves the README to the first.
     (checkout / "mine").mkdir()
     assert Path("README.md") in tracked_files(Path("leaderboard"), Board((), {}))
     assert tracked_files(Path("mine"), Board((), {})) == {}
-    built = leaderboard.build("leaderboard", output=Path("other"), all=True)
-    assert capsys.readouterr() == ("", "")
-    assert {str(path) for path in built.written} == {f"other/{name}" for name in contents("other")}
 
 
 def test_a_build_that_is_killed_leaves_every_file_old_or_new(checkout, monkeypatch):
-    """SIGKILL at moments over the whole build: each output is the old one or the new one, byte for byte."""
+    """SIGKILL in the middle of its fourth file: each output is the old one or the new one, byte for byte."""
     old = {name: content for name, content in contents(checkout).items() if name.startswith("leaderboard/site/")}
     new = {name: content.replace(b"letters", b"characters") for name, content in old.items()}
-    assert sum(old[name] != new[name] for name in old) > 5
-    atomic_write = build_module.atomic_write
+    changed = [name for name in old if old[name] != new[name]]
+    assert len(changed) > 5
+    atomic_write, begun = build_module.atomic_write, itertools.count(1)
 
     @contextlib.contextmanager
-    def slow_write(path, mode):
-        """Renamed at once, the outputs would hardly be hit between two of them."""
+    def deadly_write(path, mode):
         with atomic_write(path, mode) as stream:
-            class Slow:
-                def write(self, content):
-                    for i in range(0, len(content), 1 + len(content) // 5):
-                        stream.write(content[i : i + 1 + len(content) // 5])
-                        stream.flush()
-                        time.sleep(0.01)
-
-            yield Slow()
+            if next(begun) == 4:
+                stream.write(b"half")
+                stream.flush()
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield stream
 
     monkeypatch.setattr(build_module, "gather", lambda *_: None)
     monkeypatch.setattr(build_module, "outputs", lambda _: {})
     monkeypatch.setattr(build_module, "tracked_files", lambda *_: {Path(name): content for name, content in new.items()})
-    monkeypatch.setattr(build_module, "atomic_write", slow_write)
-    stages = set()
-    for after in (0.0, 0.15):
-        process = multiprocessing.get_context("fork").Process(target=build, args=(Path("leaderboard"),))
-        process.start()
-        deadline = time.monotonic() + 60
-        while not list(checkout.rglob(".*.tmp")) and process.is_alive() and time.monotonic() < deadline:
-            time.sleep(0.002)  # until it writes
-        time.sleep(after)
-        process.kill()
-        process.join(60)
-        actual = contents(checkout)
-        assert all(actual[name] in (old[name], new[name]) for name in new)
-        stages.add(sum(actual[name] == content for name, content in new.items()))
-        for path in checkout.rglob(".*.tmp"):
-            path.unlink()
-        for name, content in old.items():
-            (checkout / name).write_bytes(content)
-    assert len(stages) > 1  # it was killed at different stages
+    monkeypatch.setattr(build_module, "atomic_write", deadly_write)
+    process = multiprocessing.get_context("fork").Process(target=build, args=(Path("leaderboard"),))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL and list(checkout.rglob(".*.tmp"))
+    actual = contents(checkout)
+    assert all(actual[name] in (old[name], new[name]) for name in new)
+    assert sum(actual[name] == new[name] for name in changed) == 3
 
 
 def test_a_function_takes_the_options_of_its_command_with_their_defaults():

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stsbench.losses.tokens import (
@@ -55,6 +55,7 @@ def naive_corrective(logits, gate, read, original):
     return sum(words) / len(words), sum(copies) / len(copies)
 
 
+@settings(max_examples=30)
 @given(st.integers(1, 12), st.integers(2, 9), st.integers(0, 1000), st.sampled_from([0.0, 0.5, 1.0]))
 def test_corrective_terms_are_the_loop(count, vocabulary, seed, share):
     data = positions(count, vocabulary, seed, share=share)
@@ -120,6 +121,7 @@ def test_the_detector_s_loss_is_the_loop(everything):
     assert everything or not ours[~counted].any()
 
 
+@settings(max_examples=20)
 @given(seed=st.integers(0, 1000))
 def test_detections_are_counted_one_by_one(seed):
     logits, labels, real = places(rows=4, seed=seed)

@@ -6,19 +6,16 @@ import pytest
 import torch
 from bert_equations import LAYERS, WIDTH, Change, adapters_of, encode, joined, leaves, lora_of
 from method_oracle import LIMIT, MemoryRows, _tokenizer, grown, make
-from safetensors.torch import load_file
 from tiny_models import sentences
 from transformers import BertConfig, BertModel
 
 from stsbench import losses
-from stsbench.encoders.load import load_encoder
 from stsbench.methods.diffaug.method import DiffAug, PrefixEncoder
 from stsbench.methods.diffaug.options import DiffAugOptions
 from stsbench.training.api.batch import Shares
 from stsbench.training.engine.selection import live_encoder
 from stsbench.training.modules.soft_prompt import Prefix
 from stsbench.training.rows.batches import to_batch
-from stsbench.training.runs.export import export_model
 
 TEMPLATES = {"bert": "the man : {} means [MASK] .", "roberta": "the man : ' {} ' means [MASK]."}
 # no token, one, the mask token, more than fit, and others
@@ -46,21 +43,8 @@ def ids_of(folder, text):
     return _tokenizer(folder)(text, truncation=False, padding=False)["input_ids"]
 
 
-class Texts(MemoryRows):
-    """Rows in memory, their mask token that of the model, cut as a method has them."""
-
-    def __init__(self, folder, texts, rows=None):
-        super().__init__(folder, {role: with_mask(folder, column) for role, column in texts.items()}, rows)
-
-    def __len__(self):
-        return len(self.rows)
-
-    def ids(self, role):
-        whole = (ids_of(self.folder, text) for text in self.texts(role))
-        return [np.array([*row[:-1][: LIMIT - 1], row[-1]], np.int32) for row in whole]
-
-    def at(self, rows):
-        return Texts(self.folder, self.all, rows)
+def rows_of(folder, texts):
+    return MemoryRows(folder, {role: with_mask(folder, column) for role, column in texts.items()})
 
 
 def diffaug(masked_lms, family="bert", *, stage="joint", dropout=0.0, engine="auto", **options):
@@ -83,7 +67,7 @@ def batch_for(method, data, labelled=None, padding=3):
     tok, labelled_only = method.backbone.tokenizer, method.stage == "prefix"
 
     def batch_of_rows(views, texts):
-        rows = Texts(method.backbone.folder, texts)
+        rows = rows_of(method.backbone.folder, texts)
         shares = Shares((len(rows),))
         return to_batch(views(rows, np.random.default_rng(0)), shares, tok.pad_token_id, torch.device("cpu"))
 
@@ -205,12 +189,11 @@ LOSSES = [  # stage, family, data, labelled rows beside them, engine, options
     ("prefix", "roberta", NLI, None, "padded", {"views": "same", "clip_frozen": True}),
     ("prefix", "bert", NLI, None, "packed", {"prefix_length": 3, "text": "inside"}),
     ("prefix", "bert", NLI, None, "padded", VARIANTS[2]),
-    ("joint", "roberta", PLAIN, None, "padded", {"denoise_start": "zero", "denoise_offset": 8}),
-    ("joint", "bert", QUADRUPLES, None, "packed", {"view": "given", "temperature": 0.3}),
-    ("joint", "bert", PLAIN, None, "packed", {"similarity": "dot", "prefix_length": 1, "joint_trains": "model"}),
+    ("joint", "bert", QUADRUPLES, None, "packed", {"view": "given", "temperature": 0.3, "joint_trains": "model"}),
     ("joint", "roberta", PLAIN, None, "auto", {"denoise": False, "text": "inside", "joint_trains": "module"}),
-    ("joint", "bert", PLAIN, None, "auto", VARIANTS[0]), ("joint", "roberta", PLAIN, None, "auto", ALIKE),
-    ("joint", "roberta", PLAIN, SHORT, "packed", {"aux_weight": 1e-3, "denoise_start": "zero"}),
+    ("joint", "bert", PLAIN, None, "auto", {**VARIANTS[0], "similarity": "dot"}),
+    ("joint", "roberta", PLAIN, None, "auto", ALIKE),
+    ("joint", "roberta", PLAIN, SHORT, "packed", {"aux_weight": 1e-3, "denoise_start": "zero", "denoise_offset": 8}),
     ("joint", "roberta", TRIPLETS, NLI, "padded", {"view": "given", "aux_weight": 0.5, **VARIANTS[1]}),
     ("joint", "bert", TRIPLETS, NLI, "auto", {"view": "given", "aux_weight": 0.5, **VARIANTS[2]}),
 ]
@@ -252,7 +235,10 @@ def test_a_prefix_has_dropout_of_its_own_for_each_row_and_the_model_keeps_its_ow
     assert method(batch)["nli"].value.item() != method(batch)["nli"].value.item()
 
 
-def vectors_of(method, texts=TEXTS):
+READ = [TEXTS[i] for i in (0, 1, 2, 3, 9)]
+
+
+def vectors_of(method, texts=READ):
     return live_encoder(method.inference(), "live").run(with_mask(method.backbone.folder, texts)).vectors
 
 
@@ -260,32 +246,21 @@ def near(vectors, expected):
     return np.abs(vectors - expected).max() < 2e-5 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize(("options", "held"), [  # plain keys and values, without the network that made them
-    ({"at_test": "both"}, {f"prefix.0.{kind}": (LAYERS, 4, 32) for kind in ("keys", "values")}),
-    ({"at_test": "average"}, {f"prefix.{i}.{kind}": (LAYERS, 2, 32) for i in (0, 1) for kind in ("keys", "values")}),
-    ({"at_test": "second"}, {f"prefix.0.{kind}": (LAYERS, 2, 32) for kind in ("keys", "values")}),
-    (VARIANTS[1], {"bottlenecks.down": (1, LAYERS, 2, 32, 4), "bottlenecks.up": (1, LAYERS, 2, 4, 32)}),
-    ({**VARIANTS[2], "at_test": "first"}, {}), (ALIKE, {}),
+@pytest.mark.parametrize(("options", "slots"), [  # plain keys and values, without the network that made them
+    ({"at_test": "both"}, [4]), ({"at_test": "average"}, [2, 2]), ({"at_test": "second"}, [2]), (VARIANTS[1], []),
+    ({**VARIANTS[2], "at_test": "first"}, []),
 ], ids=str)
-def test_the_encoder_of_the_test_live_and_exported_is_that_of_the_equations(masked_lms, options, held, tmp_path):
-    """An export holds what a test needs, and a live one leaves the method as it was."""
+def test_the_encoder_of_the_test_is_that_of_the_equations(masked_lms, options, slots):
+    """And leaves the method as it was. Its export: test_method_contract.py, tests/training/runs/test_prompt_export.py."""
     method = diffaug(masked_lms, "roberta", dropout=0.1, **options)
     state = {name: value.clone() for name, value in method.state_dict().items()}
-    actual = vectors_of(method)
-    assert near(actual, Oracle(method).tested(TEXTS)) and all(part.training for part in method.modules())
+    assert near(vectors_of(method), Oracle(method).tested(READ)) and all(part.training for part in method.modules())
     assert all(torch.equal(value, state[name]) for name, value in method.state_dict().items())
+    tested = method.inference()
+    assert tested.prompt.settings()["prefixes"] == slots and tested.pooler == "mask"
     if options.get("module") == "lora":
-        tested = method.inference().model
-        assert tested is not method.backbone.model and not [name for name in tested.state_dict() if "lora" in name]
-    export_model(method.float().inference(), tmp_path / "out", card="", method="diffaug")
-    loaded, prompt = load_encoder(str(tmp_path / "out"), device="cpu"), tmp_path / "out" / "prompt.safetensors"
-    assert near(loaded.run(with_mask(method.backbone.folder, TEXTS)).vectors, actual)
-    stored = load_file(prompt) if prompt.exists() else {}
-    if held is not None:
-        assert {name: tuple(weight.shape) for name, weight in stored.items()} == held
-    names = load_file(tmp_path / "out" / "model.safetensors").keys()
-    assert not [name for name in names if "lora" in name or "base_layer" in name or "prefix" in name]
-    assert (loaded.spec.pooler, loaded.spec.template) == ("mask", TEMPLATES["roberta"])
+        assert tested.model is not method.backbone.model
+        assert not [name for name in tested.model.state_dict() if "lora" in name]
 
 
 def test_a_full_stop_where_asked_for(masked_lms):
@@ -309,11 +284,11 @@ def naive_kappa(oracle, texts):
     return np.mean([np.mean(text_norms[place]) - np.mean(slot_norms[place]) for place in text_norms])
 
 
-@pytest.mark.parametrize("options", [{}, {"views": "same"}, {"module": "adapter"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"module": "adapter", "views": "same"}], ids=str)
 def test_delta_is_the_distance_of_the_views_and_kappa_the_prefix_s_norm_beside_the_text_s(masked_lms, options):
     data = {"anchor": [*PLAIN["sentence"], *NLI["anchor"]]}
     method = diffaug(masked_lms, stage="prefix", diagnose=20, dropout=0.1, **options)
-    method.prepare(Texts(masked_lms["bert"], data))
+    method.prepare(rows_of(masked_lms["bert"], data))
     with torch.no_grad():
         measured = method.diagnose()
     assert all(part.training for part in method.modules())
@@ -328,10 +303,5 @@ def test_delta_is_the_distance_of_the_views_and_kappa_the_prefix_s_norm_beside_t
     assert ("kappa" in measured) == ("module" not in options)
     if "kappa" in measured:
         assert measured["kappa"] == pytest.approx(naive_kappa(oracle, with_mask(oracle.folder, data["anchor"])), rel=1e-8)
-
-
-def test_nothing_is_watched_in_stage_joint_or_without_texts(masked_lms):
-    for stage, count in (("prefix", 0), ("joint", 4)):
-        method = diffaug(masked_lms, stage=stage, diagnose=count)
-        method.prepare(Texts(masked_lms["bert"], PLAIN))
-        assert method.diagnose() == {}
+    method.start_stage("joint")
+    assert method.diagnose() == diffaug(masked_lms, stage="prefix", diagnose=0).diagnose() == {}

@@ -2,6 +2,7 @@
 scikit-learn's PCA; teachers that cannot be read. The losses: tests/losses."""
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from stsbench import losses
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
 from stsbench.losses.ranking import consistency, listmle, listnet, without_own
-from stsbench.methods.distil.method import Distil, principal_components
+from stsbench.methods.distil.method import PCA, Distil, principal_components
 from stsbench.methods.rankcse.method import RankCSE
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.training.api.batch import Shares
@@ -41,17 +42,21 @@ def means(folder, texts):
     return torch.stack([state.mean(0) for state in states(folder, tokens(folder, texts))])
 
 
+@cache
+def encoder(folder, pooler):
+    return load_encoder(str(folder), pooler=pooler)
+
+
 def teacher_vectors(folder, texts, pooler="cls"):
-    return load_encoder(str(folder), pooler=pooler).encode(texts)  # float32, as a teacher has them
+    return encoder(folder, pooler).encode(texts)  # float32, as a teacher has them
 
 
-@pytest.mark.parametrize("kind", ["cosine", "contrastive"])
-def test_vectors_of_equal_width(folder, kind):
-    t = {"student_temperature": 0.07} if kind == "contrastive" else {}
-    method = ready(folder, teachers=[teacher(folder)], loss=kind, **t)
+def test_vectors_of_equal_width(folder):
+    how = {"student_temperature": 0.07, "loss": "contrastive"}
+    method = ready(folder, teachers=[teacher(folder)], **how)
     terms = method(batch_of(method, MemoryRows(folder, PLAIN), more_padding=3))
     taught = torch.tensor(teacher_vectors(folder, TEXTS), dtype=torch.float64)
-    same(terms["vectors"].value, losses.distil(means(folder, TEXTS), taught, loss=kind, **t))
+    same(terms["vectors"].value, losses.distil(means(folder, TEXTS), taught, **how))
     assert terms["vectors"].count == len(TEXTS) and terms.keys() == {"vectors"}
     assert "by a linear map" in ready(folder, teachers=[teacher(folder)], projection="linear").notes()[-1]
 
@@ -87,16 +92,20 @@ def test_components_are_scikit_learn_s_to_the_last_digits():
     mean, components = principal_components(vectors, 10)
     pca = decomposition.PCA(10, svd_solver="full").fit(vectors)
     assert np.abs(mean - pca.mean_).max() < 1e-12 and np.abs(components - pca.components_).max() < 1e-8
+    for center, expected in ((True, pca.transform(vectors)), (False, vectors @ pca.components_.T)):
+        fitted = PCA(center).double()
+        fitted.fit(vectors, 10)
+        assert np.abs(fitted(torch.from_numpy(vectors)).numpy() - expected).max() < 1e-6
 
 
-@pytest.mark.parametrize("center", [False, True])
-def test_pca_to_the_student_s_width_is_scikit_learn_s(folder, center):
-    fitted = [" ".join(TEXTS[k % 5].split()[k % 3 :]) + f" {('cat', 'dog', 'man', 'park')[k % 4]}" for k in range(40)]
+def test_pca_to_the_student_s_width_is_scikit_learn_s(folder):
+    every = [" ".join(TEXTS[k % 5].split()[k % 3 :]) + f" {('cat', 'dog', 'man', 'park')[k % 4]} {k}" for k in range(60)]
     teachers = [teacher(folder, weight=0.25), teacher(folder, "mean", weight=0.75)]  # twice the student's width
-    method = make(Distil, folder, {"teachers": teachers, "center": center}, pooler="mean")
-    method.texts = fitted
-    assert method.notes()[-1].startswith("teachers: 64 numbers to 32 by PCA of 40 texts of the training text, ")
-    assert method.notes()[-1].endswith("without their mean" if center else "with their mean")
+    method = make(Distil, folder, {"teachers": teachers, "center": True, "pca_texts": 40}, pooler="mean")
+    method.prepare(MemoryRows(folder, {"sentence": every}))
+    fitted = method.texts
+    assert sorted({*fitted}, key=every.index) == fitted and len(fitted) == 40
+    assert method.notes()[-1] == ("teachers: 64 numbers to 32 by PCA of 40 texts of the training text, without their mean")
     method.start_stage("main")
     value = method(batch_of(method, MemoryRows(folder, PLAIN)))["vectors"].value
 
@@ -111,7 +120,7 @@ def test_pca_to_the_student_s_width_is_scikit_learn_s(folder, center):
     pca = decomposition.PCA(width, svd_solver="full").fit(joined(fitted))
     assert method.pca.components.shape == (width, 2 * width)
     scale = np.linalg.norm(joined(TEXTS) - pca.mean_, axis=1).max()
-    target = pca.transform(joined(TEXTS)) if center else joined(TEXTS) @ pca.components_.T
+    target = pca.transform(joined(TEXTS))
     projected = method.pca(torch.from_numpy(joined(TEXTS))).detach().numpy()
     strong = pca.explained_variance_ > 1e-6 * pca.explained_variance_[0]  # of equal variance a direction is any
     assert strong.sum() > 5 and np.abs(projected - target)[:, strong].max() < 1e-3 * scale
@@ -123,7 +132,7 @@ def teachers(folder):
 
 
 @pytest.mark.parametrize(("data", "options", "own"), [
-    (PLAIN, {}, True), (PLAIN, {"self_column": "out"}, False), (TRIPLETS, {"view": "given", "loss": "listnet"}, False),
+    (PLAIN, {"self_column": "out"}, False), (TRIPLETS, {"view": "given", "loss": "listnet"}, False),
     (PLAIN, {"loss": "listnet", "self_column": "in", "student_temperature": 0.3, "teacher_temperature": 0.2,
              "temperature": 0.2}, True),
 ])

@@ -40,25 +40,21 @@ LORA = {"rank": 2, "alpha": 2 * SCALE, "dropout": 0.0}
 NEXT = {"predict": "previous", "mask_token": "_", "probability": 0.5}
 
 
-def causal_model(family, folder, form, noise=0.0):
-    """A folder of two layers; form: transformers' name of the class, behind the family's."""
-    (kind, settings), words = FAMILIES[family], tokenizer("bos")
+@pytest.fixture(scope="module", params=["llama", "gemma3"])
+def folder(request, tmp_path_factory):
+    """A causal LM of two layers whose output layer is of its own, but for Gemma's."""
+    folder = tmp_path_factory.mktemp(request.param) / "model"
+    (kind, settings), words = FAMILIES[request.param], tokenizer("bos")
     config = getattr(hf, f"{kind}Config")(
         **{**settings, "vocab_size": len(words), "pad_token_id": 0, "sliding_window": 64, "num_hidden_layers": 2})
     torch.manual_seed(3)
-    model = getattr(hf, (kind if form == "Model" else kind.removesuffix("Text")) + form)(config)
+    model = getattr(hf, kind.removesuffix("Text") + "ForCausalLM")(config)
     with torch.no_grad():
         for weight in model.parameters():
-            weight += noise * torch.randn_like(weight)
+            weight += 0.1 * torch.randn_like(weight)
     model.save_pretrained(folder)
     words.save_pretrained(folder)
     return folder
-
-
-@pytest.fixture(scope="module", params=["llama", "gemma3"])
-def folder(request, tmp_path_factory):
-    """A causal LM whose output layer is of its own, but for Gemma's."""
-    return causal_model(request.param, tmp_path_factory.mktemp(request.param) / "model", "ForCausalLM", noise=0.1)
 
 
 def backbone_of(folder, pooler="mean", cut=16, bidirectional=True):
@@ -113,21 +109,15 @@ def check(method, batch, expected, plain):
     return term
 
 
-class Texts:
-    roles = ("sentence",)
-
-    def __init__(self, backbone):
-        self.backbone = backbone
-
-    def ids(self, role):
-        return [np.array(row, np.int32) for row in self.backbone.tokenise([text for text in TEXTS if text])]
+def plain_rows(folder):
+    return MemoryRows(folder, {"sentence": [text for text in TEXTS if text]})
 
 
 def test_loss_vectors_and_gradients_are_those_of_a_loop(folder):
     backbone = backbone_of(folder)
     whole, read = causal_lm(folder, backbone)
     method = MaskedLM(backbone, MaskedLM.Options(**NEXT)).double()
-    batch = batch_of(method, Texts(backbone))
+    batch = batch_of(method, plain_rows(folder))
     losses = []
     for ids, labels, mask in zip(batch.ids, batch.extra["mlm_labels"], batch.mask, strict=True):
         states, logits = read(ids[: int(mask.sum())])
@@ -147,7 +137,7 @@ def test_the_released_mean_of_simcse_is_over_the_padding_before_a_text(folder):
     backbone = backbone_of(folder)
     whole, _ = causal_lm(folder, backbone)
     method = SimCSE(backbone.eval(), SimCSE.Options(head="none", mean_over="row")).double()
-    rows = Texts(backbone).ids("sentence")
+    rows = plain_rows(folder).ids("sentence")
     ids = torch.full((len(rows), max(map(len, rows))), backbone.tokenizer.eos_token_id)
     mask = torch.zeros_like(ids)
     for number, row in enumerate(rows):
@@ -155,15 +145,16 @@ def test_the_released_mean_of_simcse_is_over_the_padding_before_a_text(folder):
     hidden = torch.where(mask.bool(), 0.0, -torch.inf).double()[:, None, None].expand(-1, 1, ids.shape[1], -1)
     vectors = whole.model(input_ids=ids, attention_mask=hidden).last_hidden_state.mean(1)
     expected = info_nce(vectors, vectors)
-    check(method, batch_of(method, Texts(backbone)), expected, whole.model)
-    views, n = method.views(Texts(backbone), np.random.default_rng(0)), len(rows)
+    check(method, batch_of(method, plain_rows(folder)), expected, whole.model)
+    views, n = method.views(plain_rows(folder), np.random.default_rng(0)), len(rows)
     for rank, part in enumerate((vectors[:2], vectors[2:])):  # whatever share a process has, also without the longest text
         share = to_batch(views, Shares((2, n - 2), rank), 0, vectors.device)
         assert torch.allclose(method.vectors(share.ids[: len(share)], share.mask[: len(share)]), part, atol=1e-5)
     own = SimCSE(backbone, SimCSE.Options(head="none"))
-    assert abs(own(batch_of(own, Texts(backbone)))["contrastive"].value.item() / expected.item() - 1) > 1e-3
+    assert abs(own(batch_of(own, plain_rows(folder)))["contrastive"].value.item() / expected.item() - 1) > 1e-3
 
 
+@pytest.mark.parametrize("folder", ["gemma3"], indirect=True)
 def test_both_steps_from_a_causal_model_to_an_encoder(folder, tmp_path):
     """The second starts from what the first exported; the export is a plain model that every reader takes for one that
     attends in both directions, and nothing but the changed layers is another than at the start."""
@@ -209,11 +200,6 @@ ROWS = {
 }
 
 
-@pytest.fixture(scope="module", params=["llama", "mistral", "qwen3", "gemma3"])
-def prompteol_folder(request, tmp_path_factory):
-    return causal_model(request.param, tmp_path_factory.mktemp(request.param) / "model", "Model")
-
-
 def method_of(folder, pooler="last", **options):
     backbone = backbone_of(folder, pooler, CUT, bidirectional=False)
     return SimCSE(backbone, SimCSE.Options(**{"view": "given", "head": "none", "template": TEMPLATE, **options})).double()
@@ -226,10 +212,10 @@ def changed(folder, method):
     return plain, hf.AutoTokenizer.from_pretrained(folder)
 
 
-def test_loss_and_gradients_are_those_of_a_loop(prompteol_folder):
+def test_loss_and_gradients_are_those_of_a_loop(folder):
     """Each text is cut, decoded, put into the template and read alone, its last state compared with all others'."""
-    method = method_of(prompteol_folder)
-    plain, words = changed(prompteol_folder, method)
+    method = method_of(folder)
+    plain, words = changed(folder, method)
 
     def vector(text):
         cut = words.decode(words(text, add_special_tokens=False)["input_ids"][:CUT])
@@ -237,13 +223,15 @@ def test_loss_and_gradients_are_those_of_a_loop(prompteol_folder):
         return plain(input_ids=ids).last_hidden_state[0, -1]
 
     expected = info_nce(*(torch.stack([vector(text) for text in texts]) for texts in ROWS.values()))
-    check(method, batch_of(method, MemoryRows(prompteol_folder, ROWS)), expected, plain)
+    check(method, batch_of(method, MemoryRows(folder, ROWS)), expected, plain)
+    with pytest.raises(StsbenchError, match=r"options\.template is read at its last token"):
+        method_of(folder, "mean")
 
 
-def test_anchor_and_positive_of_one_pass_are_those_of_a_loop(prompteol_folder):
+def test_anchor_and_positive_of_one_pass_are_those_of_a_loop(folder):
     """The last token is the anchor, the end of an earlier word of the template the positive."""
-    method = method_of(prompteol_folder, view="dropout", template='The "{}" means a word, it is as', positive_word="word")
-    plain, words = changed(prompteol_folder, method)
+    method = method_of(folder, view="dropout", template='The "{}" means a word, it is as', positive_word="word")
+    plain, words = changed(folder, method)
     anchors, positives = [], []
     for text in ROWS["anchor"]:
         cut = words.decode(words(text, add_special_tokens=False)["input_ids"][:CUT])
@@ -252,14 +240,15 @@ def test_anchor_and_positive_of_one_pass_are_those_of_a_loop(prompteol_folder):
         states = plain(input_ids=torch.tensor([ids])).last_hidden_state[0]
         anchors.append(states[-1])
         positives.append(states[place])
-    batch = batch_of(method, MemoryRows(prompteol_folder, {"sentence": ROWS["anchor"]}))
+    batch = batch_of(method, MemoryRows(folder, {"sentence": ROWS["anchor"]}))
     check(method, batch, info_nce(torch.stack(anchors), torch.stack(positives)), plain)
 
 
-def test_an_export_reads_texts_as_they_are_tested_in_every_reader(prompteol_folder, tmp_path):
+@pytest.mark.parametrize("folder", ["llama"], indirect=True)
+def test_an_export_reads_texts_as_they_are_tested_in_every_reader(folder, tmp_path):
     """Inside the template, after PromptEOL's clean-up, which is the same to the preset of that name."""
     (tmp_path / "rows.csv").write_text("sent0,sent1,hard_neg\n" + "a cat,the cat,a dog\nit runs,it ran,it stops\n" * 8)
-    changed = {"backbone.model": str(prompteol_folder), "data.file": str(tmp_path / "rows.csv"), "training.batch_size": 4,
+    changed = {"backbone.model": str(folder), "data.file": str(tmp_path / "rows.csv"), "training.batch_size": 4,
                "training.max_steps": 2, "training.learning_rate": 0.01, "backbone.max_length": CUT, "precision": "float32",
                "selection.by": "none", "backbone.lora.base": "whole"}
     sets = [f"{key}={json.dumps(value)}" for key, value in changed.items()]
@@ -277,8 +266,3 @@ def test_an_export_reads_texts_as_they_are_tested_in_every_reader(prompteol_fold
     assert np.abs(load_encoder(best, **{**asked, "template": "{}"}).encode(cleaned) - vectors).max() > 1e-3
     if find_spec("stsbench.extensions.decoders"):
         assert np.abs(load_encoder(best, preset="prompteol", device="cpu").encode(texts) - vectors).max() < 1e-6
-
-
-def test_another_pooler_than_the_last_token_is_refused(prompteol_folder):
-    with pytest.raises(StsbenchError, match=r"options\.template is read at its last token"):
-        method_of(prompteol_folder, "mean")

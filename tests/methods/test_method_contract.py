@@ -1,26 +1,23 @@
-"""What every method keeps, a plug-in's as well: a short run, resumed, exported, in two processes, on another device, and
-options that have an effect.
+"""What every method keeps, a plug-in's as well: a short run, resumed, exported, in two processes and on another device.
 
 A method that is installed beside those here is tested by what `stsbench train METHOD --sample` takes, as the one of
 docs/how-to/adding-a-method.md is."""
 
+import json
 import math
 import shutil
 import signal
-from importlib import import_module
-from importlib.util import find_spec
 
 import howto_package
 import numpy as np
 import pytest
 from disturbances import Meddling, disturbed
-from method_options import COMPARED, changes_of, effect
+from method_options import effect, others
 from method_refusals import roles
 from method_runs import RUNS, StopAt, Stopped, make_place, on_device, recipe_of, train
 from pretend_device import pretend_device
 from sentence_transformers import SentenceTransformer
 from shipped_recipes import METHODS
-from shipped_recipes import recipe as shipped_recipe
 from training_runs import log_of, weights_of
 from two_processes import check_two_are_one, train_each
 
@@ -29,25 +26,26 @@ from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
 from stsbench.training.engine.selection import live_encoder
 from stsbench.training.recipes.method_plan import load_plan
-from stsbench.training.recipes.recipes import recipe_names
 from stsbench.training.runs.finish import load_trained
 
-ALL = sorted({*METHODS, "plain-sbert"})
-METHOD_OF = {name: method for name, (method, _) in RUNS.items()}
-METHOD_OF |= {method: method for method in ALL if method not in METHOD_OF.values()}  # installed beside those here
-LONGER = {"training.max_steps": 3, "training.epochs": 9, "checkpoint_every": 2}
+INSTALLED = sorted({*METHODS, "plain-sbert"} - {method for method, _ in RUNS.values()})  # beside those here
+LONGER = {"training.max_steps": 3, "training.epochs": 9, "checkpoint_every": 2, "training.average": {"decay": 0.5}}
 DROPOUT = {"backbone.dropout": 0.1}
 # Their terms are those of their own tests, and they have no state that another run of the method has not.
-VARIANTS = {"simcse", "simcse-given", "simcse-chunked", "diffaug", "diffaug-adapter", "sbert-triplet", "promptbert",
-            "angle-triplets", "ct-in-batch", "pcl", "diffcse"}
-NAMES = [name for name in METHOD_OF if name not in VARIANTS]
-# A name for each kind of state that a method has of its own: changed layers, a classifier and stages, a queue and a momentum
-# encoder, a generator and running statistics, components, counts of the text, two encoders, words of a frozen model.
-RESUMED = ["simcse-lora", "simcse-semi", "esimcse", "diffcse-rtd", "distil", "sarcse", "ct", "promptbert-words"]
+VARIANTS = {"simcse", "simcse-given", "simcse-lora", "diffaug", "sbert-triplet", "promptbert", "ct-in-batch", "pcl",
+            "diffcse"}
+NAMES = [name for name in [*RUNS, *INSTALLED] if name not in VARIANTS]
+# What is made before a stage or between two of its steps: a classifier, components, counts of the text and a mean of the
+# weights, the encoder that is kept. What stands in a method's state dictionary: test_terms.py.
+RESUMED = ["simcse-semi", "distil", "sarcse", "ct"]
+# A name for each kind of encoder that a method exports: layers cut off, a pooler of its own weights or length or of several
+# layers, the one of two that is kept, with a masked LM, a prompt, learned words, merged layers behind a prefix.
+EXPORTED = ["distil", "is-bert", "mirror-bert", "consert", "ct", "mlm", "sncse", "promptbert-words", "diffaug-lora",
+            *INSTALLED]
 HELD_OUT = [name for name, (_, settings) in RUNS.items() if "selection.by" in settings]
 # What a training of two processes has beside the gradients of test_terms.py: stages, labelled rows, chunks, teachers, a
-# queue, groups of rows, counters, several passes a step.
-TOGETHER = ["simcse-semi", "simcse-chunked", "simcse-wrapped", "esimcse", "diffcse-rtd", "ct", "sarcse"]
+# queue, groups of rows, several passes a step.
+TOGETHER = ["simcse-semi", "simcse-chunked", "simcse-wrapped", "esimcse", "diffcse-rtd", "ct"]
 STAGES = {  # name -> stage -> the terms of its loss
     "simcse-semi": {"sup": {"nli"}, "main": {"contrastive", "nli"}}, "sbert": {"nli": {"nli"}, "sts": {"sts"}},
     "diffaug-lora": {"prefix": {"nli"}, "joint": {"contrastive", "nli"}},
@@ -56,7 +54,7 @@ STAGES = {  # name -> stage -> the terms of its loss
 TEXTS = ["cat", "the man runs .", "a [MASK] dog with a guitar", "blue " * 30]
 STATISTICS = [f"projector.{norm}_norm.running_{kind}" for norm in ("inner", "outer") for kind in ("mean", "var")]
 # Of two processes each counts its own tokens and learns its own statistics.
-ITS_OWN = {"sarcse": ("sums", "tokens"), "diffcse-rtd": ("auxiliary.found", *STATISTICS)}
+ITS_OWN = {"diffcse-rtd": ("auxiliary.found", *STATISTICS)}
 STEADY = {"options.temperature": 0.5, "training.epsilon": 1e-3}  # or rounding is blown up
 STILL = {
     "diffcse-rtd": {"options.generator_mode": "eval", "options.replacement": "argmax", **STEADY},
@@ -77,11 +75,13 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def whole(place):
-    """name -> the folder of a run that nobody disturbed, with dropout."""
+def whole(place, request):
+    """name -> the folder of a run that nobody disturbed, with dropout but where `both` has one."""
     folders = {}
 
     def run(name):
+        if name in TOGETHER and name not in RESUMED:
+            return request.getfixturevalue("both")[name][0]
         if name not in folders:
             folders[name] = place / f"whole-{name}"
             changes = LONGER if name in RESUMED else {"training.max_steps": 1}
@@ -90,23 +90,6 @@ def whole(place):
         return folders[name]
 
     return run
-
-
-@pytest.mark.parametrize("method", ALL)
-def test_the_options_of_every_recipe_go_together_and_fit_its_data(place, method):
-    for name in recipe_names(method):
-        shipped = shipped_recipe(name, method)
-        plan = load_plan(shipped)
-        checks = f"{plan.kind.__module__.rpartition('.')[0]}.checks"
-        if find_spec(checks) and hasattr(module := import_module(checks), "check_options"):
-            module.check_options(plan.options)
-        assert set(shipped.stages) <= set(plan.stages), name
-        uses = {plan.labelled(stage) for stage in plan.stages}
-        assert (shipped.labelled is not None) == (uses != {"none"}), name
-        assert shipped.training.batch_size % plan.needs.group_size == 0, name
-        if shipped.data.columns or str(shipped.data.file).endswith((".txt", "-texts")):  # else a file's header says them
-            given = tuple(shipped.data.columns) or ("sentence",)
-            assert set(plan.roles(given)) == set(given), name
 
 
 @pytest.mark.parametrize(("method", "columns", "used", "options"), [
@@ -130,6 +113,24 @@ def test_a_run_trains_every_stage_by_finite_losses(place, whole, name):
             assert all(map(math.isfinite, (line["loss"], *line["terms"].values()))) and line["gradient_norm"] > 0
     assert list(logged) == list(load_plan(recipe_of(place, name)).stages)
     assert name not in STAGES or logged == STAGES[name]
+
+
+def test_the_better_of_two_encoders_is_kept_at_each_evaluation(whole):
+    run = whole("ct")
+    summary = json.loads((run / "train.json").read_text("utf-8"))
+    lines = [line for line in log_of(run) if line["kind"] == "dev"]
+    assert [line["step"] for line in lines] == [0, 2, 3]
+    for line in lines:
+        assert set(line["encoders"]) == {"model1", "model2"}
+        assert line["score"] == max(line["encoders"].values()) == line["encoders"][line["encoder"]]
+    assert lines[0]["encoders"]["model1"] == lines[0]["encoders"]["model2"] and lines[0]["encoder"] == "model2"
+    assert lines[-1]["encoders"]["model1"] != lines[-1]["encoders"]["model2"]
+    best = max(lines[1:], key=lambda line: line["score"])
+    assert (summary["best"]["step"], summary["best"]["score"]) == (best["step"], best["score"])
+    assert summary["encoder"] == best["encoder"] and summary["after"] == lines[-1]["score"]
+    assert int(load_trained(run, "cpu").kept) == int(best["encoder"][-1])
+    pytest.importorskip("stsbench.extensions.publish")  # which writes the card
+    assert f"of {best['encoder']} of step {best['step']}" in (run / "best" / "README.md").read_text("utf-8")
 
 
 class Breaking(Meddling):
@@ -169,7 +170,7 @@ def test_broken_off_in_every_stage_and_resumed_in_a_program_that_meddles_is_the_
     assert log_of(run) == log_of(whole(name))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EXPORTED)
 def test_the_export_gives_every_reader_the_vectors_of_the_run(whole, name):
     folder = whole(name)
     vectors = live_encoder(load_trained(folder, device="cpu").inference(), "live").encode(TEXTS)
@@ -179,30 +180,15 @@ def test_the_export_gives_every_reader_the_vectors_of_the_run(whole, name):
         assert np.abs(library.encode(TEXTS) - vectors).max() < 1e-5
 
 
-@pytest.mark.parametrize("method", [method for method in ALL if COMPARED.get(method) != ()])
+@pytest.mark.parametrize("method", INSTALLED)
 def test_every_option_has_an_effect(place, tmp_path, method):
-    """On the loss of the first batch, its gradients, the rates or the tested encoder; where no loop says which."""
-    names, seen, idle = [name for name in METHOD_OF if METHOD_OF[name] == method], {}, {}
-
-    def begins(name, changes, tested):
-        if (key := (name, repr(changes), tested)) not in seen:
-            seen[key] = effect(place, tmp_path / "run", name, changes, tested)
-        return seen[key]
-
-    for option, tries in changes_of(method, names, place):
-        told = []
-        for name, needs, change in tries:
-            for tested in (False, True):
-                start, changed = begins(name, needs, tested), begins(name, {**needs, **change}, tested)
-                assert isinstance(start, str), (option, start)
-                told.append(changed if isinstance(changed, Exception) else "the same" if changed == start else "another")
-                if told[-1] != "the same":
-                    break
-            if told[-1] == "another":
-                break
-        else:
-            idle[option] = told
-    assert not idle
+    """On the loss of the first batch, its gradients, the rates or the tested encoder. Those here: test_terms.py."""
+    start, idle = effect(place, tmp_path / "run", method, {}), []
+    for option, values in others(method, recipe_of(place, method).options).items():
+        told = (effect(place, tmp_path / "run", method, {f"options.{option}": value}) for value in values)
+        if not any(isinstance(changed, str) and changed != start for changed in told):  # the first that has one will do
+            idle.append(option)
+    assert isinstance(start, str) and not idle
 
 
 # name -> the setting that names a model, which a run reads beside its backbone; other methods' `inputs`: their own tests
@@ -215,16 +201,13 @@ def test_a_model_that_has_changed_since_is_no_resumption(place, tmp_path, name):
     other = shutil.copytree(place / "model", tmp_path / "other")
     file = other / "model.safetensors"
     recipe = recipe_of(place, name, **{READ[name]: str(other)})
-    before = file.read_bytes()
     with pytest.raises(Stopped):
         train(recipe, tmp_path / "run", place, callback=StopAt(2))
-    changed = bytearray(before)
+    changed = bytearray(file.read_bytes())
     changed[-1] ^= 1
     file.write_bytes(changed)
     with pytest.raises(StsbenchError, match="is not what"):
         train(recipe, tmp_path / "run", place, resume=True)
-    file.write_bytes(before)
-    train(recipe, tmp_path / "run", place, resume=True)
 
 
 @pytest.fixture(scope="module")

@@ -1,24 +1,31 @@
 """Every shipped recipe: complete, with the scores of the row that it stands for, and the settings of its paper or code.
+stsbench.methods: every method by its paper's name, which is its options.
 
 What only repeats a recipe is not tested: tests/methods/test_method_contract.py trains each method, and its options."""
 
 import json
 import re
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import ValidationError
 from shipped_recipes import EVERY, METHODS, changed, held, printed, publications, recipe, rows_of, settings, ways
 
-from stsbench import registry
+import stsbench
+from stsbench import methods, registry
 from stsbench.encoders.prompt.modules import check_head
-from stsbench.training.recipes import methods
+from stsbench.errors import StsbenchError
 from stsbench.training.recipes.method_plan import load_plan
-from stsbench.training.recipes.methods import GROUP, card, options_class
+from stsbench.training.recipes.methods import GROUP, card, find_method, load_method, method_name, options, options_class
 from stsbench.training.recipes.recipe import resolved_yaml
 from stsbench.training.recipes.recipes import default_recipe, find_recipe, recipe_names
 
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "published"
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = ROOT.parent / "shared" / "published"
+FOLDERS = [path.parent.name for path in (ROOT / "methods").glob("*/method.py")]
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "Avg")
 
 
@@ -38,6 +45,23 @@ def test_a_recipe_is_complete_says_where_it_comes_from_and_the_default_one_round
     assert flat == json.loads(shipped.model_dump_json())
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_the_options_of_every_recipe_go_together_and_fit_its_data(method):
+    for name in recipe_names(method):
+        shipped = recipe(name, method)
+        plan = load_plan(shipped)
+        checks = f"{plan.kind.__module__.rpartition('.')[0]}.checks"
+        if find_spec(checks) and hasattr(module := import_module(checks), "check_options"):
+            module.check_options(plan.options)
+        assert set(shipped.stages) <= set(plan.stages), name
+        uses = {plan.labelled(stage) for stage in plan.stages}
+        assert (shipped.labelled is not None) == (uses != {"none"}), name
+        assert shipped.training.batch_size % plan.needs.group_size == 0, name
+        if shipped.data.columns or str(shipped.data.file).endswith((".txt", "-texts")):  # else a file's header says them
+            given = tuple(shipped.data.columns) or ("sentence",)
+            assert set(plan.roles(given)) == set(given), name
+
+
 # what the default recipe has otherwise: a model that has to be named, or a paper's setting beside its code's defaults
 NOT_DEFAULT = {"angle": {"format", "ibn_weight", "angle_weight", "test_pooler"}, "diffcse": {"generator"},
                "distil": {"teachers"}, "rankcse": {"teachers"}, "mirror-bert": {"test_length"}}
@@ -48,7 +72,7 @@ def test_what_is_read_without_torch_is_what_the_class_says_and_the_default_recip
     loaded = registry.resolve(GROUP, method)
     assert default_recipe(method) == loaded.Options.default_recipe in recipe_names(method)
     assert options_class(method) is loaded.Options
-    assert [option.name for option in methods.options(method)] == list(loaded.Options.model_fields)
+    assert [option.name for option in options(method)] == list(loaded.Options.model_fields)
     shipped = recipe(loaded.Options.default_recipe, method)
     defaults = loaded.Options.model_construct().model_dump(mode="json")
     assert {name for name, value in shipped.options.items() if value != defaults[name]} == NOT_DEFAULT.get(method, set())
@@ -214,3 +238,32 @@ def limit_of(method, name):
 def test_a_long_text_is_cut_where_the_code_cut_it(method):
     for name in recipe_names(method):
         assert recipe(name, method).backbone.max_length == limit_of(method, name), name
+
+
+def test_the_names_are_those_of_all_methods_and_an_editor_sees_them():
+    classes = {find_method(name).attribute for name in METHODS}
+    assert len(METHODS) == len(FOLDERS) == 24
+    assert {*methods.__all__} == classes == {name for name in dir(methods) if not name.startswith("_")}
+    assert stsbench.methods is methods and "methods" in dir(stsbench)
+    with pytest.raises(AttributeError, match=r"^module 'stsbench\.methods' has no attribute 'SimCES'$"):
+        _ = methods.SimCES
+    block = re.search(r"^if TYPE_CHECKING:.*?\n\n", Path(methods.__file__).read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert sorted(re.findall(r" import \w+ as (\w+)", block[0])) == sorted(methods.__all__)
+
+
+def test_a_paper_s_name_is_the_class_of_its_options():
+    for method in METHODS:
+        kind = getattr(methods, find_method(method).attribute)
+        assert kind is options_class(method) is load_method(method).Options
+        assert method_name(kind.model_construct()) == method  # unchecked: teachers have no default
+
+
+def test_options_of_no_method_are_refused():
+    class SimCSEOptions(methods.SimCSE):
+        pass
+
+    with pytest.raises(ValidationError):
+        methods.SimCSE(no_such_option=1)
+    SimCSEOptions.__module__ = methods.SimCSE.__module__
+    with pytest.raises(StsbenchError, match=r"^SimCSEOptions of stsbench\.methods\.simcse\.options is not the options of"):
+        method_name(SimCSEOptions())

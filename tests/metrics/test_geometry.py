@@ -41,17 +41,6 @@ def test_uniformity_neither_under_nor_overflows():
     assert geometry.uniformity(np.tile(x[:1], (4, 1))) == 0.0
 
 
-def test_alignment_is_the_loop():
-    first, second = sentences(seed=1), sentences(seed=2)
-    distance = geometry.distances(geometry.directions(first), geometry.directions(second))
-    cosine = 1 - np.array([pdist([a, b], "cosine")[0] for a, b in zip(first, second, strict=True)])
-    assert geometry.alignment(distance) == pytest.approx(np.mean(2 - 2 * cosine))
-    assert geometry.alignment(distance, 1.0) == pytest.approx(np.mean(np.sqrt(2 - 2 * cosine)))
-    assert geometry.alignment(geometry.distances(first, first)) == 0
-    with pytest.raises(ScoreError, match="positive pair"):
-        geometry.alignment(distance[:0])
-
-
 @pytest.mark.parametrize(("n", "d"), [(40, 7), (7, 40)])
 @pytest.mark.parametrize("centre", [False, True])
 def test_spectrum_is_numpys_svd(n, d, centre):
@@ -147,6 +136,8 @@ def test_no_positive_pair_one_sentence_and_a_rating_outside_the_scale_are_reason
     one = PairSet("stsb/test", "STS-B", "sample", ("a",), ("a",), np.array([5.0]), ("all",))
     with pytest.raises(ScoreError, match="at least two sentences"):
         GeometryProtocol({"texts": "distinct"}).observe(embed(), one)
+    with pytest.raises(ScoreError, match="positive pair"):
+        geometry.alignment(np.zeros(0))
     for bad in (-0.1, 5.1, np.nan):
         with pytest.raises(ScoreError, match="rating of pair 2"):
             geometry.rating_groups(np.array([1.0, bad]))

@@ -1,11 +1,7 @@
-"""The arithmetic against scipy and against loops: ranks, bootstrap, aggregation, similarity, what is refused. What the
-statistics document of arrays holds of lists: each example gives the same with lists."""
+"""The arithmetic against scipy and against loops: ranks, bootstrap, averages, similarity, what is refused."""
 
-import doctest
-import functools
-import importlib
-import inspect
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,9 +12,11 @@ from scipy.spatial import distance
 
 from stsbench.encoders.similarity import all_similarities
 from stsbench.errors import ScoreError
-from stsbench.metrics import aggregation, bootstrap, equivalence, noise, paired, ranks, similarity
-from stsbench.metrics.aggregation import average_of_printed, combine
+from stsbench.metrics import bootstrap
+from stsbench.metrics.aggregation import average_of_printed, chance_of_same_order, difference_over_tasks, mean_over_tasks
 from stsbench.metrics.bootstrap import _Ranker, bootstrap_correlation, fisher_interval, interval, resample_counts
+from stsbench.metrics.equivalence import equivalence
+from stsbench.metrics.ranks import tiers
 from stsbench.metrics.similarity import METRICS, SIMILARITIES, correlation, paired_similarity, zero_rows
 
 SCIPY = {"spearman": stats.spearmanr, "pearson": stats.pearsonr}
@@ -59,26 +57,18 @@ def test_weighted_ranks_equal_ranks_of_the_repeated_values(values, data):
     assert np.allclose(got, want)
 
 
-@pytest.mark.parametrize("metric", METRICS)
-def test_blocks_do_not_show(metric, monkeypatch):
-    rng = np.random.default_rng(1)
-    x, y = rng.normal(size=(2, 40))
-    counts = resample_counts(40, 17, (3,))
-    monkeypatch.setattr(bootstrap, "block_rows", lambda n: 8)
-    assert (resample_counts(40, 17, (3,)) == counts).all()
-    one_by_one = [bootstrap_correlation(x, y, row[None], metric)[0] for row in counts]
-    assert np.allclose(bootstrap_correlation(x, y, counts, metric), one_by_one)
-
-
 @given(st.integers(1, 40), st.integers(1, 3), st.integers(0, 2**32 - 1))
 @settings(max_examples=15)
 @pytest.mark.parametrize("metric", METRICS)
-def test_encoders_together_are_as_each_by_itself(metric, n, digits, seed):
+def test_encoders_together_and_in_blocks_are_as_each_by_itself(metric, n, digits, seed):
     rng = np.random.default_rng(seed)
     predicted, gold = rng.normal(size=(5, n)).round(digits - 1), rng.normal(size=n).round(1)
     predicted[1] = rng.normal(size=n)  # without ties among those with some
     counts = resample_counts(n, 6, (seed,))
-    together = bootstrap_correlation(predicted, gold, counts, metric)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bootstrap, "block_rows", lambda n: 4)
+        assert (resample_counts(n, 6, (seed,)) == counts).all()
+        together = bootstrap_correlation(predicted, gold, counts, metric)
     apart = [bootstrap_correlation(each, gold, counts, metric) for each in predicted]
     np.testing.assert_allclose(together, apart, rtol=0, atol=1e-12)
 
@@ -103,8 +93,8 @@ def test_many_pairs_have_the_intervals_that_scipy_gives():
     x, y = rng.normal(size=(2, 600))
     y = 0.6 * x + 0.8 * y
     value = float(stats.pearsonr(x, y).statistic)
-    got = fisher_interval(bootstrap_correlation(x, y, resample_counts(600, 4000, (1,)), "pearson"), value, 600)
-    method = stats.BootstrapMethod(n_resamples=4000, method="BCa", random_state=np.random.default_rng(3))
+    got = fisher_interval(bootstrap_correlation(x, y, resample_counts(600, 2000, (1,)), "pearson"), value, 600)
+    method = stats.BootstrapMethod(n_resamples=2000, method="BCa", random_state=np.random.default_rng(3))
     for expected in (stats.pearsonr(x, y).confidence_interval(method=method), stats.pearsonr(x, y).confidence_interval()):
         assert got == pytest.approx(tuple(expected), abs=0.006)
 
@@ -138,25 +128,6 @@ def test_intervals_are_percentiles_and_need_95_percent_of_the_draws():
     assert draws[5] <= low < high <= 1
     draws[5] = np.nan
     assert interval(draws) is None
-
-
-numbers = st.floats(-1, 1, allow_nan=False, width=32)
-
-
-@settings(max_examples=20)
-@given(st.lists(st.tuples(numbers, st.integers(1, 2000)), min_size=1, max_size=8))
-def test_mean_and_wmean_equal_the_loop(subsets):
-    total = weighted = 0.0
-    for score, size in subsets:
-        total += score
-        weighted += score * size
-    scores, sizes = zip(*subsets, strict=True)
-    assert combine(scores, sizes, "mean") == pytest.approx(total / len(subsets))
-    assert combine(scores, sizes, "wmean") == pytest.approx(weighted / sum(sizes))
-    draws = [np.array([score, -score, 0.0]) for score in scores]
-    for how in ("mean", "wmean"):
-        value = float(combine(scores, sizes, how))
-        assert combine(draws, sizes, how) == pytest.approx(np.array([value, -value, 0.0]))
 
 
 @pytest.mark.parametrize(
@@ -258,28 +229,11 @@ def test_rounding_noise_around_one_value_is_constant(metric):
         correlation(predicted, np.arange(200.0), metric)
 
 
-def with_arrays():
-    """The public functions of these modules whose example makes an array."""
-    modules = (aggregation, equivalence, paired, ranks, noise, similarity)
-    return [function for module in modules for name, function in inspect.getmembers(module, inspect.isfunction)
-            if function.__module__ == module.__name__ and name[0] != "_" and "np." in (function.__doc__ or "")]
-
-
-def listed(value):
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-@pytest.mark.parametrize("function", with_arrays(), ids=lambda function: function.__name__)
-def test_the_example_of_a_function_takes_lists(function, monkeypatch):
-    lists = []
-
-    @functools.wraps(function)
-    def called(*args: object, **kwargs: object) -> object:
-        lists.extend([value for value in (*args, *kwargs.values()) if isinstance(value, np.ndarray)])
-        return function(*map(listed, args), **{name: listed(value) for name, value in kwargs.items()})
-
-    monkeypatch.setattr(importlib.import_module(function.__module__), function.__name__, called)
-    [example] = doctest.DocTestFinder(recurse=False).find(function, function.__name__, globs={})
-    said: list[str] = []
-    failures = doctest.DocTestRunner().run(example, out=said.append).failed
-    assert lists and not failures, "".join(said)
+def test_what_is_documented_of_arrays_holds_of_lists():
+    scores, others = np.array([70.0, 74, 72, 80]), np.array([69.0, 70, 73, 76])
+    a, b = np.random.default_rng(0).normal([[79.0], [78.9]], 0.1, (2, 99))
+    for function, *arrays in (
+        (mean_over_tasks, scores), (difference_over_tasks, scores, others), (chance_of_same_order, scores - others),
+        (tiers, scores, scores[:, None] != others), (partial(equivalence, 79.0, 78.9, margin=0.5), a, b),
+    ):
+        np.testing.assert_equal(function(*(array.tolist() for array in arrays)), function(*arrays))

@@ -55,6 +55,7 @@ def test_missing_and_too_few_draws() -> None:
     holes[0, 10:20] = np.nan
     assert paired_difference(1.0, 0.5, *holes) == Difference(0.5)
     assert paired_difference(1.0, 0.5, *draws[:, :19]) == Difference(0.5)  # 1 / 20 is not below 0.05
+    assert critical_value(np.zeros(19)) == inf
     assert paired_difference(9.0, 0.5, *(draws[:, :20] + [[9.0], [0.5]])).p == 1 / 21
     assert paired_difference(1.0, 0.5, np.zeros(0), np.zeros(0)) == Difference(0.5)
 
@@ -64,21 +65,6 @@ def test_missing_and_too_few_draws() -> None:
 def test_a_statistic_is_significant_exactly_above_the_critical_value(draws, statistic, level) -> None:
     p = (1 + sum(each >= statistic for each in draws)) / (len(draws) + 1)
     assert (statistic > critical_value(np.array(draws), level)) == (p < 1 - level - 1e-12)
-
-
-@settings(max_examples=25)
-@given(st.lists(st.tuples(st.floats(-5, 5), st.floats(-5, 5)), min_size=20, max_size=60), st.floats(-5, 5), st.floats(-5, 5))
-def test_interval_and_p_agree(draws, a, b) -> None:
-    actual = paired_difference(a, b, *np.array(draws).T)
-    assert actual.low <= actual.value <= actual.high
-    assert (actual.low > 0 or actual.high < 0) == (actual.p < 0.05)
-    mirror = paired_difference(b, a, *np.array(draws)[:, ::-1].T)
-    assert (mirror.value, mirror.low, mirror.high, mirror.p) == (-actual.value, -actual.high, -actual.low, actual.p)
-
-
-def test_critical_value_of_few_draws_is_infinite() -> None:
-    assert critical_value(np.zeros(19)) == inf
-    assert critical_value(np.zeros(0)) == inf
 
 
 def test_holm_by_hand() -> None:
@@ -120,12 +106,8 @@ def test_two_one_sided_tests_by_hand() -> None:
     assert test == Equivalence(2.5, -2.0, 6.0, 1 / 41 / 2, 31 / 41 / 2) and test.p == test.p_high
     outside = equivalence(4.0, 2.0, a, b, margin=1.5)
     assert outside is not None and (outside.p_low, outside.p_high) == (11 / 41 / 2, 1 - 31 / 41 / 2)
-
-
-def test_one_encoder_against_itself_is_equal_within_any_margin() -> None:
-    draws = np.random.default_rng(0).normal(size=100)
-    test = equivalence(1.5, 1.5, draws, draws, margin=1e-6)
-    assert test is not None and (test.low, test.high, test.p) == (0.0, 0.0, 1 / 101 / 2)
+    same = equivalence(4.0, 4.0, a, a, margin=1e-6)  # one encoder against itself is equal within any margin
+    assert same is not None and (same.low, same.high, same.p) == (0.0, 0.0, 1 / 41 / 2)
 
 
 def test_without_a_test_of_the_difference_there_is_none_of_equivalence() -> None:

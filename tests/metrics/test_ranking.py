@@ -57,15 +57,6 @@ def listed(scores, wanted, own):
     return [places.index(j) + 1 for j in wanted]
 
 
-def test_equals_a_sorted_list():
-    queries, corpus, relevant, own = data()
-    ranks, query = relevant_ranks(queries, corpus, relevant, own, block=13)
-    similar = cosines(queries, corpus)
-    want = [rank for i in range(20) for rank in listed(similar[i], relevant[i], own[i])]
-    assert ranks.tolist() == want
-    assert query.tolist() == [i for i, wanted in enumerate(relevant) for _ in wanted]
-
-
 @given(arrays(np.float32, (3, 2), elements=SMALL), arrays(np.float32, (12, 2), elements=SMALL),
        st.lists(st.lists(st.integers(0, 11), min_size=2, max_size=6, unique=True), min_size=3, max_size=3),
        st.integers(1, 13))
@@ -73,7 +64,8 @@ def test_equals_a_sorted_list():
 def test_ties_count_against_the_relevant(queries, corpus, chosen, block):
     own, relevant = [each[:1] for each in chosen], [each[1:] for each in chosen]
     similar = cosines(queries, corpus)
-    worst, _ = relevant_ranks(queries, corpus, relevant, own, block=block)
+    worst, query = relevant_ranks(queries, corpus, relevant, own, block=block)
+    assert query.tolist() == [i for i, wanted in enumerate(relevant) for _ in wanted]
     assert worst.tolist() == [rank for i in range(3) for rank in listed(similar[i], relevant[i], own[i])]
     middle, _ = relevant_ranks(queries, corpus, relevant, own, ties="mid", block=block)
     assert (middle <= worst).all()
@@ -211,12 +203,12 @@ def test_the_interval_of_a_threshold_covers_the_true_one():
     """Two normal kinds of equal size: by symmetry the most accurate threshold is half way between their means."""
     rng = np.random.default_rng(5)
     inside, widths = 0, []
-    for number in range(80):
+    for number in range(40):
         label = (rng.random(150) < 0.5).astype(np.int64)
         similarity = rng.normal(0.3, 0.1, 150) + 0.2 * label
         draws = matching_draws(similarity, label, [resample_counts(150, 200, (number,))])
         threshold = matching_scores(similarity, label).accuracy_threshold
         low, high = threshold_interval(threshold, draws.shifts["accuracy"])
         inside, widths = inside + (low <= 0.4 <= high), [*widths, high - low]
-    assert inside >= 70 and np.mean(widths) < 0.15
+    assert inside >= 35 and np.mean(widths) < 0.15
     assert threshold_interval(0.4, np.zeros(30)) is None

@@ -39,9 +39,8 @@ def weighted_correlation(x, y, weight, metric):
 
 
 @pytest.mark.parametrize("metric", ["spearman", "pearson"])
-@pytest.mark.parametrize("seed", range(2))
-def test_influence_is_the_derivative_by_a_pairs_weight(metric, seed):
-    *_, x, y = pairs(seed)
+def test_influence_is_the_derivative_by_a_pairs_weight(metric):
+    *_, x, y = pairs(0)
     r, values = INFLUENCE[metric](x, y)
     assert r == pytest.approx(getattr(stats, f"{metric}r")(x, y).statistic, abs=1e-12)
     step = 1e-4 * np.eye(len(x))
@@ -118,9 +117,9 @@ def test_multipliers_vary_together_as_rows_that_share_a_sentence_do():
     links, _, _ = matrices(first, second)
     values, vectors = np.linalg.eigh(links)
     expected = (vectors * np.maximum(values, 0)) @ vectors.T
-    drawn = graph.multipliers(60_000, 3).astype(float)
-    assert np.abs(np.cov(drawn.T) - expected).max() < 0.06
-    assert graph.multipliers(60_000, 3) is graph.multipliers(60_000, 3)
+    drawn = graph.multipliers(30_000, 3)
+    assert np.abs(np.cov(drawn.astype(float).T) - expected).max() < 0.06
+    assert graph.multipliers(30_000, 3) is drawn
 
 
 def test_joint_draws_are_as_uncertain_as_a_score_and_nearly_as_each_difference():
@@ -140,14 +139,14 @@ def test_joint_draws_are_as_uncertain_as_a_score_and_nearly_as_each_difference()
     assert (joint[0] - joint[1]).std() == pytest.approx(expected, rel=0.1)
 
 
-@pytest.mark.parametrize("groups", [1, 8])
-def test_a_graph_of_too_many_links_is_that_of_equal_groups_without_a_matrix(groups, monkeypatch):
+@pytest.mark.parametrize(("groups", "each"), [(1, 5000), (6, 2000)])
+def test_a_graph_of_too_many_links_is_that_of_equal_groups_without_a_matrix(groups, each):
     """Ten thousand rows of a text have a hundred million links."""
-    first, second = np.repeat(np.arange(groups), 6000), np.arange(groups, 6000 * groups + groups)
+    first, second = np.repeat(np.arange(groups), each), np.arange(groups, each * groups + groups)
     graph = SharedSentences(first, second)
     assert graph.large and graph.hopeless == (groups == 1)
     rng = np.random.default_rng(0)
-    values = np.repeat(rng.normal(size=groups), 6000) + rng.normal(size=len(first))
+    values = np.repeat(rng.normal(size=groups), each) + rng.normal(size=len(first))
     few = SharedSentences(np.repeat(np.arange(groups), 20), np.arange(groups, 21 * groups))
     assert not few.large
     for share in (0.6, 1.0):

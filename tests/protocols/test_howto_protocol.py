@@ -196,63 +196,45 @@ class ErrorProtocol(Protocol):
 '''
 
 
-@pytest.fixture
-def measured(tmp_path, monkeypatch):
-    """`measured(better)`: results of a good and a bad encoder under the plug-in, whose error is better in that direction."""
-
-    def make(better):
-        site_packages = tmp_path / "site"
-        facts = site_packages / "sts_error-1.0.dist-info"
-        facts.mkdir(parents=True)
-        (site_packages / "sts_error.py").write_text(PLUGIN.replace("BETTER", repr(better)))
-        (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: sts-error\nVersion: 1.0\n")
-        (facts / "entry_points.txt").write_text("[stsbench.protocols]\nsts-error = sts_error:ErrorProtocol\n")
-        monkeypatch.syspath_prepend(str(site_packages))
-        monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr("stsbench.evaluation.provenance.git_revision", lambda: "0" * 40)
-        registry._points.cache_clear()
-        runs = {name: evaluate(encoder, output=tmp_path / name, sample=True, protocols=["sts-error"], no_cache=True)
-                for name, encoder in {"good": "lexical:token-set", "bad": Letters(0, 9.0)}.items()}
-        errors = {name: result.rows[0].value for name, result in runs.items()}
-        assert errors["good"] < errors["bad"] - 0.05
-        return runs
-
-    yield make
+@pytest.fixture(params=["lower", "neither"])
+def better(request, tmp_path, monkeypatch):
+    """The plug-in is installed, whose error is better in this direction."""
+    facts = tmp_path / "site" / "sts_error-1.0.dist-info"
+    facts.mkdir(parents=True)
+    (tmp_path / "site" / "sts_error.py").write_text(PLUGIN.replace("BETTER", repr(request.param)))
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: sts-error\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[stsbench.protocols]\nsts-error = sts_error:ErrorProtocol\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("stsbench.evaluation.provenance.git_revision", lambda: "0" * 40)
+    registry._points.cache_clear()
+    yield request.param
     registry._points.cache_clear()
     sys.modules.pop("sts_error", None)
 
 
-def board_of(runs, root):
+def test_compare_table_and_board_say_which_error_is_better(better, tmp_path):
+    """The smaller one, or none where it only describes, and then nothing is ranked."""
+    runs = {name: evaluate(encoder, output=tmp_path / name, sample=True, protocols=["sts-error"], no_cache=True)
+            for name, encoder in {"good": "lexical:token-set", "bad": Letters(0, 9.0)}.items()}
+    assert runs["good"].rows[0].value < runs["bad"].rows[0].value - 0.05
     for name, result in runs.items():
-        add(root, [result.folder], name, Entry(method=name, backbone="none", setting="unsup"))
-    return gather(root)
-
-
-def test_smaller_is_better_in_compare_table_and_board(measured, tmp_path):
-    runs = measured("lower")
-    done = CliRunner().invoke(cli, ["compare", str(runs["bad"].folder), str(runs["good"].folder)])
-    assert done.exit_code == 0, done.output
+        add(tmp_path / "board", [result.folder], name, Entry(method=name, backbone="none", setting="unsup"))
+    board = gather(tmp_path / "board")
+    (tab,) = [each for each in board.tabs if each.group == "sts-error"]
+    done = run(f"stsbench compare {runs['bad'].folder} {runs['good'].folder} --resamples 200")
     said = " ".join(done.output.split())
+    if better == "neither":
+        assert "A is higher than B on STS-B" in said and "better" not in said
+        assert {row.unranked for row in tab.measured} == {"not ranked: neither a higher nor a lower error is better"}
+        assert not any(row.rank for row in tab.measured)
+        return
     assert "sts-error: error, not x 100, lower is better" in said and "B is better than A on STS-B by 0." in said
     assert "points" not in said
-
-    scored = CliRunner().invoke(cli, ["score", str(runs["good"].folder)])
-    value = f"{runs['good'].rows[0].value:.4f}"
-    assert value in scored.output and "x 100" not in scored.output.replace("not x 100", "")
-
-    board = board_of(runs, tmp_path / "board")
-    (tab,) = [each for each in board.tabs if each.group == "sts-error"]
+    scored = run(f"stsbench score {runs['good'].folder}").output
+    assert f"{runs['good'].rows[0].value:.4f}" in scored and "x 100" not in scored.replace("not x 100", "")
     assert [row.id for row in tab.measured] == ["good", "bad"] and [row.rank.position for row in tab.measured] == [1, 2]
     assert (tab.lower_is_better, tab.digits) == (True, 4)
     (column,) = next(each["columns"] for each in json.loads(site(board)["index.json"])["tabs"] if each["id"] == tab.id)
     assert column == {"name": "STS-B", "better": "lower", "lower_is_better": True}
     assert len(list((tmp_path / "board" / "observations").glob("sts-error.*.parquet"))) == 1  # what the data decide
-
-
-def test_a_metric_that_only_describes_ranks_nothing(measured, tmp_path):
-    runs = measured("neither")
-    done = CliRunner().invoke(cli, ["compare", str(runs["bad"].folder), str(runs["good"].folder)])
-    assert re.search(r"A is higher than B\s+on\s+STS-B", done.output) and "better" not in done.output
-    (tab,) = [each for each in board_of(runs, tmp_path / "board").tabs if each.group == "sts-error"]
-    assert {row.unranked for row in tab.measured} == {"not ranked: neither a higher nor a lower error is better"}
-    assert not any(row.rank for row in tab.measured)

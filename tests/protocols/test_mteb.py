@@ -131,7 +131,7 @@ def test_a_task_reseeds_nothing_and_prints_nothing(capsys):
     assert capsys.readouterr().out == "" and logging.getLogger("mteb").level == logging.NOTSET
 
 
-def test_what_cannot_be_scored_is_refused():
+def test_what_cannot_be_scored_is_refused_and_zero_vectors_are_said():
     data = sample("stsb/test")
     gap = data.texts[3]
 
@@ -147,10 +147,6 @@ def test_what_cannot_be_scored_is_refused():
         MtebProtocol({}).observe(embed(collinear), data)
     with pytest.raises((ScoreError, StsbenchError), match="NaN"):
         MtebProtocol({}).observe(embed(holed), data)
-
-
-def test_zero_vectors_are_said():
-    data = sample("stsb/test")
 
     def some_zero(texts):
         vectors = Projected()(texts)

@@ -44,7 +44,8 @@ def everything(site, tmp_path_factory):
         return vectors(texts)
 
     folder = tmp_path_factory.mktemp("all") / "run"
-    few = {"transfer.k": 2, "transfer.grid": [1.0, 2.0], "transfer.grid_kfold": [1.0, 2.0]}  # the usual ones take a minute
+    few = {"transfer.k": 2, "transfer.grid": [1.0, 2.0], "transfer.grid_kfold": [1.0, 2.0],  # the usual ones take a minute
+           "regression.round_epochs": 2, "regression.max_epoch": 8, "regression.entailment_max_epoch": 8}
     given = {"sample": True, "protocols": ["all"], "no_cache": True, "resamples": 20, "settings": few}
     return evaluate(encoder, output=folder, **given), asked
 

@@ -118,7 +118,7 @@ def test_sparse_encoders_work_in_every_task():
             return replace(super().run(texts, progress), vectors=sparse.csr_matrix(bag(texts)))
 
     for data in (pair_set(), labelled_set()):
-        protocol = RegressionProtocol({**SHORT, "entailment_max_epoch": 2})
+        protocol = RegressionProtocol({**SHORT, "round_epochs": 1, "max_epoch": 2, "entailment_max_epoch": 2})
         seen = protocol.observe(Embed(Sparse(bag)), data).arrays["predicted"]
         assert seen == pytest.approx(protocol.observe(embed(), data).arrays["predicted"], abs=1e-4)
 
@@ -130,27 +130,6 @@ def test_an_empty_split_is_a_failure_with_a_reason(split, make):
     data = replace(data, **{"splits" if make is labelled_set else "subsets": names})
     with pytest.raises(ScoreError, match=f"{data.id}: the {split} split is empty"):
         RegressionProtocol({}).observe(embed(), data)
-
-
-def test_vectors_that_cannot_be_multiplied_are_counted():
-    data = pair_set()
-    row = data.subsets.index("train")
-    pairs = [(data.first[i], data.second[i]) for i, name in enumerate(data.subsets) if name == "train"]
-    poor = {data.first[row], data.second[row]}
-
-    def huge(texts):
-        return np.array([vector + (1e30 if text in poor else 0) for text, vector in zip(texts, bag(texts), strict=True)])
-
-    count = sum(set(pair) <= poor for pair in pairs)  # 1e30 * 1e30 overflows float32, 1e30 * 3 does not
-    with pytest.raises(ScoreError, match=f"{count} of 150 pairs of the train split have vectors that are NaN, infinite"):
-        RegressionProtocol({}).observe(embed(huge), data)
-
-
-def test_constant_predictions_are_a_failure_not_a_zero():
-    data, protocol = pair_set(), RegressionProtocol({"round_epochs": 1})
-    seen = protocol.observe(embed(lambda texts: np.ones((len(texts), 3), dtype=np.float32)), data)
-    with pytest.raises(ScoreError, match="STS-B: all 60 predictions are equal"):
-        protocol.score(seen, data.id, "STS-B")
 
 
 def test_settings_are_all_in_the_record_and_all_used():

@@ -91,22 +91,24 @@ def write(folder, files):
     return folder
 
 
-def beir(files=OWN):
-    """The same data in BEIR's layout, with a title, a header line, and a query of another split."""
-    out = {}
-    for name in ("queries", "corpus"):
-        rows = [line.split("\t") for line in files[f"{name}.tsv"].splitlines()]
-        items = [{"_id": key, "text": text} for key, text in rows]
-        if name == "corpus":
-            title, _, rest = items[0]["text"].partition(" ")
-            items[0] |= {"title": title, "text": rest}
-        else:
-            items.append({"_id": "train7", "text": "A query of the training split."})
-        out[f"{name}.jsonl"] = "".join(json.dumps(item) + "\n" for item in items)
-    judged = ["query-id\tcorpus-id\tscore", *(line if line.count("\t") == 2 else line + "\t1"
-                                              for line in files["relevance.tsv"].splitlines())]
-    out["qrels/test.tsv"] = "\n".join(judged) + "\n"
-    return out
+BEIR = {  # the same in BEIR's layout, with a title and a query of another split
+    "queries": [{"_id": "q1", "text": "Where does the cat sleep?"}, {"_id": "q2", "text": "What do dogs like?"},
+                {"_id": "d3", "text": "The weather."}, {"_id": "train7", "text": "A query of the training split."}],
+    "corpus": [{"_id": "d1", "text": "cat sleeps on the sofa.", "title": "A"}, {"_id": "d2", "text": "Dogs like bones."},
+               {"_id": "d3", "text": "The weather."}, {"_id": "d4", "text": "Dogs like long walks."}],
+    "qrels": [{"query-id": query, "corpus-id": text, "score": score} for query, text, score in (
+        ("q1", "d1", 1), ("q2", "d2", 2), ("q2", "d4", 1), ("q2", "d1", 0), ("d3", "d1", 1))],
+}
+
+
+def jsonl(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def beir():
+    judged = [BEIR["qrels"][0], *(row.values() for row in BEIR["qrels"])]
+    return {"queries.jsonl": jsonl(BEIR["queries"]), "corpus.jsonl": jsonl(BEIR["corpus"]),
+            "qrels/test.tsv": "".join("\t".join(map(str, row)) + "\n" for row in judged)}
 
 
 def test_both_layouts_read_the_same(tmp_path):
@@ -129,16 +131,6 @@ def parquet(rows):
     return stream.getvalue()
 
 
-def records(renamed=(), files=None):
-    """Queries, corpus and judgements of BEIR's layout as rows, some columns renamed."""
-    files, names = files or beir(), dict(renamed)
-    judged = [line.split("\t") for line in files["qrels/test.tsv"].splitlines()[1:]]
-    parts = {name: list(map(json.loads, files[f"{name}.jsonl"].splitlines())) for name in ("queries", "corpus")}
-    parts["qrels"] = [{"query-id": query, "corpus-id": text, "score": int(score)} for query, text, score in judged]
-    return {part: [{names.get(key, key): value for key, value in row.items()} for row in rows]
-            for part, rows in parts.items()}
-
-
 def arrow(rows):
     table, stream = pa.Table.from_pylist(rows), io.BytesIO()
     with pa.ipc.new_stream(stream, table.schema) as writer:
@@ -158,12 +150,12 @@ UNDERSCORES = {"_id": "id", "query-id": "query_id", "corpus-id": "corpus_id"}
 ])
 def test_parquet_and_json_lines_as_the_hub_keeps_them_are_the_same_set(tmp_path, names, renamed, more):
     files, shards = {}, 2 if "{1}" in names else 1
-    for part, rows in records(renamed.items()).items():
+    for part, rows in BEIR.items():
+        rows = [{renamed.get(key, key): value for key, value in row.items()} for row in rows]
         for shard in range(shards):
             some = rows[shard * 2 : shard * 2 + 2] if shard == 0 and shards == 2 else rows[shard * 2 :]
-            written = (parquet(some) if names.endswith("parquet") else arrow(some) if names.endswith("arrow") else
-                       "".join(json.dumps(row) + "\n" for row in some))
-            files[names.format(part, shard)] = written
+            kind = {"parquet": parquet, "arrow": arrow, "jsonl": jsonl}[names.rpartition(".")[2]]
+            files[names.format(part, shard)] = kind(some)
     one, two = read_relevance(write(tmp_path / "a", beir())), read_relevance(write(tmp_path / "b", files | more))
     assert (one.id, one.digest) == (two.id, two.digest) and one.grades == two.grades and one.hidden == two.hidden
 

@@ -1,7 +1,5 @@
-"""The STS protocol: rows on hand-made subsets, the averages, the presets, and the published numbers on real data. The STS
+"""The STS protocol: rows on hand-made subsets, the averages, and the published numbers on real data. The STS
 average's draws: pairs that stand in two tasks are redrawn together."""
-
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,12 +7,10 @@ from realdata import real_data
 from scipy import stats
 
 from stsbench import evaluate, load_encoder
-from stsbench.data.fetch.sources import load_data
 from stsbench.data.sets.sets import PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Observations
-from stsbench.evaluation.run_file import load_records, read_observations
 from stsbench.protocols.sts import AVERAGED, TASKS, StsProtocol, pair_keys
 
 DATA = {"id": "x/test", "task": "X", "text_version": "senteval"}
@@ -81,13 +77,8 @@ def test_observe_pairs_each_text_with_its_own_row():
     assert dot.arrays["similarity"].tolist() == [1, 2, 0]
 
 
-@pytest.fixture(scope="module")
-def sample(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sample")
-    return evaluate("lexical:token-set", output=folder / "run", sample=True, resamples=0, no_cache=True, tasks=list(TASKS))
-
-
-def test_the_sample_end_to_end(sample):
+def test_the_sample_end_to_end(tmp_path):
+    sample = evaluate("lexical:token-set", output=tmp_path / "run", sample=True, resamples=0, tasks=list(TASKS))
     assert list(dict.fromkeys(r.task for r in sample.rows)) == [*TASKS, "Avg", "Avg-full"]
     assert not sample.failures and not sample.left_out and len(sample.records) == 8
     assert all(r.data.text_version == "sample" for r in sample.records)
@@ -99,21 +90,11 @@ def test_the_sample_end_to_end(sample):
             assert value["Avg", how, metric] == round(sum(round(v, 2) for v in seven) / 7, 2)
 
 
-def test_presets_are_the_sts_protocol_s_numbers(sample, tmp_path):
-    result = evaluate("lexical:token-set", output=tmp_path / "run", sample=True, resamples=0, protocols=["bert-flow"])
-    ours = {(r.task, r.subset): r.value for r in result.rows}
-    chosen = [r for r in sample.rows if r.metric == "spearman" and r.aggregation in (None, "wmean")]
-    want = {(r.task, r.subset): r.value for r in chosen if r.task != "SICK-R-MTEB"}
-    assert ours == want
+# lexical:token-set, Spearman: all, mean, wmean; those of the other years are compared with the board's records
+GOLDEN = {"STS13": (49.58, 42.96, 49.85), "STS16": (57.36, 57.66, 58.79)}
 
 
-GOLDEN = {  # lexical:token-set, Spearman: all, mean, wmean
-    "STS12": (43.90, 52.29, 53.10), "STS13": (49.58, 42.96, 49.85), "STS14": (52.66, 58.90, 60.27),
-    "STS15": (67.68, 63.93, 66.28), "STS16": (57.36, 57.66, 58.79),
-}
-
-
-def test_token_set_s_fifteen_golden_values(tmp_path):
+def test_token_set_s_golden_values(tmp_path):
     options = {"data_dir": real_data(), "tasks": list(GOLDEN), "resamples": 0}
     result = evaluate("lexical:token-set", output=tmp_path / "run", **options)
     assert all(record.data.known for record in result.records)
@@ -121,27 +102,6 @@ def test_token_set_s_fifteen_golden_values(tmp_path):
     for task, values in GOLDEN.items():
         for how, value in zip(("all", "mean", "wmean"), values, strict=True):
             assert got[task, how] == pytest.approx(value, abs=0.01), (task, how)
-
-
-def minilm():
-    folder = real_data().parent / "models" / "minilm-l6-fp16"
-    if not folder.is_dir():
-        pytest.skip("needs ../shared/models/minilm-l6-fp16")
-    return str(folder)
-
-
-def test_minilm_s_cosines_are_those_on_the_board():
-    """Every fiftieth pair: the board's record of all 1,379 scores what is published, as the board's own tests say."""
-    data = load_data("stsb/test", data_dir=real_data())
-    assert len(data) == 1379
-    [run] = (Path(__file__).resolve().parents[2] / "leaderboard").glob("measured/minilm-mean/*/run.parquet")
-    [record] = [record for path, record in load_records(run) if path.name.startswith("sts.stsb-test.")]
-    stored = read_observations(run, record).arrays["similarity"]
-    chosen = np.arange(len(data)) % 50 == 0
-    embed = Embed(load_encoder(minilm(), device="cpu"))
-    seen = StsProtocol({}).observe(embed, data.keep(chosen))
-    # by weights that were not halved
-    np.testing.assert_allclose(seen.arrays["similarity"], stored[chosen], rtol=0, atol=5e-4)
 
 
 def test_a_year_without_subset_names_claims_no_mean():

@@ -224,7 +224,7 @@ def test_one_exact_fit_in_ten_may_miss(monkeypatch, unconverged, refused):
         return centroids(x, y)
 
     monkeypatch.setattr(TransferProtocol, "_solver", solver)
-    exact, sklearn = (TransferProtocol({"classifier": name, "k": 3}) for name in ("exact", "sklearn"))
+    exact, sklearn = (TransferProtocol({"classifier": name, **SMALL}) for name in ("exact", "sklearn"))
     note = [f"{unconverged} of 57 fits stopped before convergence"]
     assert sklearn.observe(Bag(), reviews()).names["notes"] == note
     if refused:

@@ -24,7 +24,8 @@ METHODS = ("SimCSE", "DiffCSE", "PromptBERT", "ConSERT", "SBERT", "whitening")
 def board(measured=14, published=60, entries=6):
     """`measured` and `published`: rows of the largest tab. The same arguments give the same board."""
     rng = random.Random(7)
-    behind = {f"entry-{i:02}": _provenance(i) for i in range(entries)}
+    behind = {id: _provenance(id, f"example {i}", i, QUOTES if i == 1 else "Invented.", HOSTILE if i == 2 else None,
+                              2 if i == 0 else 1) for i, id in enumerate(f"entry-{i:02}" for i in range(entries))}
     tabs = [
         _sts(rng, how, metric, measured if (how, metric) == ("all", "spearman") else 5,
              published if (how, metric) == ("all", "spearman") else 8, entries)
@@ -34,17 +35,16 @@ def board(measured=14, published=60, entries=6):
     return Board(tuple(tabs), behind)
 
 
-def _provenance(i):
+def _provenance(id, name, i, note="Invented.", encoder=None, seeds=1):
     run = {
-        "fingerprint": f"{i:064x}", "seed": i, "width": (384, 768)[i % 2],
-        "git": f"{i:040x}", "device": "cpu (x86_64, 2 cores)",
-        "spec": {"name": HOSTILE if i == 2 else f"models/example-{i}", "pooler": "mean", "dtype": "float32", "prefix": None},
+        "fingerprint": f"{i:064x}", "encoder": {"name": encoder or f"runs/model-{i}", "pooler": "mean", "max_length": 512},
+        "width": list(SIZES.values())[i % len(SIZES)], "revision": [f"{i:040x}"], "device": ["cpu"], "python": "3.11.7",
         "versions": {"stsbench": "0.1.0", "numpy": "2.4.6", "torch": "2.13.0"},
-        "command": ["stsbench", "eval", "--model", f"models/example {i}", "--pooler", "mean"],
-        "created": "2026-11-21T18:27:49Z", "records": 9,
+        "command": [f"stsbench eval --model runs/model-{i}"],
+        "measured": ["2026-11-20T10:00:00+00:00", "2026-11-21T10:00:00+00:00"],
+        "records": f"9 in leaderboard/measured/{id}/",
     }
-    note = QUOTES if i == 1 else "An invented encoder."
-    return Provenance(f"entry-{i:02}", f"example {i}", note, "", (run, {**run, "seed": i + 100}) if i == 0 else (run,))
+    return Provenance(id, name, note, "", tuple({**run, "seed": i % 5 + 100 * seed} for seed in range(seeds)))
 
 
 def _cells(rng, bounded):
@@ -162,7 +162,8 @@ def synthetic(rows, published=60, most=None):
             () if tabs else tuple(_drawn_published(i, rng) for i in range(published)), settings={"similarity": "cosine"},
             data={task: f"{k:064x}" for k, task in enumerate(TASKS)}, pairs=_pairs(ranked, rng),
         ))
-    return Board(tuple(tabs), {f"entry-{i:04}": _drawn_provenance(i) for i in range(rows)})
+    behind = (_provenance(f"entry-{i:04}", f"{METHODS[i % len(METHODS)]} {i}", i, seeds=1 + i % 2) for i in range(rows))
+    return Board(tuple(tabs), {about.id: about for about in behind})
 
 
 def _ranked(scores, rng):
@@ -201,15 +202,3 @@ def _drawn_published(i, rng):
     cells = {task: Cell(round(float(rng.uniform(50, 85)), 2)) for task in (*TASKS, "Avg")}
     return Row(f"paper:{1 + i // 10}:{i % 10}", "published", f"Printed {i}", "BERT-base", "unsup", cells,
                source=f"Somebody 20{10 + i % 14}, table {1 + i // 10}", link="https://example.org/abs/1", year=2010 + i % 14)
-
-
-def _drawn_provenance(i):
-    run = {
-        "fingerprint": f"{i:064x}", "encoder": {"name": f"runs/model-{i}", "pooler": "mean", "max_length": 512},
-        "width": list(SIZES.values())[i % len(SIZES)], "seed": i % 5,
-        "versions": {"stsbench": "0.1.0", "torch": "2.13.0"}, "python": "3.11.7", "revision": [f"{i:040x}"],
-        "device": ["cpu"], "command": [f"stsbench eval --model runs/model-{i}"],
-        "measured": ["2026-11-20T10:00:00+00:00", "2026-11-21T10:00:00+00:00"],
-        "records": f"9 in leaderboard/measured/entry-{i:04}/",
-    }
-    return Provenance(f"entry-{i:04}", f"{METHODS[i % len(METHODS)]} {i}", "Invented.", "", (run, run) if i % 2 else (run,))

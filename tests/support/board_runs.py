@@ -98,15 +98,16 @@ def own(folder, encoder, **options):
     return measured(encoder, folder, **{"resamples": 50, **options}).folder
 
 
-def prompted(folder, encoder, prompts=PROMPTS, **how):
-    """Measure an encoder by default, behind a neutral prompt and behind `prompts`, in folders as a study of prompts has
-    them. Task -> its scores behind the prompts."""
+def prompted(folder, encoder, prompts=PROMPTS, *, neutral=False, **how):
+    """Measure an encoder by default, behind a neutral prompt if wanted, and behind `prompts`, in folders as a study of
+    prompts has them. Task -> its scores behind the prompts."""
     scores = {}
     measured(encoder, folder / "00-default", **how)
-    for number, prompt in enumerate(["text: ", *prompts], 2):
-        kind = "prompt" if number > 2 else "neutral-prompt"
-        result = measured(encoder.with_prompt(prompt), folder / f"{number:02}-{kind}", **how)
-        for row in firsts(main_rows(result, "sts")).values() if number > 2 else ():
+    if neutral:
+        measured(encoder.with_prompt("text: "), folder / "02-neutral-prompt", **how)
+    for number, prompt in enumerate(prompts, 3):
+        result = measured(encoder.with_prompt(prompt), folder / f"{number:02}-prompt", **how)
+        for row in firsts(main_rows(result, "sts")).values():
             scores.setdefault(row.task, []).append(row.value)
     return scores
 

@@ -88,7 +88,6 @@ def pickled(folder):
 REMOTE, MEAN = r"auto_map|mine\.py|trust.remote.code", {"pooler": "mean"}
 CODE = {
     "model": Kind(own_model, refused=REMOTE, options=MEAN),
-    "model, with modules": Kind(lambda folder: declare(own_model(folder), pooling("mean")), refused=REMOTE),
     "model, in the library": Kind(lambda folder: declare(own_model(folder), pooling("mean"), dense()), refused=REMOTE),
     "model of a type that transformers knows": Kind(
         lambda folder: change(own_model(folder) / "config.json", model_type="bert"), refused=REMOTE, options=MEAN

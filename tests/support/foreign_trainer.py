@@ -50,12 +50,12 @@ def place(tmp_path_factory):
     yield from cached_place(tmp_path_factory.mktemp("loss"))
 
 
-def sentence_transformer(place, pooler, head=None):
+def sentence_transformer(place, pooler):
     rates = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
     model = SentenceTransformer(str(place / "model"), device="cpu", config_kwargs=rates)
     model.max_seq_length = 12
     if pooler in HEADS:
-        model[1] = {"text_cnn": TextCNNPooling, "mean_cnn": MeanCNNPooling}[pooler](head or HEADS[pooler]())
+        model[1] = {"text_cnn": TextCNNPooling, "mean_cnn": MeanCNNPooling}[pooler](HEADS[pooler]())
     else:
         model[1] = MeanPaddedPooling(12, 32) if pooler == "mean_padded:12" else Pooling(32, pooler)
     return model

@@ -1,6 +1,7 @@
 """Invented STS-B sets and runs on them, for the tests of geometry and of pictures."""
 
 import hashlib
+from functools import cache
 
 import numpy as np
 
@@ -30,13 +31,15 @@ def pair_set(id="stsb/test", n=60, seed=0):
     )
 
 
-def vectors(texts, scale=1.0, shift=0.0, d=12):
-    """float32 (n, d): sums of a vector a word, known by the word alone."""
-    def word(text):
-        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
-        return np.random.default_rng(seed).normal(shift, 1, d)
+@cache
+def word_vector(word, shift):
+    seed = int.from_bytes(hashlib.sha256(word.encode()).digest()[:4], "big")
+    return np.random.default_rng(seed).normal(shift, 1, 12)
 
-    return (scale * np.array([sum(word(each) for each in text.split()) for text in texts])).astype(np.float32)
+
+def vectors(texts, shift=0.0):
+    """float32 (n, 12): sums of a vector a word, known by the word alone."""
+    return np.array([sum(word_vector(word, shift) for word in text.split()) for text in texts], dtype=np.float32)
 
 
 def embed(**options):

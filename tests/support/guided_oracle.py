@@ -1,13 +1,10 @@
 """GIST's and MultiCSR's masks as loops, and sentence-transformers' losses over vectors that are given."""
 
 import torch
+from info_nce_oracle import cosine
 from torch import nn
 from torch.nn.functional import normalize
 from transformers import BertTokenizerFast
-
-
-def cosine(a, b):
-    return sum(x * y for x, y in zip(a, b, strict=True)) / (sum(x * x for x in a).sqrt() * sum(x * x for x in b).sqrt())
 
 
 def naive_guided(

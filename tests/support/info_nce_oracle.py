@@ -3,14 +3,15 @@
 import torch
 
 
+def cosine(a, b):
+    return sum(x * y for x, y in zip(a, b, strict=True)) / (sum(x * x for x in a).sqrt() * sum(x * x for x in b).sqrt())
+
+
 def naive_info_nce(queries, keys, *, temperature=0.05, similarity="cosine", negatives=(), alpha=1.0, start=0):
     """(n,) losses, one product and one exponential at a time: the equation as it is printed, and nothing clever."""
 
     def score(a, b):
-        product = sum(a[k] * b[k] for k in range(len(a)))
-        if similarity == "dot":
-            return product
-        return product / (sum(x * x for x in a).sqrt() * sum(x * x for x in b).sqrt()) / temperature
+        return sum(x * y for x, y in zip(a, b, strict=True)) if similarity == "dot" else cosine(a, b) / temperature
 
     losses = []
     for i in range(len(queries)):
@@ -24,13 +25,8 @@ def naive_info_nce(queries, keys, *, temperature=0.05, similarity="cosine", nega
 
 def naive_nt_xent(first, second, temperature=0.1):
     """(2N,) losses, of the first views and then of the second ones: the equation as it is printed."""
-
-    def score(a, b):
-        product = sum(a[k] * b[k] for k in range(len(a)))
-        return product / (sum(x * x for x in a).sqrt() * sum(x * x for x in b).sqrt()) / temperature
-
     views, n, losses = [*first, *second], len(first), []
     for i, view in enumerate(views):
-        total = sum(torch.exp(score(view, other)) for j, other in enumerate(views) if j != i)
-        losses.append(-torch.log(torch.exp(score(view, views[(i + n) % (2 * n)])) / total))
+        total = sum(torch.exp(cosine(view, other) / temperature) for j, other in enumerate(views) if j != i)
+        losses.append(-torch.log(torch.exp(cosine(view, views[(i + n) % (2 * n)]) / temperature) / total))
     return torch.stack(losses)

@@ -17,34 +17,27 @@ def encoder(number):
     return letters
 
 
-def seven(folder, number, **settings):
-    chosen = {f"sts.{key}": value for key, value in {"resamples": 60, **settings}.items()}
-    return evaluate(encoder(number), protocol="sts", sample=True, settings=chosen, output=folder / f"run-{number}").folder
+def seven(folder, number):
+    settings = {"sts.resamples": 60, "sts.seed": 7}
+    return evaluate(encoder(number), protocol="sts", sample=True, settings=settings, output=folder / f"run-{number}").folder
 
 
-def own(folder, number, kind):
-    """A run over the user's data: triplets, whose intervals are Wilson's; pairs; or pairs that every encoder separates."""
+def own(folder, number, protocol):
+    """A run over the user's data: triplets, whose intervals are Wilson's; or pairs that every encoder separates."""
     rng = np.random.default_rng(5)
     texts = [[" ".join(rng.choice(WORDS, 5)) + f" {i}" for i in range(40)] for _ in range(3)]
-    third, header = texts[2], "anchor\tpositive\tnegative"
-    if kind != "triplets":
-        third, header = [int(i % 2 == 0) for i in range(40)], "sentence1\tsentence2\tlabel"
-        same = texts[0] if kind == "certain" else [" ".join(text.split()[:3]) for text in texts[0]]
-        texts[1] = [one if label else "none of it" if kind == "certain" else other
-                    for one, other, label in zip(same, texts[1], third, strict=True)]
+    header = "anchor\tpositive\tnegative"
+    if protocol == "pairs":
+        texts[2], header = ["1", "0"] * 20, "sentence1\tsentence2\tlabel"
+        texts[1] = [one if label == "1" else "none of it" for one, label in zip(texts[0], texts[2], strict=True)]
     path = folder / "own.tsv"
-    path.write_text("\n".join([header, *("\t".join(map(str, row)) for row in zip(*texts[:2], third, strict=True))]) + "\n")
-    protocol = "triplets" if kind == "triplets" else "pairs"
+    path.write_text("\n".join([header, *map("\t".join, zip(*texts, strict=True))]) + "\n")
     return evaluate(encoder(number), protocol=f"{protocol}:{path}", output=folder / f"run-{number}").folder
 
 
 RUNS = {
-    "average": lambda folder, number: seven(folder, number),
-    "average of another seed": lambda folder, number: seven(folder, number, seed=7),
-    "Pearson": lambda folder, number: seven(folder, number, metrics=["pearson"], aggregations=["mean"]),
-    "a share": lambda folder, number: own(folder, number, "triplets"),
-    "own pairs": lambda folder, number: own(folder, number, "pairs"),
-    "none": lambda folder, number: own(folder, number, "certain"),
+    "average of another seed": lambda folder, number: seven(folder, number),
+    "none": lambda folder, number: own(folder, number, "pairs"),
 }
 
 

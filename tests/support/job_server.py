@@ -1,8 +1,7 @@
 """Processes of `stsbench train` and `eval` that start in a moment: forks of one that has imported everything.
 
 `ServedStart` takes the place of stsbench.extensions.jobs.pool.start. Each job is a process as elsewhere: it has the
-lock's file, its log, and can be killed. A job whose command has the words in HELD of its place's environment stops itself
-once it has a development score after a step, as by SIGSTOP."""
+lock's file, its log, and can be killed."""
 
 import contextlib
 import gc
@@ -18,8 +17,6 @@ from importlib import import_module
 from pathlib import Path
 
 import training_runs
-
-HELD = "STSBENCH_TEST_HELD"  # the name of an environment variable
 
 
 @dataclass(frozen=True)
@@ -121,8 +118,6 @@ def _run(words, folder, log, environment):
         os.dup2(stream, 2)
         os.environ.update(environment)
         sys.argv = ["stsbench", *words]
-        if os.environ.get(HELD) in words:
-            _stop_when_scored()
         from stsbench.cli.main import main
 
         main()
@@ -134,19 +129,3 @@ def _run(words, folder, log, environment):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-def _stop_when_scored():
-    """Stop this process once it has logged a development score after a step: another one may do that too late."""
-    from stsbench.training.engine.callbacks import RunLog
-
-    write = RunLog.write
-
-    def write_and_stop(self, kind, **values):
-        line = write(self, kind, **values)
-        if kind == "dev" and values["step"]:
-            RunLog.write = write
-            os.kill(os.getpid(), signal.SIGSTOP)
-        return line
-
-    RunLog.write = write_and_stop

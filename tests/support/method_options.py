@@ -17,34 +17,6 @@ from stsbench.training.recipes.methods import options_class
 from stsbench.training.runs import prepare, run
 from stsbench.training.runs.options import TrainOptions
 
-# Every option of these is in their own tests' cases or in term_cases, which compare it with loops over the equations or with
-# a public loss, but for those named: weights, shares of masking and heads that the vectors compared have already. Of a
-# method that is not here, as one that is installed, every option is tried.
-COMPARED = {
-    **dict.fromkeys(("diffaug", "diffcse", "promptbert", "sarcse", "cmlm", "is-bert", "sncse"), ()),
-    "simcse": ("head", "mlm_probability"), "esimcse": ("head",), "pcl": ("head",), "mirror-bert": ("temperature",),
-    "rankcse": ("head", "gamma", "beta", "consistency", "ranks", "eps"), "infocse": ("projector", "mlm_probability"),
-    "mlm": ("probability", "masked", "random", "mask_token", "tied"), "declutr": ("mlm_probability",),
-    "tsdae": ("delete",), "distil": ("pca_texts",), "ct": ("learned_scale",), "sbert": ("classifier_init", "bias"),
-    "cosent": ("label_scores",), "angle": ("label_scores", "cln_weight", "cosine_scale", "angle_scale", "test_pooler"),
-    "whitenedcse": ("views", "reduce", "groups", "eps", "detach_matrix", "repeat"),
-    "consert": ("contrastive_weight", "test_pooler"), "sg-opt": ("freeze_embeddings", "reference_dropout"),
-}
-# (method, option) -> name in RUNS, what it needs beside it, the change: where no change alone will do
-WITH = {
-    ("cosent", "label_scores"): ("cosent", {
-        "options.format": "labelled", "data.file": None, "data.held_out": 0, "labelled.file": "pairs",
-        "selection.by": "none",
-    }, {"options.label_scores": {"contradiction": 2, "neutral": 1, "entailment": 0}}),
-    ("mlm", "mask_token"): ("mlm", {}, {"options.mask_token": "man"}),
-    ("mlm", "random"): ("mlm", {"options.masked": 0.1, "options.probability": 0.6}, {"options.random": 0.9}),
-    ("angle", "label_scores"): ("angle", {}, {"options.label_scores": {"contradiction": 1, "entailment": 0}}),
-    ("angle", "cln_weight"): ("angle-triplets", {}, {"options.cln_weight": 0.5}),
-    ("sg-opt", "reference_dropout"): ("sg-opt", {"backbone.dropout": 0.1}, {"options.reference_dropout": True}),
-    ("whitenedcse", "groups"): ("whitenedcse", {}, {"options.groups": 2}),
-    ("whitenedcse", "views"): ("whitenedcse", {}, {"options.views": 2}),
-    ("whitenedcse", "repeat"): ("whitenedcse", {}, {"options.repeat": {"rate": 0.5}}),
-}
 TEXTS = ["cat", "the man runs .", "blue dog"]
 
 
@@ -52,29 +24,21 @@ class _Seen(Exception):  # noqa: N818
     """The training is not begun."""
 
 
-def changes_of(method, names, place):
-    """option -> [(name in RUNS, what it needs, a change)] to be tried until one has an effect."""
-    options = options_class(method)
-    for option in COMPARED.get(method) or ([] if method in COMPARED else options.model_fields):
-        if (method, option) in WITH:
-            yield option, [WITH[method, option]]
-        else:
-            yield option, [(name, {}, {f"options.{option}": value}) for name in names
-                           for value in _others(options, option, recipe_of(place, name).options[option])]
-
-
-def _others(options, name, value):
-    """Values that an option may have besides `value`."""
-    kind = options.model_fields[name].annotation
-    kinds = [kind, *get_args(kind)] if get_origin(kind) is not Literal else [kind]
-    values = [each for kind in kinds if get_origin(kind) is Literal for each in get_args(kind)]
-    if bool in kinds:
-        values += [True, False]
-    elif int in kinds:
-        values += [value + 1, max(value - 1, 1)] if value is not None else [3]
-    elif float in kinds:
-        values += [value / 2, value + 0.3, value * 3] if value else [0.3]
-    return [each for each in values if each != value or type(each) is not type(value)]
+def others(method, chosen):
+    """option -> values that it may have besides that of `chosen`, by the kinds of its annotation."""
+    values = {}
+    for name, field in options_class(method).model_fields.items():
+        value, kind = chosen[name], field.annotation
+        kinds = [kind, *get_args(kind)] if get_origin(kind) is not Literal else [kind]
+        values[name] = [each for kind in kinds if get_origin(kind) is Literal for each in get_args(kind)]
+        if bool in kinds:
+            values[name] += [True, False]
+        elif int in kinds:
+            values[name] += [value + 1, max(value - 1, 1)] if value is not None else [3]
+        elif float in kinds:
+            values[name] += [value / 2, value + 0.3, value * 3] if value else [0.3]
+        values[name] = [each for each in values[name] if each != value or type(each) is not type(value)]
+    return values
 
 
 def effect(place, folder, name, changes, tested=True):

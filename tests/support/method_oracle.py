@@ -25,6 +25,9 @@ class MemoryRows:
         self.roles = tuple(texts)
         self.rows = list(range(len(texts[self.roles[0]]))) if rows is None else list(rows)
 
+    def __len__(self):
+        return len(self.rows)
+
     def texts(self, role):
         return [self.all[role][row] for row in self.rows]
 

@@ -59,14 +59,12 @@ def of(*modules, model=None, **declared):
 
 # Pooling --------------------------------------------------------------------------------------------------------------
 
-kind("pooling cls")(of(pooling("cls")))
-kind("pooling mean_sqrt_len_tokens")(of(pooling("mean_sqrt_len_tokens")))
-kind("pooling lasttoken, prompt left out, padding left", alone=True)(of(
+kind("pooling lasttoken, prompt left out, padding left, similarity dot", alone=True)(of(
     pooling("lasttoken", include_prompt=False), model=dict(tok=tokenizer(padding_side="left")),
-    settings={"prompts": {"sts": PROMPT}, "default_prompt_name": "sts"},
+    settings={"prompts": {"sts": PROMPT}, "default_prompt_name": "sts", "similarity_fn_name": "dot"},
 ))
 kind("legacy booleans, two true")(lambda folder: declare(transformer(folder), (f"{LEGACY}.Pooling", {
-    "word_embedding_dimension": WIDTH, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True,
+    "word_embedding_dimension": WIDTH, "pooling_mode_mean_sqrt_len_tokens": True, "pooling_mode_cls_token": True,
 })))
 kind("new module paths")(lambda folder: declare(
     transformer(folder), (f"{NEW}.pooling.Pooling", {"embedding_dimension": WIDTH, "pooling_mode": "mean"}),
@@ -75,26 +73,21 @@ kind("new module paths")(lambda folder: declare(
 
 # Families -------------------------------------------------------------------------------------------------------------
 
-for _family in ("t5-whole", "longt5"):
-    kind(f"family {_family}")(of(pooling("mean"), normalize(), model=dict(family=_family)))
+kind("family longt5")(of(pooling("mean"), normalize(), model=dict(family="longt5")))
 kind("masked-LM weights")(of(pooling("cls"), model=dict(family="bert-lm")))
-kind("transformer in a sub-folder")(
-    lambda folder: declare(transformer(folder / "0_Transformer").parent, pooling("mean"), first="0_Transformer")
-)
-kind("qwen3-lm weightedmean, padding left")(of(
-    pooling("weightedmean"), normalize(), model=dict(family="qwen3-lm", tok=tokenizer("qwen3", padding_side="left"))
+kind("transformer in a sub-folder, the settings' old file name")(lambda folder: declare(
+    transformer(folder / "0_Transformer", "roberta").parent, pooling("mean"), limit=8, first="0_Transformer",
+    transformer_file="sentence_roberta_config.json",
 ))
 _EVERY = (  # family, tokenizer (None: BERT's), EOS, padding: what its models use, and every way to pool and to end in turn
-    ("data2vec", "roberta", True, "right"), ("llama", "llama", False, "left"), ("gemma3", "llama", True, "left"),
-    ("gpt2", "gpt2", False, "right"), ("opt", "llama", False, "right"), ("qwen2", "qwen3", False, "left"),
-    ("deberta-v2", None, True, "right"), ("modernbert", None, True, "left"),
+    ("data2vec", "roberta", True, "right"), ("qwen2", "qwen3", False, "left"), ("gemma3", "llama", True, "left"),
+    ("gpt2", "gpt2", False, "right"), ("deberta-v2", None, True, "right"),
 )
 for _i, (_family, _tok, _end, _side) in enumerate(_EVERY):
     _mode = ("mean", "lasttoken", "weightedmean", "max")[_i % 4]
     _words = tokenizer(_tok or "bert", ends=_end, padding_side=_side, blanks=_family == "qwen2")
-    _pooling = pooling(_mode, width=WIDTH if _family == "modernbert" else 32)
-    kind(f"every family: {_family} {_mode} {_tok} {_end} {_side}", empty=_end or _tok == "llama")(
-        of(_pooling, normalize(), model=dict(family=_family, tok=_words))
+    kind(f"every family: {_family} {_mode} {_tok} {_end} {_side}", empty=_end)(
+        of(pooling(_mode, width=32), normalize(), model=dict(family=_family, tok=_words))
     )
 kind("gemma3 bidirectional cls")(
     of(pooling("cls", width=32), model=dict(family="gemma3 bidirectional", tok=tokenizer("roberta")))
@@ -110,29 +103,16 @@ kind("roberta, blanks count")(of(
     settings={"prompts": {"sts": "red : "}, "default_prompt_name": "sts"},
 ))
 kind("token_type_ids of 1", refused="token_type_ids")(of(pooling("mean"), model=dict(tok=tokenizer(kinds=True))))
-kind("stored cls of a decoder", refused=r"cls.*causal|causal.*cls")(
-    of(pooling("cls"), model=dict(family="qwen3", tok=tokenizer("qwen3")))
-)
 
 # Modules --------------------------------------------------------------------------------------------------------------
 
 
-kind("normalize")(of(pooling("mean"), normalize()))
 kind("dense, then normalize")(of(pooling("mean"), dense(), normalize()))
 kind("dense for other vectors", refused="cannot encode with")(of(pooling("mean"), dense(given=8)))
 kind("dense with an activation of its own", refused=r"activation_function")(lambda folder: (
     declare(transformer(folder), pooling("mean"), dense()),
     change(folder / "2_Dense" / "config.json", activation_function="my_code.Activation"),
 ))
-
-
-@kind("cnn", alone=True)
-def _(folder):
-    import torch
-    from sentence_transformers.sentence_transformer.modules import CNN
-
-    torch.manual_seed(1)
-    declare(transformer(folder), CNN(WIDTH, out_channels=4, kernel_sizes=[1, 3]), pooling("mean", width=8))
 
 
 def word_embeddings():
@@ -171,9 +151,6 @@ def static(seed):
     return StaticEmbedding(tok, embedding_weights=torch.randn(len(tok), WIDTH))
 
 
-kind("static embedding")(lambda folder: declare(folder, static(6), normalize(), first=None))
-
-
 @kind("router of queries and documents", refused=r"Router|route")
 def _(folder):
     from sentence_transformers.base.modules import Router
@@ -192,17 +169,10 @@ def _(folder):
 
 kind("max_seq_length over the tokenizer's")(of(pooling("mean"), limit=20, model=dict(tok=tokenizer(limit=7))))
 kind("a limit of no token", refused="token limit 0 is not a positive number")(of(pooling("mean"), limit=0))
-kind("the tokenizer's limit alone")(of(pooling("mean"), limit=None, model=dict(tok=tokenizer(limit=9))))
 kind("truncation_side left")(of(pooling("mean"), limit=8, model=dict(tok=tokenizer(truncation_side="left"))))
-kind("the settings' old file name")(
-    of(pooling("mean"), limit=8, transformer_file="sentence_roberta_config.json", model=dict(family="roberta"))
-)
 kind("do_lower_case")(of(pooling("cls"), stored={"do_lower_case": True}))
 kind("tokenizer_args", refused=r"tokenizer_args|processor_kwargs")(
     of(pooling("mean"), limit=None, stored={"tokenizer_args": {"model_max_length": 8}})
-)
-kind("config_kwargs", refused=r"config_kwargs|hidden_act")(
-    of(pooling("mean"), stored={"config_kwargs": {"hidden_act": "relu"}})
 )
 
 
@@ -220,9 +190,6 @@ def _(folder):
     change(folder / "tokenizer_config.json", truncation_side=None)
 
 
-kind("plain, truncation_side left", options={"pooler": "mean", "max_length": 8}, refused="truncation_side")(
-    of(pooling("mean"), limit=8, model=dict(tok=tokenizer(truncation_side="left")))
-)
 kind("another pooler beside config_kwargs", options={"pooler": "mean"}, refused="config_kwargs")(
     of(pooling("mean"), stored={"config_kwargs": {"hidden_act": "relu"}})
 )
@@ -250,46 +217,21 @@ def _(folder):
     declare(transformer(folder, tok=tok), pooling("mean"))
 
 
-_PROMPTS = {"sts": PROMPT, "other": "red : "}
-kind("default_prompt_name")(of(pooling("mean"), settings={"prompts": _PROMPTS, "default_prompt_name": "sts"}))
-kind("a default prompt longer than the limit", refused="leaves no token")(
-    of(pooling("mean"), limit=6, settings={"prompts": {"sts": PROMPT * 2}, "default_prompt_name": "sts"})
-)
-kind("truncate_dim, normalised before")(of(pooling("mean"), normalize(), settings={"truncate_dim": 6}))
-kind("similarity dot")(of(pooling("mean"), settings={"similarity_fn_name": "dot"}))
-
 # Files of weights -----------------------------------------------------------------------------------------------------
-
-
-@kind("adapter beside the model")
-def _(folder):
-    adapter(transformer(folder), folder)
-    declare(folder, pooling("mean"), normalize())
 
 
 @kind("adapter beside the model, base elsewhere")
 def _(folder):
     """Its weights are the folder's, its config is the base's."""
     base = transformer(folder.with_name(folder.name + "-base"), seed=4)
-    declare(adapter(transformer(folder), folder, named=str(base)), pooling("mean"))
-
-
-@kind("adapter alone, with modules")
-def _(folder):
-    base = transformer(folder.with_name(folder.name + "-base"))
-    adapter(folder, base)
-    tokenizer().save_pretrained(folder)
-    declare(folder, pooling("cls"))
+    declare(adapter(transformer(folder), folder, named=str(base)), pooling("mean"), normalize())
 
 
 @kind("adapter alone", options={"pooler": "mean"})
 def _(folder):
     base = transformer(folder.with_name(folder.name + "-base"))
     adapter(folder, base)
-    tokenizer(limit=LIMIT_OF_ADAPTER).save_pretrained(folder)
-
-
-LIMIT_OF_ADAPTER = 20
+    tokenizer(limit=20).save_pretrained(folder)
 
 
 @kind("transformers_weights, sharded")
@@ -303,18 +245,16 @@ def _(folder):
     declare(folder, pooling("mean"))
 
 
-@kind("weights as .bin")
+@kind("fp16 weights as .bin")
 def _(folder):
     import torch
     from safetensors.torch import load_file
 
-    transformer(folder)
+    transformer(folder, dtype="float16")
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
     declare(folder, pooling("mean"))
 
-
-kind("fp16 weights")(of(pooling("mean"), model=dict(dtype="float16")))
 
 # Folders of transformers, without modules -----------------------------------------------------------------------------
 

@@ -52,8 +52,6 @@ def write(root, item, only=()):
             part = rows(100 * number + len(split), task)
             if several and task.fast_loading:
                 part = [{**row, "lang": subset} for row in part]
-            if item.name == "STSBenchmarkMultilingualSTS":  # whose scores have another name before mteb's own transformation
-                part = [{"similarity_score" if key == "score" else key: value for key, value in row.items()} for row in part]
             file = folder / (f"{subset}/{split}" if several else split)
             file.parent.mkdir(parents=True, exist_ok=True)
             if item.name == "JSTS":

@@ -68,7 +68,7 @@ def put_beside(run, *others):
 
 def with_column(run, name, values):
     """Give a run's file a column: of texts, of lists, of whatever pyarrow makes of the values, one a row."""
-    _rewritten(run, lambda table: table.append_column(name, [values]))
+    rewritten(run, lambda table: table.append_column(name, [values]))
 
 
 def with_layout(run, change):
@@ -79,21 +79,21 @@ def with_layout(run, change):
         at = table.schema.get_field_index(columns.LAYOUT)
         return table.set_column(at, columns.LAYOUT, [[change(texts[0]), *texts[1:]]])
 
-    _rewritten(run, changed)
+    rewritten(run, changed)
 
 
 def with_metadata(run, **texts):
-    _rewritten(run, lambda table: table, texts)
+    rewritten(run, lambda table: table, texts)
 
 
-def _rewritten(run, change, texts=None):
-    """Write a run's file anew, `change(table)` in the place of its table."""
+def rewritten(run, change, texts=None, **options):
+    """Write a run's file anew, `change(table)` in the place of its table; options: of pyarrow's write_table."""
     import pyarrow.parquet as pq
 
     file = _file(run)
     table = change(pq.ParquetFile(file).read()).replace_schema_metadata()
     with pq.ParquetWriter(file, table.schema, store_schema=False) as writer:
-        writer.write_table(table)
+        writer.write_table(table, **options)
         writer.add_key_value_metadata({"stsbench": RUN_FORM.decode(), **(texts or {})})
 
 

@@ -61,7 +61,7 @@ def count_passes(backbone):
 def naive_teacher(folder, anchors, others, pooler):
     """[i][j] a quarter of the encoder's cosine and three of the words', as float32 holds them."""
     encoder = load_encoder(str(folder), pooler=pooler)
-    vectors = {text: encoder.encode([text])[0].tolist() for text in (*anchors, *others)}
+    vectors = {text: encoder.encode([text])[0].tolist() for text in {*anchors, *others}}
 
     def words(a, b):
         one, other = set(a.lower().split()), set(b.lower().split())

@@ -33,25 +33,37 @@ def tree():
 def facts(text):
     made, docstrings = Facts([], set(), set(), set(), [], []), set()
     for node in ast.walk(ast.parse(text)):  # an owner comes before its docstring
-        if isinstance(node, OWNERS) and node.body and isinstance(node.body[0], ast.Expr):
+        kind = type(node)
+        if kind in OWNERS and node.body and type(node.body[0]) is ast.Expr:
             docstrings.add(node.body[0].value)
-        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            made.typing_only.update(ast.walk(node))
-        elif isinstance(node, ast.Import | ast.ImportFrom):
+        if kind is ast.Constant:
+            if isinstance(node.value, str):
+                made.words.add(node.value)
+                if node not in docstrings:
+                    made.strings.append((node.lineno, node.value))
+        elif kind is ast.Name:
+            made.words.add(node.id)
+            if type(node.ctx) is ast.Store:
+                made.defined.append((node.lineno, node.id, False))
+        elif kind is ast.Attribute:
+            made.words.add(node.attr)
+            made.members.add(node.attr)
+            if type(node.ctx) is ast.Store:
+                made.defined.append((node.lineno, node.attr, False))
+        elif kind in (ast.arg, ast.keyword):
+            made.words.add(node.arg or "")
+            if kind is ast.arg:
+                made.defined.append((node.lineno, node.arg, False))
+        elif kind in OWNERS[1:]:
+            made.defined.append((node.lineno, node.name, kind is ast.ClassDef))
+        elif kind in (ast.Import, ast.ImportFrom):
             made.imports.append(node)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings:
-            made.strings.append((node.lineno, node.value))
-        said = (getattr(node, key, None) for key in ("id", "attr", "arg", "value"))
-        made.words.update(word for word in said if isinstance(word, str))
-        if isinstance(node, ast.Attribute | ast.alias):
-            made.members.add(node.attr if isinstance(node, ast.Attribute) else node.name)
-        match node:
-            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.arg(arg=name):
-                made.defined.append((node.lineno, name, isinstance(node, ast.ClassDef)))
-            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
-                made.defined.append((node.lineno, name, False))
-            case ast.alias(asname=str() as name):
-                made.defined.append((node.lineno, name, False))
-            case ast.ExceptHandler(name=str() as name) | ast.MatchAs(name=str() as name) | ast.MatchStar(name=str() as name):
-                made.defined.append((node.lineno, name, False))
+        elif kind is ast.alias:
+            made.members.add(node.name)
+            if node.asname:
+                made.defined.append((node.lineno, node.asname, False))
+        elif kind in (ast.ExceptHandler, ast.MatchAs, ast.MatchStar) and node.name:
+            made.defined.append((node.lineno, node.name, False))
+        elif kind is ast.If and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            made.typing_only.update(ast.walk(node))
     return made

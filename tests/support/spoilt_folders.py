@@ -31,7 +31,6 @@ from sentence_transformers.base.modules import Router
 
 from stsbench import load_encoder
 
-NORMALIZE = "sentence_transformers.models.Normalize"
 LIBRARY, BESIDE = "sentence_bert_config.json", "config_sentence_transformers.json"
 CONFIG, TOKENIZER, WORDS, ADAPTER = "config.json", "tokenizer_config.json", "tokenizer.json", "adapter_config.json"
 MODEL, WEIGHT = "model.safetensors", "embeddings.word_embeddings.weight"

@@ -19,8 +19,8 @@ from stsbench.protocols.sts import TASKS, StsProtocol
 
 YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
 SIZES = {  # of invented subsets, as unequal as real ones
-    "STS12": (700, 300, 500), "STS13": (150, 750, 600), "STS14": (450, 300, 750), "STS15": (300, 700, 500),
-    "STS16": (600, 250, 650),
+    "STS12": (235, 100, 165), "STS13": (50, 250, 200), "STS14": (150, 100, 250), "STS15": (100, 235, 165),
+    "STS16": (200, 85, 215),
 }
 SPREAD = (0.6, 1.6, 0.9)  # a subset's noise beside another's: mean and wmean differ
 CLOSE = 0.004  # points: closer than the second decimal
@@ -79,7 +79,7 @@ def year(task, pooled, weighted):
     return squeezed(made), gold, subset
 
 
-def single(task, target, n=1500):
+def single(task, target, n=500):
     """similarity and gold float64 (n,) with the Spearman `target`, in points, to 0.01."""
     generator = np.random.default_rng(list(task.encode()))
     gold = np.round(generator.uniform(0, 5, n), 1)

@@ -25,7 +25,7 @@ WARM = {"temperature": 0.3}  # at 0.05 the softmax of a few texts is all but one
 WORDS = {"teachers": [{"model": "lexical:token-set"}]}
 CLEAN = {"group_positive": "bce", "reduce": "row"}
 FEW = {"augmentations": ["shuffle", "delete", "repeat"], **WARM}
-MARGINS = {"alpha": 0.7, "beta": 0.7, "weight": 1.0}  # every sentence is outside of them
+MARGINS = {"alpha": 0.6, "beta": 0.8, "weight": 0.7}  # every sentence is outside of them
 INFOCSE = {"frozen_layers": 1, "mlm_weight": 0.3, "mlm_probability": 0.4}
 WHITENED = {"groups": 8, "eps": 0.1, **WARM}
 SGOPT = {"projection_width": 8, "temperature": 0.1}
@@ -124,7 +124,8 @@ CASES = {
     "distil": ({"projection": "linear"}, "mean", PLAIN, "vectors",
                lambda m, b: losses.distil(m.linear(*views(m, b)), b.by_row["teacher vectors"])),
     "distil, rows": ({**WORDS, "objective": "similarities", "loss": "kl"}, "mean", PLAIN),
-    "sncse": ({**TEMPLATES, "negation": "verbs", "lookup": "line", **MARGINS}, "mask", PLAIN),
+    "sncse": ({**TEMPLATES, "negation": "verbs", "lookup": "line", **MARGINS, **WARM}, "mask", PLAIN, None,
+              lambda m, b: losses.sncse(*m._vectors(b.ids, b.mask, len(b)).split(len(b)), **MARGINS, **WARM)),
     "sg-opt": ({**SGOPT, "regulariser_weight": 0.0}, "mean", PLAIN),
     "sg-opt, opt2": ({**SGOPT, "objective": "opt2", "skip_negative": True}, "cls", PLAIN),
     "sg-opt, trained": ({**SGOPT, "guide": "trained"}, "cls", PLAIN),
@@ -146,9 +147,10 @@ ELSEWHERE = {
 }
 
 
-def method_and_batch(folder, case, split=None, rank=0, device=CPU):
-    """In float64, at its last stage. split: the rows of each process, None where there is one."""
+def method_and_batch(folder, case, split=None, rank=0, device=CPU, changes=None):
+    """In float64, at its last stage. split: the rows of each process, None where there is one; changes: of the options."""
     options, pooler, texts, *_ = CASES[case] if case in CASES else (*ELSEWHERE[case], PLAIN)
+    options = {**options, **(changes or {})}
     if case == "distil":
         options = {**options, "teachers": [{"model": str(folder), "settings": {"pooler": "cls"}}]}
     method = make(load_method(case.partition(",")[0]), folder, options, pooler=pooler)

@@ -174,7 +174,7 @@ def train(folder, values, *, method="simcse", recipe=None, seeds=None, kill=None
 
 def train_ranks(folder, values, *, method="simcse", recipe=None, seeds=None, kill=None, cache=None, **options):
     """The same in two processes that share the work; [(exit code, error line or None)]. kill: one of them, by its rank.
-    They find what torchrun would tell them; the real one is in test_training_processes."""
+    They find what torchrun would tell them."""
     store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     shared = {
         "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(store.port),

@@ -31,10 +31,9 @@ def parquet_file(**columns):
 
 
 READ = {
-    "lines.txt": f"{CAT}\n{DOG}\n", "commas.csv": f'id,text\n1,"{CAT}"\n2,{DOG}\n',
+    "lines.txt": f"{CAT}\n{DOG}\n",
     "semicolons.csv": f'text;id\n"{CAT}";1\n{DOG};2\n',
-    "bars.csv": f'id|text\n1|{CAT}\n2|"{DOG}"\n', "tabs.csv": f"id\ttext\n1\t{CAT}\n2\t{DOG}\n",
-    "tabs.tsv": f"id\tText\n1\t{CAT}\n2\t{DOG}\n",
+    "bars.csv": f'id|text\n1|{CAT}\n2|"{DOG}"\n', "tabs.tsv": f"id\tText\n1\t{CAT}\n2\t{DOG}\n",
     "commas.tsv": f'id,sentence\n1,"{CAT}"\n2,{DOG}\n', "one.csv": f'text\n"{CAT}"\n{DOG}\n',
     "bom.csv": f'\ufefftext,id\r\n"{CAT}",1\r\n{DOG},2\r\n',
     "rows.jsonl": f'{{"id": 1, "text": "{CAT}"}}\n{{"id": 2, "text": "{DOG}"}}\n',

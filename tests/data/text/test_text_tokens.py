@@ -128,44 +128,31 @@ def test_the_digest_goes_by_text_tokenizer_and_length(store, tmp_path):
 
 @pytest.mark.parametrize(("family", "side"), [("bert", "right"), ("roberta", "left"), ("byt5", "right")])
 def test_ids_are_those_of_transformers_and_the_tokenizer_is_left_alone(tmp_path, family, side):
-    """ByT5's has no fast backend."""
+    """Of texts that are cut, and the pieces of whole ones without special tokens. ByT5's has no fast backend."""
     def stored():
         return family == "byt5" or (tok.backend_tokenizer.truncation, tok.backend_tokenizer.padding)
 
     tok = ByT5Tokenizer() if family == "byt5" else tokenizer(family)
     own = tok if family == "byt5" else tokenizer(family)
     tok.truncation_side = own.truncation_side = side
-    texts = ["", " ", "a", *sentences(30, 25), "[SEP] in </s> text", "猫\u2028\x85 zzz"]
+    texts = ["", "  the \t cat\u3000runs ", "a", *sentences(30, 25), "[SEP] in </s> text", "猫\u2028\x85 zzz"]
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(json.dumps({"sent0": text, "sent1": text[::-1]}) for text in texts))
     store = open_store(path, cache=tmp_path / "cache")
     before, done = stored(), []
     assert family == "byt5" or before[0]["max_length"] == 8  # what must not act
-    for length in (3, 12):
+    for length in (3, 12, None):
         tokens = tokenised(store, tok, "t", length, ("anchor", "positive"), cache=tmp_path / "cache", progress=done.append)
         assert stored() == before
         for role in store.roles:
             rows = store.texts(role, range(len(store)))
-            expected = [own(text, truncation=True, max_length=length)["input_ids"] for text in rows]
+            if length is None:
+                rows = [" " + " ".join(text.split()) for text in rows]
+            how = {"add_special_tokens": False} if length is None else {"truncation": True, "max_length": length}
+            expected = [own(text, **how)["input_ids"] for text in rows]
             assert [ids.tolist() for ids in tokens.ids(role, range(len(store)))] == expected
             assert all(ids.dtype == np.int32 for ids in tokens.ids(role, [0, 1]))
             assert tokens.lengths(role).tolist() == list(map(len, expected))
             whole = [own(text, truncation=False)["input_ids"] for text in rows]
-            assert tokens.truncated[role] == sum(len(ids) > length for ids in whole)
-    assert sum(done) == 2 * 2 * len(texts)
-
-
-def test_tokens_are_computed_once_for_each_key(tmp_path):
-    path, tok, said = tmp_path / "a.txt", tokenizer("bert"), []
-    path.write_text("a cat\nthe dog eats food in the park\n")
-
-    def digest(name="t", length=6, **options):
-        store = open_store(path, cache=tmp_path / "cache", **options)
-        return tokenised(store, tok, name, length, store.roles, cache=tmp_path / "cache", log=said.append).digest
-
-    assert digest() == digest() == digest("other") and len(said) == 2  # the digest is of the ids
-    assert digest(length=5) != digest() and len(said) == 3
-    path.write_text("a cat\nthe dog eats food in the parks\n")
-    digest()
-    assert len(said) == 4
-    refuses(DataError, r"backbone\.max_length 2 leaves no room for the sentence: 2 tokens are special", digest, length=2)
+            assert tokens.truncated[role] == (0 if length is None else sum(len(ids) > length for ids in whole))
+    assert sum(done) == 3 * 2 * len(texts)

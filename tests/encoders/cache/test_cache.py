@@ -9,13 +9,14 @@ import multiprocessing
 import os
 import tracemalloc
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix, random_array, vstack
 from toy_encoder import SPEC, Toy, embed
 
-from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
+from stsbench.encoders.base import EncoderSpec
 from stsbench.encoders.cache import cache as cache_module
 from stsbench.encoders.cache import embed as embed_module
 from stsbench.encoders.cache import encode
@@ -55,17 +56,10 @@ def test_what_was_put_is_got(store):
     np.testing.assert_array_equal(store.get(KEY, asked).vectors, embed(asked).vectors)
 
 
-OTHER = {
-    "kind": "words", "weights": "1" * 64, "tokenizer": "x", "pooler": "mean", "template": "a {} b", "prefix": "query: ",
-    "max_length": 32, "dtype": "bfloat16", "normalize": True, "post": "whitening", "fitted_on": "nli@1",
-    "options": {"variant": "x"},
-}
-
-
 def test_every_field_of_the_spec_is_part_of_the_key(store):
     store.put(KEY, ["a"], embed(["a"]))
     for field in {f.name for f in dataclasses.fields(EncoderSpec)} - {"name"}:
-        changed = dataclasses.replace(SPEC, **{field: OTHER[field]})  # a KeyError here: add the new field to OTHER
+        changed = dataclasses.replace(SPEC, **{field: {"variant": "x"} if field == "options" else "other"})
         assert not store.get(changed.fingerprint(), ["a"]).mask.any(), field
     assert store.get(dataclasses.replace(SPEC, name="renamed").fingerprint(), ["a"]).mask.all()
 
@@ -105,14 +99,9 @@ def test_least_recently_used_goes_first(tmp_path):
     assert store.get(KEY, ["a"]).mask.all()  # used: now "b" is the oldest
     store.put(KEY, ["d"], embed(["d"]))
     assert store.size() == 3 * one and not store.get(other, ["b"]).mask.any()
-    assert store.get(KEY, ["a", "c", "d"]).mask.all()
-
-
-def test_what_exceeds_the_limit_alone_evicts_nothing(tmp_path):
-    store = EmbeddingCache(tmp_path, max_bytes=shard_bytes(1, 3))
-    store.put(KEY, ["a"], embed(["a"]))
-    store.put(KEY, list("bcdefgh"), embed(list("bcdefgh")))
-    assert store.get(KEY, ["a", "b"]).mask.tolist() == [True, False] and "limit" in store.warnings[0]
+    assert store.get(KEY, ["a", "c", "d"]).mask.all() and not store.warnings
+    store.put(KEY, many := [str(i) for i in range(20)], embed(many))  # more than the limit alone: evicts nothing
+    assert store.get(KEY, ["a", "c", "d", "1"]).mask.tolist() == [True] * 3 + [False] and "limit" in store.warnings[0]
 
 
 def test_leftovers_of_killed_processes_go(tmp_path):
@@ -140,11 +129,8 @@ def test_clear_leaves_other_files_alone(store):
 
 @pytest.mark.parametrize("call", ["fsync", "mkstemp", "replace"])
 def test_a_full_disk_costs_a_warning_and_no_result(store, monkeypatch, call):
-    def full(*args, **kwargs):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     owner = {"fsync": "os.fsync", "mkstemp": "tempfile.mkstemp", "replace": "pathlib.Path.replace"}[call]
-    monkeypatch.setattr(owner, full)
+    monkeypatch.setattr(owner, Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     monkeypatch.setattr(encode, "CHUNK", 2)
     encoded = encode_cached(Toy(), ["a", "bb", "ccc", "dddd"], store)
     np.testing.assert_array_equal(encoded.vectors, embed(["a", "bb", "ccc", "dddd"]).vectors)
@@ -184,11 +170,8 @@ def test_without_file_descriptors_the_cache_warns_and_the_run_goes_on(store):
 def test_many_files_that_cannot_be_read_are_one_warning(store, monkeypatch):
     for text in "abc":
         store.put(KEY, [text], embed([text]))
-
-    def denied(path, wanted):
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(cache_module, "read_rows", denied)
+    denied = PermissionError(errno.EACCES, "Permission denied")
+    monkeypatch.setattr(cache_module, "read_rows", Mock(side_effect=denied))
     assert not store.get(KEY, list("abc")).mask.any()
     [line] = store.warnings
     assert line.startswith("cannot read 3 cache files, the first ") and "Permission denied" in line
@@ -235,24 +218,7 @@ def test_vectors_of_another_way_to_encode_are_not_read(tmp_path, monkeypatch):
     assert [encode.changed(one.about.libraries) for one in store.encoders()].count(["stsbench's encoding 5 -> 6"]) == 1
 
 
-WIDTH = 64
-
-
-class Hashed(Encoder):
-    """A random vector a text; notes how many it was asked for at a time."""
-
-    spec = EncoderSpec(name="hashed", kind="callable", weights="0" * 64)
-
-    def __init__(self):
-        self.calls = []
-
-    def run(self, texts, progress=None):
-        self.calls.append(len(texts))
-        vectors = [np.random.default_rng(list(text.encode())).standard_normal(WIDTH, dtype=np.float32) for text in texts]
-        return Encoded(np.array(vectors), np.zeros(len(texts), dtype=bool))
-
-
-class WithinTheCall(Hashed):
+class WithinTheCall(Toy):
     """What mteb's compression does: each call's vectors by their own mean."""
 
     def of_call(self, vectors):
@@ -295,27 +261,14 @@ def test_sparse_rows_grow_in_width():
     assert vectors.shape == (12, 5) and np.array_equal(vectors[np.array([11, 0])].toarray(), wide[[11, 0]])
 
 
-def test_another_width_and_no_room_are_one_line(on_disk):
-    vectors = held_of([np.zeros((2, 3), dtype=np.float32)])
-    with pytest.raises(EncoderError, match="vectors of 4 numbers, and of 3 before"):
-        vectors.append(np.zeros((2, 4), dtype=np.float32))
-    on_disk.parent.mkdir(exist_ok=True)
-    on_disk.write_text("a file where the folder should be")
-    with pytest.raises(EncoderError) as error:
-        vectors.append(np.zeros((500, 3), dtype=np.float32))
-    assert "vectors of 502 texts" in str(error.value) and "STSBENCH_CACHE" in str(error.value)
-    assert "\n" not in str(error.value)
-
-
 def test_half_a_block_on_a_full_disk_moves_no_vector(on_disk, monkeypatch):
     """What was written of it would stand before the next block: no vector is given any more, nor is one taken."""
-    class Full:
-        def write(self, data):
-            raise OSError(28, "No space left on device")
-
+    full = Mock(write=Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     vectors = held_of([np.ones((500, 3), dtype=np.float32)])
+    with pytest.raises(EncoderError, match="vectors of 4 numbers, and of 3 before"):
+        vectors.append(np.zeros((2, 4), dtype=np.float32))
     with monkeypatch.context() as patch:
-        patch.setattr(vectors, "_file", Full())
+        patch.setattr(vectors, "_file", full)
         with pytest.raises(EncoderError, match="1,000 texts on disk"):
             vectors.append(np.zeros((500, 3), dtype=np.float32))
     for again in (lambda: vectors.append(np.zeros((2, 3), dtype=np.float32)), lambda: vectors[np.array([0])]):
@@ -323,35 +276,28 @@ def test_half_a_block_on_a_full_disk_moves_no_vector(on_disk, monkeypatch):
             again()
 
 
-def test_pairs_are_compared_as_if_all_vectors_were_there(on_disk):
-    first, second = ([f"{side} {i % 700}" for i in range(900)] for side in "ab")
-    reference, encoder = Hashed(), Hashed()
-    vectors, embedder = [reference.run(texts).vectors for texts in (first, second)], Embed(encoder)
+@pytest.mark.parametrize("kind", [Toy, WithinTheCall])
+def test_pairs_are_compared_as_if_all_vectors_were_there(on_disk, kind):
+    first, second = ([f"{side} {i * step % 700}" for i in range(900)] for side, step in (("a", 1), ("b", 3)))
+    embedder, whole = Embed(kind()), Embed(kind())
     for name in SIMILARITIES:
-        assert np.array_equal(embedder.similarity(first, second, name), paired_similarity(*vectors, name)), name
-    assert encoder.calls == [256] * 5 + [120]  # 1,400 distinct texts
-    assert Embed(Hashed()).similarity([], []).shape == (0,)
-
-
-def test_what_depends_on_the_texts_of_a_call_is_called_with_all_of_them(on_disk):
-    first, second = ([f"{side} {i}" for i in range(600)] for side in "ab")
-    whole = Embed(WithinTheCall())
-    expected = paired_similarity(whole(first), whole(second))
-    assert np.array_equal(Embed(WithinTheCall()).similarity(first, second), expected)
+        expected = paired_similarity(whole(first), whole(second), name)
+        assert np.array_equal(embedder.similarity(first, second, name), expected), name
+    assert [*map(len, embedder.encoder.calls)] == [256] * 5 + [120]  # 1,400 distinct texts
+    assert Embed(kind()).similarity([], []).shape == (0,)
 
 
 def test_memory_does_not_grow_with_the_vectors(on_disk):
     first, second = ([f"{side} {i}" for i in range(2000)] for side in "ab")
-    vectors = 4 * WIDTH * 4000
-    encoder = Hashed()
+    vectors, wide = 4 * 66 * 4000, Toy(change=lambda vectors: np.tile(vectors, 22))
     tracemalloc.start()
     try:
-        embed = Embed(encoder)
-        embed.add([*first, *second])
+        embedder = Embed(wide)
+        embedder.add([*first, *second])
         held_by_texts = tracemalloc.get_traced_memory()[0]
         tracemalloc.reset_peak()
-        embed.similarity(first, second)
-        assert embed.unusable(first) is None and not embed.zero(first).any()
+        embedder.similarity(first, second)
+        assert embedder.unusable(first) is None and not embedder.zero(first).any()
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -423,40 +369,23 @@ def test_without_a_cache_and_for_sparse_vectors():
 # ---- Embed: every text is encoded once, whoever asks for it, and keeps its vector
 
 
-class Counting(Encoder):
-    """Length and number of the letter e; keeps what it was asked."""
-
-    spec = EncoderSpec(name="counting", kind="callable", weights="0" * 64)
-
-    def __init__(self):
-        self.asked = []
-
-    def run(self, texts, progress=None):
-        self.asked += texts
-        vectors = np.array([[len(text), text.count("e")] for text in texts], dtype=np.float32)
-        vectors[[text == "broken" for text in texts]] = np.inf
-        return Encoded(vectors, np.array([len(text) > 9 for text in texts]))
-
-
 def test_each_text_once():
-    encoder = Counting()
-    embed = Embed(encoder)
-    embed.add(["one", "three", "one"])
-    assert embed(["three", "one", "eleven letters", "three"]).tolist() == [[5, 2], [3, 1], [14, 5], [5, 2]]
-    assert encoder.asked == ["one", "three", "eleven letters"] and embed.encoded == 3 and embed.dimension == 2
-    assert embed.truncated(["one", "eleven letters"]).tolist() == [False, True]
-    assert embed([]).shape == (0, 2) and Embed(encoder)([]).shape == (0, 0)
+    encoder = Toy()
+    embedder, asked = Embed(encoder), ["three", "one", "eleven letters", "three"]
+    embedder.add(["one", "three", "one"])
+    assert np.array_equal(embedder(asked), embed(asked).vectors)
+    assert encoder.calls == [["one", "three"], ["eleven letters"]] and embedder.encoded == embedder.dimension == 3
+    assert embedder.truncated(["one", "eleven letters"]).tolist() == [False, True]
+    assert embedder([]).shape == (0, 3) and Embed(encoder)([]).shape == (0, 0)
 
 
-def test_a_vector_that_is_none_spoils_only_its_own_text(tmp_path):
-    cache = EmbeddingCache(tmp_path)
-    embed = Embed(Counting(), cache)
-    assert embed.unusable(["one", "two"]) is None
-    assert "NaN or infinity for 1 of 2 texts, the first: 'broken'" in embed.unusable(["one", "broken"])
-    assert np.isnan(embed(["broken"])).all() and embed(["one"]).tolist() == [[3, 1]]
-    again = Counting()
-    Embed(again, cache).add(["one", "two", "broken"])
-    assert again.asked == ["broken"]  # never stored
+def test_a_vector_that_is_none_spoils_only_its_own_text(store):
+    embedder, again = (Embed(Toy(change=poisoned), store) for _ in range(2))
+    assert embedder.unusable(["fine", "also fine"]) is None
+    assert "NaN or infinity for 1 of 2 texts, the first: 'bad'" in embedder.unusable(["fine", "bad"])
+    assert np.isnan(embedder(["bad"])).all() and np.array_equal(embedder(["fine"]), embed(["fine"]).vectors)
+    again.add(["fine", "also fine", "bad"])
+    assert again.encoder.calls == [["bad"]]  # never stored
 
 
 def test_an_encoder_that_was_fitted_before_stays_as_it_is():

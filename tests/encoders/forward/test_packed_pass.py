@@ -5,7 +5,7 @@ whatever name a family gives it: set, it makes two passes differ; at 0 it does n
 import inspect
 import re
 import shutil
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -24,7 +24,10 @@ from stsbench.encoders.forward.batching import NO_LIMIT, restore, sharing_limit
 from stsbench.encoders.forward.model import NoDropoutError, dropout_rates, set_dropout
 from stsbench.encoders.forward.passes import PackedForward, PaddedForward, why_padded
 
-HALF = ["bert", "gemma3", "modernbert", "mpnet"]  # one of each way to look at other tokens
+HALF = ["gemma3", "mpnet"]  # a window over what comes before, and positions that are added to the scores
+LIKE_OTHERS = {  # families whose layers ask for attention as one that is tried does
+    "camembert", "data2vec", "electra", "ernie", "gemma", "granite", "olmo2", "qwen2", "smollm3", "xlm-roberta",
+}
 PADDED = {  # family -> why
     "t5": "does not go through|takes no position_ids|takes position_bias",
     "deberta-v2": "does not go through", "big_bird": "does not go through", "gemma2": "its attention takes softcap",
@@ -50,7 +53,7 @@ def reason(model, texts=TEXTS):
         return why_padded(PackedForward(model), PaddedForward(model, 0), [text.tolist() for text in texts])
 
 
-@pytest.mark.parametrize("family", sorted(set(FAMILIES) - set(PADDED)))
+@pytest.mark.parametrize("family", sorted(set(FAMILIES) - set(PADDED) - LIKE_OTHERS))
 def test_a_text_has_the_states_that_it_has_alone(family):
     model = family_model(family)
     own, before = alone(model, TEXTS), model.config._attn_implementation
@@ -137,12 +140,8 @@ def test_a_pass_in_one_thread_leaves_another_its_own():
             for _ in range(10):
                 wrong.append(float((forward(tokens, groups, (-1,))[0] - own).abs().max()))
 
-    passes = (PackedForward(model), padded, PackedForward(model))
-    threads = [threading.Thread(target=run, args=(forward,)) for forward in passes]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(run, (PackedForward(model), padded, PackedForward(model))))
     assert len(wrong) == 30 and max(wrong) < 1e-5
     assert model.config._attn_implementation == "sdpa" and not attention._borrowed
 
@@ -199,7 +198,7 @@ def test_the_kernel_is_for_half_precision_on_a_gpu():
 
 
 LIMIT = 220  # tokens, more than the texts of the check at loading have: from 221 on each of these models computes otherwise
-LENGTHS = (6, 150, 219, 223, 260)  # tokens, with [CLS] and [SEP]
+LENGTHS = (6, 219, 260)  # tokens, with [CLS] and [SEP]
 SIZES = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24, "pad_token_id": 0}
 TURNS = {"short_factor": [1.0] * 4, "long_factor": [1.0, 2.0, 4.0, 8.0]}
 MODELS = {
@@ -243,7 +242,7 @@ def test_no_text_decides_for_another(folder):
     encoder = ours(folder, pooler="mean", batch_tokens=4096)
     np.testing.assert_allclose(encoder.encode(LONG_TEXTS), expected, atol=1e-5)
     assert not encoder.equal_lengths  # texts up to the limit still share batches
-    for order in ([4, 3, 0], [0, 4, 0]):  # what was read before does not matter, either
+    for order in ([2, 1, 0], [0, 2, 0]):  # what was read before does not matter, either
         got = [encoder.run([LONG_TEXTS[row]]).vectors[0] for row in order]
         np.testing.assert_allclose(got, expected[order], atol=1e-5)
 
@@ -350,7 +349,6 @@ def test_heads_and_whole_layers_keep_theirs():
 
 
 def test_a_model_without_a_known_setting_is_refused():
-    plain = PretrainedConfig()
-    assert dropout_rates(plain) == {}
+    assert dropout_rates(PretrainedConfig()) == {}
     with pytest.raises(NoDropoutError):
-        set_dropout(plain, 0.1, "it")
+        set_dropout(PretrainedConfig(), 0.1, "it")

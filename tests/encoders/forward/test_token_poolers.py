@@ -1,8 +1,7 @@
 """The learned poolers text_cnn and mean_cnn: loops over tokens, a text at a time, against all of a padded batch at once.
-Poolers against formulas written out, and how texts are packed. The pooler mean_padded:N: transformers' own states of
-padded texts, the mean over all positions, in whoever reads it."""
+How texts are packed. The pooler mean_padded:N: transformers' own states of padded texts, the mean over all positions, in
+whoever reads it."""
 
-import copy
 import inspect
 import json
 import warnings
@@ -191,43 +190,19 @@ def test_the_backbone_pools_through_its_text_cnn(tmp_path):
     folder = tiny_models.build(tmp_path, "roberta")
     torch.manual_seed(3)
     backbone = load_backbone(folder, "tiny", "text_cnn", dropout=0.0, token_poolers={"text_cnn": SMALL[TextCNN]}).double()
-    assert (backbone.width, backbone.vector_width) == (32, 16)
-    assert {name.split(".")[0] for name, _ in backbone.named_parameters()} == {"model", "head"}
     texts = [*tiny_models.sentences(4, longest=9), "a", "", "a cat"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         read = backbone.tokenizer(texts, padding=True, truncation=False, return_tensors="pt")
     ids, mask = read["input_ids"], read["attention_mask"]
-    backbone.pooled(ids, mask).sum().backward()
-    assert all(weight.grad is not None for weight in backbone.parameters())
     for engine in ("auto", "padded"):
         backbone.engine = engine
         vectors = backbone.pooled(ids, mask).detach()
         for i, row in enumerate(mask.bool()):
             states = backbone.model(input_ids=ids[i, row][None]).last_hidden_state[0].detach()
             np.testing.assert_allclose(vectors[i], by_loops(backbone.head, states), atol=1e-6)
-    other = copy.deepcopy(backbone)
-    with torch.no_grad():
-        for weight in other.parameters():
-            weight.add_(1)
-    assert torch.equal(backbone.pooled(ids, mask).detach(), vectors)  # a copy shares nothing
-    plain = load_backbone(folder, "tiny", "mean")
-    assert plain.head is None and plain.vector_width == plain.width == 32
     with pytest.raises(ValueError, match="do not go together"):
-        Backbone(plain.model, plain.tokenizer, "text_cnn")
-
-
-def test_poolers_on_a_worked_example():
-    last = torch.tensor([[1.0, 2], [3, 4], [5, 9], [7, 7], [1, 0]])
-    other = torch.zeros(5, 2) + 2
-    groups = [(1, 3), (2, 1)]
-    assert pool("cls", [last], groups).tolist() == [[1, 2], [7, 7], [1, 0]]
-    assert pool("mean", [last], groups).tolist() == [[3, 5], [7, 7], [1, 0]]
-    assert pool("cls_avg", [last], groups).tolist() == [[2, 3.5], [7, 7], [1, 0]]
-    assert pool("max", [last], groups).tolist() == [[5, 9], [7, 7], [1, 0]]
-    assert pool("last2", [other, last], groups).tolist() == [[2.5, 3.5], [4.5, 4.5], [1.5, 1]]
-    assert pool("mask", [last], groups, torch.tensor([1, 3, 4])).tolist() == [[3, 4], [7, 7], [1, 0]]
-    assert pool("cls+dense", [last], groups, dense=lambda x: x * 2).tolist() == [[2, 4], [14, 14], [2, 0]]
+        Backbone(backbone.model, backbone.tokenizer, "text_cnn")
 
 
 def test_batches_keep_to_the_budget_and_cover_every_text():
@@ -271,14 +246,9 @@ def test_the_mean_over_all_positions(tmp_path):
     mean = load_encoder(str(folder), pooler="mean").encode(TEXTS)
     gaps = [np.abs(a - b).max() for a, b in ((vectors[10], vectors[16]), (vectors[16], mean))]
     assert min(gaps) > 1e-2
-
-
-def test_the_shorter_limit_cuts(tmp_path):
-    folder = tiny_models.build(tmp_path)
-    encoder = load_encoder(str(folder), pooler="mean_padded:16", max_length=10)
-    assert encoder.spec.max_length == 10
-    cut = np.abs(encoder.encode(TEXTS) - load_encoder(str(folder), pooler="mean_padded:16").encode(TEXTS)).max(axis=1)
-    assert cut[-1] > 1e-2 and cut[-2] < 1e-6
+    shorter = load_encoder(str(folder), pooler="mean_padded:16", max_length=10)
+    cut = np.abs(shorter.encode(TEXTS) - vectors[16]).max(axis=1)
+    assert shorter.spec.max_length == 10 and cut[-1] > 1e-2 and cut[-2] < 5e-6
 
 
 def test_exported_for_two_readers(tmp_path):

@@ -26,11 +26,10 @@ from stsbench.training.engine.selection import live_encoder
 TEMPLATES = {"bert": 'the man of "{}" means [MASK] .', "bpe": ROBERTA}
 TEXTS = ["the cat eats", "", "the [MASK] <mask> cat", "cat " * 12, "a man?"]
 CASES = {
-    "cut": {"text": "pieces", "pieces": 3}, "empty": {"denoise": True, "positions": "empty"},
-    "zero": {"denoise": True, "start": "zero", "text": "pieces"},
-    "transform on each": {"denoise": True, "head": "transform", "each": True},
-    "words": {"words": True, "denoise": True, "full_stop": True}, "no shift": {"prefixes": 1, "shift": 0},
-    "shift": {"shift": 3}, "rightmost": {"words": True, "word_places": "rightmost", "denoise": True},
+    "cut": {"text": "pieces", "pieces": 3, "denoise": True, "start": "zero"},
+    "transform on each": {"denoise": True, "positions": "empty", "head": "transform", "each": True},
+    "words": {"words": True, "denoise": True, "full_stop": True}, "shift": {"prefixes": 1, "shift": 2},
+    "rightmost": {"words": True, "word_places": "rightmost", "denoise": True},
     "two, denoised": {"prefixes": 2, "denoise": True, "head": "dense", "start": "zero", "words": True},
     "adapters": {"denoise": True, "rank": 3},
 }
@@ -58,7 +57,7 @@ def stored(path, prompt, place):
 
 
 @pytest.mark.parametrize(("family", "case"), [
-    *(("bpe", case) for case in CASES), ("bert", "two, denoised"), ("bert", "cut"),
+    *(("bpe", case) for case in CASES), ("bert", "two, denoised"),
 ])
 def test_equals_transformers_one_text_at_a_time(folders, tmp_path, family, case):
     prompt = prompt_of(folders, family, **CASES[case])

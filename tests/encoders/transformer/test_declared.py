@@ -14,23 +14,13 @@ from tokenizers import Tokenizer
 from transformers import AutoModel, PreTrainedTokenizerFast
 
 from stsbench import load_encoder, train
-from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.model_folder import check_pattern
-from stsbench.encoders.transformer.config import resolve_config
 from stsbench.encoders.transformer.declared import lacking
 from stsbench.encoders.transformer.find import resolve_base
 from stsbench.errors import EncoderError
 from stsbench.training.modules.backbone import load_backbone
 
 TEXTS = ["a man plays the guitar", "the cat sleeps", "a big red dog eats food in the park"]
-OWN = """
-from transformers import BertModel
-class Own(BertModel):
-    def forward(self, *args, **named):
-        out = super().forward(*args, **named)
-        out["last_hidden_state"] = out.last_hidden_state.flip(-1)
-        return out
-"""
 
 
 def vectors(folder, **options):
@@ -45,16 +35,6 @@ def by_transformers(folder):
     with torch.inference_mode():
         states = [model(input_ids=torch.tensor([tokenizer.encode(text).ids])).last_hidden_state[0] for text in TEXTS]
     return torch.stack([state.mean(0) for state in states]).numpy()
-
-
-def test_code_that_is_trusted_runs(tmp_path):
-    folder = tiny_models.build(tmp_path / "m", "bert", pooler=False)
-    (folder / "modeling_own.py").write_text(OWN)
-    change(folder / "config.json", auto_map={"AutoModel": "modeling_own.Own"})
-    stock, own = vectors(folder), vectors(folder, trust_remote_code=True)
-    assert abs(own - stock[:, ::-1]).max() < 1e-5 and abs(own - stock).max() > 0.1
-    notes = [load_encoder(str(folder), pooler="mean", trust_remote_code=trust).notes for trust in (False, True)]
-    assert [any("auto_map: modeling_own.Own), which is not run" in line for line in each) for each in notes] == [True, False]
 
 
 @pytest.mark.parametrize(("family", "named"), [
@@ -108,7 +88,6 @@ def test_an_adapter_is_read_with_the_revision_that_it_pins(tmp_path, monkeypatch
     snapshot(hub, "org/base", "1" * 40, old)
     snapshot(hub, "org/base", "2" * 40, new, main=True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(hub))
-    monkeypatch.setattr("huggingface_hub._snapshot_download.constants.HF_HUB_CACHE", str(hub))
     expected = {place: vectors(adapter(tmp_path / f"on-{place.name}", old, named=str(place))) for place in (old, new)}
     folder = adapter(tmp_path / "pinned", old, named="org/base")
     assert abs(vectors(folder, offline=True) - expected[new]).max() < 1e-6
@@ -156,15 +135,6 @@ def test_a_token_beyond_the_table_is_found_in_a_text_and_before_a_training(tmp_p
             call()
 
 
-def test_a_limit_that_nobody_gave_is_named_by_its_place(tmp_path):
-    folder = tiny_models.build(tmp_path / "m")
-    change(folder / "sentence_bert_config.json", max_seq_length=2)
-    config = resolve_config(str(folder), EncoderOptions(pooler="mean"))
-    for stated, named in (("null", "sentence_bert_config.json: max_seq_length"), ("2", "stsbench.json: max_length")):
-        (folder / "stsbench.json").write_text(f'{{"max_length": {stated}}}')
-        assert config.limit_name == f"{folder}/{named}"
-
-
 def test_patterns_that_may_never_end():
     for pattern in ("query", r"^(?!.*vision).*(q_proj|k_proj)$", ["a+", "(a+)+"], r"model\.layers\.(\d+)\.attn", None,
                     ".*.*.*.*x", "a" * 1000):
@@ -193,7 +163,6 @@ def test_a_snapshot_that_may_lack_a_file_is_said_to(tmp_path, lost, monkeypatch)
                                     prompts={"query": "a "})
     hub, commit = tmp_path / "hub", "1" * 40
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(hub))
-    monkeypatch.setattr("huggingface_hub._snapshot_download.constants.HF_HUB_CACHE", str(hub))
     snapshot(hub, "org/m", commit, whole, main=True)
     cache = hub / "models--org--m"
     folder, absent, listing = cache / "snapshots" / commit, cache / ".no_exist" / commit, cache / "trees" / f"{commit}.json"

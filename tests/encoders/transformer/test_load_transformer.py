@@ -8,6 +8,7 @@ import json
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import huggingface_hub
 import light_process
@@ -48,62 +49,49 @@ def test_the_spec_of_a_folder_is_what_its_modules_say(tmp_path):
     assert (overridden.pooler, overridden.normalize) == ("last2", True)
 
 
-def test_hub_files_without_safetensors_are_fetched_a_second_time(tmp_path, monkeypatch):
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """What the Hub's client is asked for; it gives the folder tmp_path."""
+    client = Mock(return_value=str(tmp_path))
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", client)
+    return client
+
+
+def test_hub_files_without_safetensors_are_fetched_a_second_time(tmp_path, hub):
     build(tmp_path)
-    requests = []
-
-    def snapshot(name, *, allow_patterns, local_files_only, **_):
-        requests.append(("*.bin" in allow_patterns, local_files_only))
-        return str(tmp_path)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     assert resolve("org/model") == tmp_path
-    assert requests == [(False, False)]
     (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
     resolve("org/model", offline=True)
-    assert requests[1:] == [(False, True), (True, True)]
+    requests = [("*.bin" in request.kwargs["allow_patterns"], request.kwargs["local_files_only"])
+                for request in hub.call_args_list]
+    assert requests == [(False, False), (False, True), (True, True)]
 
 
-def test_a_revision_is_of_a_hub_id_and_part_of_the_encoder(tmp_path, monkeypatch):
-    build(tmp_path / "model")
-    requests = []
-
-    def snapshot(name, *, revision, **_):
-        requests.append(revision)
-        if revision == "gone":
-            raise huggingface_hub.errors.RevisionNotFoundError.__new__(huggingface_hub.errors.RevisionNotFoundError)
-        return str(tmp_path / "model")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+def test_a_revision_is_of_a_hub_id_and_part_of_the_encoder(tmp_path, hub):
+    build(tmp_path)
     plain, pinned = (load("org/model", pooler="mean", revision=revision).spec for revision in (None, "v2"))
-    assert requests == [None, "v2"] and pinned.options == {"revision": "v2"}
+    assert [request.kwargs["revision"] for request in hub.call_args_list] == [None, "v2"]
+    assert pinned.options == {"revision": "v2"}
     assert pinned.weights == plain.weights and pinned.fingerprint() != plain.fingerprint()
+    hub.side_effect = huggingface_hub.errors.RevisionNotFoundError.__new__(huggingface_hub.errors.RevisionNotFoundError)
     with pytest.raises(EncoderError, match=r"--revision gone: org/model has no such revision"):
         load("org/model", pooler="mean", revision="gone")
 
 
-def test_trusted_code_of_another_repository_is_part_of_the_encoder(tmp_path, monkeypatch):
-    folder, code = build(tmp_path / "model"), tmp_path / "code"
+def test_trusted_code_of_another_repository_is_part_of_the_encoder(tmp_path, hub):
+    folder, code = build(tmp_path / "model"), tmp_path / "modeling.py"
     config = json.loads((folder / "config.json").read_text())
     auto_map = {"AutoModel": "org/code--modeling.Model", "AutoConfig": "org/code--modeling.Config"}
     (folder / "config.json").write_text(json.dumps({**config, "auto_map": auto_map}))
-    code.mkdir()
-    (code / "modeling.py").write_text("a = 1")
-    requests = []
-
-    def snapshot(name, *, allow_patterns, **_):
-        requests.append((name, allow_patterns))
-        return str(code)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    code.write_text("a = 1")
     options = EncoderOptions(pooler="mean", trust_remote_code=True)
     before = resolve_config(str(folder), options).weights
-    assert requests == [("org/code", ["*.py"])]
-    (code / "modeling.py").write_text("a = 2")
+    assert hub.call_args.args == ("org/code",) and hub.call_args.kwargs["allow_patterns"] == ["*.py"]
+    code.write_text("a = 2")
     assert resolve_config(str(folder), options).weights != before
-    requests.clear()
+    hub.reset_mock()
     resolve_config(str(folder), EncoderOptions(pooler="mean"))  # transformers has a class of its own: no code runs
-    assert not requests
+    assert not hub.called
 
 
 def test_a_model_s_pooler_is_never_read_with_random_weights(tmp_path):
@@ -243,10 +231,10 @@ def folders(tmp_path_factory):
     return {family: decoder_folder(root / family, family) for family in ("llama", "opt")}
 
 
-@pytest.mark.parametrize("family", ["llama", "opt"])
-def test_the_layer_is_transformers_index_of_a_hidden_state(folders, family):
+@pytest.mark.parametrize(("family", "layers"), [("llama", (-LAYERS - 1, 1, LAYERS)), ("opt", (-2, LAYERS))])
+def test_the_layer_is_transformers_index_of_a_hidden_state(folders, family, layers):
     model = Naive(folders[family])
-    for layer in (-LAYERS - 1, -2, 1, LAYERS):
+    for layer in layers:
         vectors = load_encoder(str(folders[family]), pooler="mean", layer=layer, device="cpu").encode(TEXTS[0])
         expected = model.states(model.ids(TEXTS[0]), layer).mean(0).numpy()
         assert np.abs(vectors - expected).max() < 1e-5 * max(1, np.abs(expected).max()), layer
@@ -258,9 +246,9 @@ def test_the_last_layer_s_normed_state_is_what_is_read_without_it(folders):
     assert whole.spec == same.spec and other.spec.fingerprint() != whole.spec.fingerprint()
 
 
-def test_bfloat16_is_transformers_own(tmp_path):
+def test_bfloat16_is_transformers_own(folders):
     """Weights are rounded, and the frequencies of rotary positions are not."""
-    folder = decoder_folder(tmp_path / "llama", "llama")
+    folder = folders["llama"]
     model = transformers.AutoModel.from_pretrained(folder, dtype=torch.bfloat16).eval()
     text = " ".join(TEXTS * 6)
     encoder = load_encoder(str(folder), pooler="last", dtype="bfloat16", attention="padded", device="cpu")
@@ -271,12 +259,11 @@ def test_bfloat16_is_transformers_own(tmp_path):
     assert encoder.built.model.rotary_emb.inv_freq.dtype == torch.float32
 
 
-@pytest.mark.parametrize(("family", "dtype"), [("llama", "float32"), ("opt", "bfloat16")])
-def test_layers_on_the_disk_give_the_same_vectors(tmp_path, monkeypatch, family, dtype):
-    folder = decoder_folder(tmp_path / family, family)
-    monkeypatch.setattr(parts, "DEVICE_MAP", SPREAD[family])
+def test_layers_on_the_disk_give_the_same_vectors(folders, monkeypatch):
+    monkeypatch.setattr(parts, "DEVICE_MAP", SPREAD["opt"])
     whole, spread = (
-        load_encoder(str(folder), pooler="mean", layer=-2, device=device, dtype=dtype) for device in ("cpu", "auto")
+        load_encoder(str(folders["opt"]), pooler="mean", layer=-2, device=device, dtype="bfloat16")
+        for device in ("cpu", "auto")
     )
     model = spread.built.model
     assert {str(weight.device) for weight in model.parameters()} == {"cpu", "meta"}  # meta: on the disk

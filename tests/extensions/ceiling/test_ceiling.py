@@ -23,7 +23,7 @@ from stsbench.extensions.ceiling.labels import (
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
-    monkeypatch.setattr(labels, "RESAMPLES", 40)
+    monkeypatch.setattr(labels, "RESAMPLES", 12)
 
 
 def ratings(n, k, noise, seed=0, missing=0.0):

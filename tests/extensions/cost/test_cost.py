@@ -44,7 +44,7 @@ def test_the_texts_are_many_and_each_block_is_as_long_as_sts():
     assert max(means) - min(means) < 1
 
 
-def test_the_clock_and_the_processor():
+def test_the_clock_and_the_processor(monkeypatch):
     encoder = Sleepy()
     cost = measure_cost(encoder)
     assert len(cost.seconds) == len(cost.cpu_seconds) == ROUNDS == 5
@@ -55,15 +55,11 @@ def test_the_clock_and_the_processor():
     assert calls[:6] == [1] * 6 and calls[-7:] == [cost.texts] * 6 + [BLOCK]  # warm-up before, and none of it counts
     assert cost.parameters is None and cost.tokens_per_second is None and (cost.width, cost.bytes_a_vector) == (3, 12)
     assert "sentences/s" in in_words(cost) and "12 bytes a vector" in in_words(cost)
-
-
-def test_a_quick_encoder_gets_more_texts(monkeypatch):
     monkeypatch.setattr(module, "_ROUND", 0.1)
-    assert measure_cost(Toy()).texts == MOST
-    assert measure_cost(Sleepy()).texts <= 10 * BLOCK
+    assert measure_cost(Toy()).texts == MOST and cost.texts <= 10 * BLOCK  # a quick encoder gets more texts
 
 
-def test_a_model_is_counted_as_transformers_counts_it(folder):
+def test_a_model_is_counted_as_transformers_counts_it_here_and_in_several_processes(folder):
     from transformers import AutoModel, AutoTokenizer
 
     encoder = load_encoder(str(folder), EncoderOptions(pooler="mean"))
@@ -77,6 +73,10 @@ def test_a_model_is_counted_as_transformers_counts_it(folder):
     assert 1e7 < cost.memory_bytes < 1e11
     cut = measure_cost(load_encoder(str(folder), EncoderOptions(pooler="mean", truncate_dim=5)))
     assert (cut.width, cut.bytes_a_vector, cut.parameters) == (5, 20, cost.parameters)
+    shared = measure_cost(ParallelEncoder(encoder, in_this_process(encoder, 2)))  # where only the clock tells
+    assert (shared.where, shared.cpu_seconds, shared.memory_bytes) == ("processes", None, None)
+    assert shared.parameters and shared.tokens_per_second and not shared.busy
+    assert shared.processes == 2 and shared.threads and "in each of 2 processes" in in_words(shared)
 
 
 def test_other_kinds(folder, tmp_path):
@@ -102,14 +102,6 @@ def test_post_processing_is_measured_where_it_is_fitted_once():
     cost = measure_cost(fitted)
     assert cost.without is None and (cost.width, cost.bytes_a_vector) == (2, 8)
     assert base.calls  # the base computed, whatever was kept
-
-
-def test_of_several_processes_only_the_clock_tells(folder):
-    encoder = load_encoder(str(folder), EncoderOptions(pooler="mean"))
-    cost = measure_cost(ParallelEncoder(encoder, in_this_process(encoder, 2)))
-    assert (cost.where, cost.cpu_seconds, cost.memory_bytes) == ("processes", None, None)
-    assert cost.parameters and cost.tokens_per_second and not cost.busy
-    assert cost.processes == 2 and cost.threads and "in each of 2 processes" in in_words(cost)
 
 
 def run(model, folder, **more):

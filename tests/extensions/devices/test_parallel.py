@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny_models
 from clirun import cli, evaluate, fails, place  # noqa: F401 - fixtures
 from known_encoder import Known, check_known
 from ray_nodes import ray_address  # noqa: F401 - a fixture
@@ -48,7 +47,13 @@ def bad(texts):
 def dead(texts):
     os._exit(7)
 
-vectors.fingerprint = bad.fingerprint = dead.fingerprint = "1"
+def dying(texts):
+    if "RAY_JOB_ID" in os.environ and "text 39" in texts and not Path("killed").exists():
+        Path("killed").touch()
+        os.kill(os.getpid(), 9)
+    return [[len(text), 1] for text in texts]
+
+vectors.fingerprint = bad.fingerprint = dead.fingerprint = dying.fingerprint = "1"
 
 def unknown(texts):
     raise RuntimeError("no vectors to know it by")
@@ -66,8 +71,8 @@ def module(tmp_path, monkeypatch):
     assert not multiprocessing.active_children()
 
 
-def in_processes(encoder, options, processes=2):
-    return DeviceOptions(processes=processes).computed(encoder, options)
+def in_processes(encoder, options):
+    return DeviceOptions(processes=2).computed(encoder, options)
 
 
 def both(model):
@@ -76,22 +81,21 @@ def both(model):
     return load_encoder(model, options), options
 
 
-def test_both_processes_compute_the_vectors_of_one_and_end_with_the_pipe(module, tmp_path):
+def test_a_process_computes_the_vectors_of_this_one_and_ends_with_its_pipe(module, tmp_path):
     encoder, options = both(f"{module}:vectors")
     expected, steps, cache = encoder.encode(TEXTS), [], EmbeddingCache(tmp_path / "cache")
     Path(f"pid-{os.getpid()}").unlink()
-    with in_processes(encoder, options) as two:
-        assert two.processes == 2 and two.spec == encoder.spec and two.for_role("query") is two
-        encoded = encode_cached(two, TEXTS, cache, steps.append)
+    with DeviceOptions(devices="cpu").computed(encoder, options) as other:
+        assert other.processes == 1 and other.spec == encoder.spec and other.for_role("query") is other
+        encoded = encode_cached(other, TEXTS, cache, steps.append)
         assert sum(steps) == len(TEXTS) and np.array_equal(encoded.vectors, expected)
-        assert two.encode([TEXTS[7]]).tolist() == [expected[7].tolist()]
-        workers = two._workers._workers
-        assert {path.name for path in tmp_path.glob("pid-*")} == {f"pid-{each._process.pid}" for each in workers}
-        for worker in workers:
-            worker.connection.close()  # as the system does when this process is killed
-        assert [worker._process.join(30) or worker._process.exitcode for worker in workers] == [0, 0]
+        assert other.encode([TEXTS[7]]).tolist() == [expected[7].tolist()]
+        [worker] = other._workers._workers
+        assert [path.name for path in tmp_path.glob("pid-*")] == [f"pid-{worker._process.pid}"]
+        worker.connection.close()  # as the system does when this process is killed
+        assert worker._process.join(30) or worker._process.exitcode == 0
     assert cache.get(cache_key(encoder), TEXTS).mask.all()
-    with in_processes(encoder, options, processes=None) as alone:
+    with DeviceOptions().computed(encoder, options) as alone:
         assert alone is encoder
 
 
@@ -214,36 +218,14 @@ def test_rounding_is_not_another_encoder_and_weights_are():
     assert not equal_up_to_rounding(tuple(one), tuple(one * 1.1)) and not equal_up_to_rounding((), ())
 
 
-DYING = """
-import os, signal
-from pathlib import Path
-
-def vectors(texts):
-    if "RAY_JOB_ID" in os.environ and "text 39" in texts and not Path("killed").exists():
-        Path("killed").touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return [[len(text), 1] for text in texts]
-
-def bad(texts):
-    raise RuntimeError("no such word")
-
-vectors.fingerprint = bad.fingerprint = "1"
-"""
-
-
-@pytest.mark.parametrize(("model", "how"), [("tiny", {"pooler": "mean"}), ("python:dying:vectors", {})])
-def test_the_store_of_one_process_byte_for_byte(ray_address, tmp_path, monkeypatch, model, how):
-    monkeypatch.chdir(tmp_path)
+def test_the_store_of_one_process_byte_for_byte(ray_address, module, monkeypatch):
+    """Also where one of them is killed."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
-    Path("dying.py").write_text(DYING, "utf-8")
-    tiny_models.build(Path("tiny"))
     Path("texts.txt").write_text("".join(f"text {i}\n" for i in range(95)), "utf-8")
     for store, more in (("one", {}), ("two", {"ray": ray_address, "processes": 2, "device": "cpu"})):
-        stsbench.encode(model, "texts.txt", store, shard_size=10, **how, **more)
+        stsbench.encode(f"{module}:dying", "texts.txt", store, shard_size=10, **more)
     one, two = ({path.relative_to(store): path.is_file() and path.read_bytes() for path in Path(store).rglob("*")}
                 for store in ("one", "two"))
-    assert one == two and Path("killed").exists() == (model != "tiny")
-    with pytest.raises(EncoderError, match=r"python:dying:bad.*RuntimeError: no such word"):
-        stsbench.encode("python:dying:bad", "texts.txt", "three", ray=ray_address, device="cpu")
-    sys.modules.pop("dying", None)
+    assert one == two and Path("killed").exists()
+    with pytest.raises(EncoderError, match=r"python:mine_parallel:bad.*RuntimeError: no such word"):
+        stsbench.encode(f"{module}:bad", "texts.txt", "three", ray=ray_address, device="cpu")

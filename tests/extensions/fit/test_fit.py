@@ -6,16 +6,13 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from clirun import cli, contents, place  # noqa: F401
-from live_models import inference, library
-from pretend_device import pretend_device
+from live_models import library
 from prompted import MORE, models, with_prompt  # noqa: F401
 from tiny_models import add_modules, build, sentences
 
 import stsbench
 from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.post import chain as registered
-from stsbench.encoders.post.base import Post
 from stsbench.encoders.post.chain import read_post
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.evaluation.api import evaluate
@@ -26,34 +23,11 @@ from stsbench.training.runs.export import export_model
 TEXTS = sentences(12, seed=3)
 
 
-class Softsign(Post):
-    """x / (1 + |x - mean|): a map that no Dense computes."""
-
-    name = "softsign"
-
-    def fit(self, source):
-        self.mean = np.mean(np.concatenate(list(source.blocks())), axis=0)
-        return self
-
-    def transform(self, vectors):
-        return np.asarray(vectors, np.float32) / (1 + abs(np.asarray(vectors, np.float32) - self.mean))
-
-    def dimension(self, d):
-        return d
-
-    def state(self):
-        return {"mean": self.mean}
-
-    def restore(self, state):
-        self.mean = state["mean"]
-        return self
-
-
 @pytest.fixture
 def data(tmp_path, monkeypatch):
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "texts.txt"
-    path.write_text("".join(f"{text}\n" for text in sentences(120, seed=1)))
+    path.write_text("".join(f"{text}\n" for text in sentences(60, seed=1)))
     return path
 
 
@@ -62,9 +36,9 @@ def fit(tmp_path, data, post, name="out", **options):
     return tmp_path / name
 
 
-def close(vectors, want, tolerance=1e-5):
+def close(vectors, want):
     gap = np.linalg.norm(np.asarray(vectors) - want, axis=1) / np.linalg.norm(want, axis=1)
-    assert gap.max() < tolerance, gap.max()
+    assert gap.max() < 1e-5, gap.max()
 
 
 @pytest.mark.parametrize(
@@ -83,31 +57,21 @@ def test_three_readers_give_the_same_vectors(tmp_path, data, pooler, post, modul
     assert encoder.spec.post == f"{post},divisor=n-1" and encoder.dimension == chain.dimension(32)
     assert encoder.spec.fitted_on == fitted_on and fitted_on.startswith("texts.txt@")
     assert encoder.spec.options["post_state"] == chain.digest()
-    close(library(folder).encode(TEXTS), encoder.encode(TEXTS))
-    assert [type(module).__name__ for module in library(folder)] == modules
-    library(folder).save(str(tmp_path / "saved"))  # anew: it runs by its modules
+    model = library(folder)
+    close(model.encode(TEXTS), encoder.encode(TEXTS))
+    assert [type(module).__name__ for module in model] == modules
+    model.save(str(tmp_path / "saved"))  # anew: it runs by its modules
     close(load_encoder(str(tmp_path / "saved")).encode(TEXTS), encoder.encode(TEXTS))
 
 
-def test_a_stored_normalisation_stays_before_the_map(tmp_path, data):
-    add_modules(build(tmp_path / "model"), {"pooling_mode": "mean"})
-    folder = fit(tmp_path, data, "whitening:dimensions=6")
-    encoder = load_encoder(str(folder))
-    assert encoder.spec.normalize and encoder.spec.max_length == 8
-    assert np.ptp(np.linalg.norm(encoder.encode(TEXTS), axis=1)) > 0.1  # before it, not after
-    close(library(folder).encode(TEXTS), encoder.encode(TEXTS))
-    assert [type(module).__name__ for module in library(folder)] == ["Transformer", "Pooling", "Normalize", "Dense"]
-
-
-def test_a_map_that_is_not_affine_is_a_module_of_ours(tmp_path, data, monkeypatch):
-    monkeypatch.setattr(registered, "resolve", lambda group, name: Softsign)
+def test_a_map_that_is_not_affine_is_a_module_of_ours(tmp_path, data):
     build(tmp_path / "model")
-    folder = fit(tmp_path, data, "softsign", pooler="mean")
+    folder = fit(tmp_path, data, "renormalise", pooler="mean")
     encoder, model = load_encoder(str(folder)), library(folder, trust_remote_code=True)
-    close(model.encode(TEXTS), encoder.encode(TEXTS), 1e-6)
+    close(model.encode(TEXTS), encoder.encode(TEXTS))
     assert type(model[-1]).__name__ == "PostProcessing" and model.get_embedding_dimension() == 32
     model.save(str(tmp_path / "saved"))
-    close(library(tmp_path / "saved", trust_remote_code=True).encode(TEXTS), encoder.encode(TEXTS), 1e-6)
+    close(library(tmp_path / "saved", trust_remote_code=True).encode(TEXTS), encoder.encode(TEXTS))
 
 
 def test_it_is_measured_and_goes_no_second_time_through_a_map(tmp_path, data):
@@ -116,9 +80,6 @@ def test_it_is_measured_and_goes_no_second_time_through_a_map(tmp_path, data):
     done = evaluate(str(folder), output=tmp_path / "run", sample=True, tasks=["STS-B"], resamples=0)
     spec = done.records[0].encoder.spec
     assert spec["fitted_on"].startswith("texts.txt@") and spec["post"].startswith("whitening:dimensions=5")
-    live = evaluate(str(tmp_path / "model"), output=tmp_path / "live", sample=True, tasks=["STS-B"], resamples=0,
-                    pooler="mean", post="whitening:dimensions=5", fit_on=data)
-    np.testing.assert_allclose([row.value for row in live.rows], [row.value for row in done.rows], atol=1e-4)
     for call in (
         lambda: fit_model(str(folder), EncoderOptions(), "standardise", data, tmp_path / "b", log=print),
         lambda: evaluate(str(folder), output=tmp_path / "c", sample=True, post="standardise", fit_on="target"),
@@ -160,22 +121,23 @@ def test_an_interrupted_or_refused_fit_leaves_nothing(tmp_path, data, monkeypatc
     assert {path.name for path in set(tmp_path.iterdir()) - before} <= {"cache", "mine"}
 
 
-@pytest.mark.parametrize("kind", ["a prompt with prefixes", "a training run"])
+@pytest.mark.parametrize("kind", ["a prompt with prefixes in a run", "a stored normalisation"])
 def test_other_kinds_of_model_keep_what_they_have(tmp_path, data, models, kind):
     """Whitening to 4 dimensions: stsbench's vectors are the base's through the map, the library's are those in float32."""
-    if kind == "a training run":
-        export_model(inference(tmp_path / "tiny", "bert", "cls"), tmp_path / "model" / "best", card="", method="simcse")
-        (tmp_path / "model" / "recipe.yaml").write_text("name: mine\n")
+    if kind == "a stored normalisation":
+        add_modules(build(tmp_path / "model"), {"pooling_mode": "mean"})
     else:
-        export_model(with_prompt(models, *MORE[0 if "with " in kind else 3]), tmp_path / "model", card="")
+        export_model(with_prompt(models, *MORE[0]), tmp_path / "model" / "best", card="")
+        (tmp_path / "model" / "recipe.yaml").write_text("name: mine\n")
     base = load_encoder(str(tmp_path / "model"))
     folder = fit(tmp_path, data, "whitening:dimensions=4")
     encoder, (chain, _) = load_encoder(str(folder)), read_post(folder)
     vectors = encoder.encode(TEXTS)
     np.testing.assert_allclose(vectors, chain.transform(base.encode(TEXTS)), atol=1e-4)
     np.testing.assert_allclose(library(folder, trust_remote_code=True).encode(TEXTS), vectors, atol=1e-4)
-    assert (encoder.spec.pooler, encoder.spec.template, encoder.spec.max_length) == (
-        base.spec.pooler, base.spec.template, base.spec.max_length)
+    assert all(getattr(encoder.spec, key) == getattr(base.spec, key)
+               for key in ("pooler", "template", "max_length", "normalize"))
+    assert base.spec.normalize == (kind == "a stored normalisation")  # before the map, not behind it
 
 
 @pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
@@ -192,11 +154,3 @@ def test_the_function_writes_what_the_command_writes(cli, place):
     assert encoder.encode("a cat").shape == (2,)
     listed = stsbench.fit("whitening:dimensions=2", stsbench.load_encoder(tiny, pooler="mean"), lines, "by-list")
     assert np.array_equal(listed.encode(lines), encoder.encode(lines))
-
-
-def test_it_is_fitted_and_applied_on_whatever_device(tmp_path, data):
-    build(tmp_path / "model")
-    with pretend_device():
-        folder = fit(tmp_path, data, "renormalise+whitening:dimensions=4", pooler="mean", device="pretend:0")
-        vectors = load_encoder(str(folder), device="pretend:0").encode(TEXTS)
-    np.testing.assert_allclose(vectors, load_encoder(str(folder), device="cpu").encode(TEXTS), atol=2e-4)

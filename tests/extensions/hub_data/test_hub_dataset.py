@@ -179,7 +179,7 @@ def test_the_other_kinds(hub):
     assert set(read_labelled_texts(Path("hf:me/texts:train")).splits) == {"all"}
 
 
-def test_it_is_read_from_the_cache_without_network(hub):
+def test_it_is_read_from_the_cache_without_network_and_half_of_a_split_is_refused(hub, tmp_path, monkeypatch):
     scored("hf:me/configs:en")
     asked = len(hub.asked)
     with no_downloads(True):
@@ -189,10 +189,6 @@ def test_it_is_read_from_the_cache_without_network(hub):
             with pytest.raises(DataError, match=offline):
                 scored(name)
     assert len(hub.asked) == asked
-
-
-def test_half_of_a_split_in_the_cache_is_refused(hub, tmp_path, monkeypatch):
-    scored("hf:me/configs:en")
     older = (tmp_path / "hub").rename(tmp_path / "older")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(older))
     for path in sorted(older.rglob("*")):

@@ -2,11 +2,9 @@
 What is asked of this machine: the Hub, for which a server here stands in, installed packages, the cache's folder.
 `stsbench cache`: what is kept, what no run reads again, and emptying it."""
 
-import inspect
 import json
 import os
 import socket
-import time
 from pathlib import Path
 
 import numpy as np
@@ -45,22 +43,14 @@ def test_the_user_cache_comes_after_stsbench_data(monkeypatch, tmp_path):
 @pytest.mark.parametrize("data_dir", [None, "nowhere"])
 def test_the_function_says_what_the_command_prints(cli, place, data_dir):
     options = ["--data-dir", data_dir] if data_dir else []
-    code, out, err = cli("doctor", "--offline", *options)
-    report = stsbench.doctor(data_dir=data_dir, offline=True)
+    code, out, err = cli("doctor", "--offline", "--json", "report.json", *options)
+    report = stsbench.doctor(data_dir=data_dir, offline=True)  # a function also where its folder was imported
     assert str(report) == (out + err).removesuffix("\n") and code == bool(report.problems) == bool(data_dir)
-    assert json.loads(json.dumps(report.to_dict())) == json.loads(cli("doctor", "--offline", "--json", "-", *options)[1])
+    assert json.loads(Path("report.json").read_text("utf-8")) == report.to_dict() and report.to_dict()["devices"]
     assert len(repr(report)) < 100 and err.count("\n") == code == err.count("broken: ") == err.count("nowhere")
     if not data_dir:  # a bare machine is not broken
         assert "senteval text: 0 of 22 sets; not sts12/test" in out and "--sample has some" in out
         assert "is not asked: --offline" in out and "\n  no data: sts STS12" in out
-    cli("doctor", "--offline", "--json", "report.json", *options)
-    assert json.loads(Path("report.json").read_text("utf-8")) == report.to_dict() and report.to_dict()["devices"]
-
-
-def test_doctor_is_the_function_after_its_room_was_imported():
-    import stsbench.extensions.installation.report
-
-    assert inspect.isfunction(stsbench.doctor)
 
 
 def test_a_cache_is_shown_and_emptied(cli, tmp_path):
@@ -85,7 +75,7 @@ def test_a_cache_is_shown_and_emptied(cli, tmp_path):
 
 
 def test_the_hub_is_asked_for_what_data_fetch_downloads(monkeypatch, tmp_path):
-    with serving(monkeypatch, tmp_path) as server:
+    with serving(monkeypatch, tmp_path) as server, socket.socket() as other:
         server.body = b"x" * 100
         hub = ask_hub()
         assert (hub.endpoint, hub.state) == (server.url, "reached") and hub.detail.startswith("answered in ")
@@ -100,18 +90,14 @@ def test_the_hub_is_asked_for_what_data_fetch_downloads(monkeypatch, tmp_path):
             assert ask_hub().detail == "HF_ENDPOINT must start with http:// or https://"
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
         assert (ask_hub().state, ask_hub().detail) == ("not asked", "$HF_HUB_OFFLINE is set") and server.asked == []
-
-
-def test_nobody_listens_or_says_nothing(monkeypatch, tmp_path):
-    with serving(monkeypatch, tmp_path), socket.socket() as other:
+        monkeypatch.delenv("HF_HUB_OFFLINE")
         other.bind(("127.0.0.1", 0))
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{other.getsockname()[1]}")
         hub = ask_hub()
-        assert hub.state == "unreachable" and "refused" in hub.detail
+        assert hub.state == "unreachable" and "refused" in hub.detail  # nobody listens
         other.listen()
-        began = time.monotonic()
         hub = ask_hub(timeout=0.1)
-        assert (hub.state, hub.detail) == ("unreachable", "no answer within 0.1 s") and time.monotonic() - began < 5
+        assert (hub.state, hub.detail) == ("unreachable", "no answer within 0.1 s")
 
 
 METADATA = """Metadata-Version: 2.1

@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from clirun import SAMPLE, cli, fails  # noqa: F401
 from core_protocols import core_protocols
 from plans import here, jobs_of, training, write  # noqa: F401
-from test_sweep import of_group, run, search
+from test_sweep import never, of_group, run, search
 
 import stsbench
 from stsbench.errors import StsbenchError
@@ -24,10 +25,6 @@ from stsbench.extensions.jobs.state import BESIDE, is_done, missing_records
 from stsbench.training.rows.files import SetPlace
 
 GRID = ["training.learning_rate=1e-5,3e-5"]
-
-
-def never(*_):
-    raise AssertionError("a training was started")
 
 
 def begin(chosen):
@@ -113,26 +110,18 @@ def test_a_plan_is_of_one_text_and_backbone(cli, here, monkeypatch):
     fails(cli("run", plan), "tiny is not what it was")
 
 
-def test_evaluations_are_of_one_model(here):
-    [job] = jobs_of(write({"eval": {"e": {"model": "tiny", "protocols": "sts"}}})).values()
-    check_jobs([job], Path("out"), Defaults())
-    job.folder(Path("out")).mkdir()
-    check_jobs([job], Path("out"), Defaults())
-    change("tiny/model.safetensors")
-    with pytest.raises(StsbenchError, match=r"^tiny is not what it was when jobs in out read it"):
-        check_jobs([job], Path("out"), Defaults())
-
-
-@pytest.mark.parametrize(("model", "options"), [
-    ("tiny", {"pooler": "cls", "post": "standardise", "fit_on": "more.txt"}), ("judge:chat", {"judge_prompt": "more.txt"}),
+@pytest.mark.parametrize(("model", "options", "changed"), [
+    ("tiny", {}, "tiny"), ("tiny", {"pooler": "cls", "post": "standardise", "fit_on": "more.txt"}, "more.txt"),
+    ("judge:chat", {"judge_prompt": "more.txt"}, "more.txt"),
 ])
-def test_a_file_that_an_option_names_is_one_of_them(here, model, options):
+def test_evaluations_are_of_one_model_and_of_the_files_that_options_name(here, model, options, changed):
     Path("more.txt").write_text("How alike are {a} and {b}?\n", "utf-8")
     [job] = jobs_of(write({"eval": {"e": {"model": model, "protocols": "sts", **options}}})).values()
     check_jobs([job], Path("out"), Defaults())
     job.folder(Path("out")).mkdir()
-    Path("more.txt").write_text("How near is {a} to {b}?\n", "utf-8")
-    with pytest.raises(StsbenchError, match=r"^more.txt is not what it was when jobs in out read it"):
+    check_jobs([job], Path("out"), Defaults())
+    change("tiny/model.safetensors" if changed == "tiny" else changed)
+    with pytest.raises(StsbenchError, match=rf"^{changed} is not what it was when jobs in out read it"):
         check_jobs([job], Path("out"), Defaults())
 
 
@@ -178,13 +167,18 @@ def test_where_a_text_may_lie(tmp_path, monkeypatch):
 
 
 WORDS = ("cat", "dog", "horse", "bird", "fish")
-PAIRS = [(f"a {WORDS[i % 5]} number {i} sits", f"the {WORDS[i % 3]} of {i % 7} runs", i % 4) for i in range(24)]
+PAIRS = pd.DataFrame([
+    (f"a {WORDS[i % 5]} number {i} sits", f"the {WORDS[i % 3]} of {i % 7} runs", i % 4) for i in range(24)
+], columns=["sentence1", "sentence2", "score"])
+ONE, TWO, LABEL = PAIRS.sentence1, PAIRS.sentence2, PAIRS.score % 2
 TABLES = {
-    "scored.tsv": ("sentence1 sentence2 score", PAIRS),
-    "odd.tsv": ("left right value other", [(*row, 1) for row in PAIRS]),
-    "labels.csv": ("sentence1 sentence2 label", [(one, two, score % 2) for one, two, score in PAIRS]),
-    "triplets.csv": ("anchor positive negative", [(one, two, f"not {one}") for one, two, _ in PAIRS]),
-    "texts.csv": ("text label", [(one, score % 2) for one, _, score in PAIRS]),
+    "scored.tsv": PAIRS, "odd.tsv": PAIRS.set_axis(["left", "right", "value"], axis=1).assign(other=1),
+    "labels.csv": pd.DataFrame({"sentence1": ONE, "sentence2": TWO, "label": LABEL}),
+    "triplets.csv": pd.DataFrame({"anchor": ONE, "positive": TWO, "negative": "not " + ONE}),
+    "texts.csv": pd.DataFrame({"text": ONE, "label": LABEL}),
+    "folder/queries.jsonl": pd.DataFrame({"_id": [f"q{i}" for i in range(9)], "text": TWO[:9]}),
+    "folder/corpus.jsonl": pd.DataFrame({"_id": [f"d{i}" for i in range(24)], "text": ONE}),
+    "folder/qrels.tsv": pd.DataFrame([(f"q{i}", f"d{i}", 1) for i in range(9)], columns=["query-id", "corpus-id", "score"]),
 }
 COLUMNS = {"columns": "sentence1=left,sentence2=right,score=value"}
 EACH = [  # the protocols of one evaluation, the file that changes, further keys of the group
@@ -199,16 +193,12 @@ EACH = [  # the protocols of one evaluation, the file that changes, further keys
 @pytest.fixture
 def files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name, (header, rows) in TABLES.items():
-        separator = "\t" if name.endswith(".tsv") else ","
-        lines = [separator.join(map(str, row)) for row in [header.split(), *rows]]
-        Path(name).write_text("\n".join(lines) + "\n", "utf-8")
     Path("folder").mkdir()
-    for name, texts in (("queries", [two for _, two, _ in PAIRS[:9]]), ("corpus", [one for one, _, _ in PAIRS])):
-        lines = [json.dumps({"_id": f"{name}{number}", "text": text}) for number, text in enumerate(texts)]
-        Path(f"folder/{name}.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
-    rows = [f"queries{number}\tcorpus{number}\t1" for number in range(9)]
-    Path("folder/qrels.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]) + "\n", "utf-8")
+    for name, table in TABLES.items():
+        if name.endswith(".jsonl"):
+            table.to_json(name, orient="records", lines=True)
+        else:
+            table.to_csv(name, sep="\t" if name.endswith(".tsv") else ",", index=False)
 
 
 def test_every_protocol_that_takes_a_user_s_data_is_below():

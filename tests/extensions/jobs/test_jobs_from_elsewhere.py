@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tiny_models
 import yaml
-from hostile import BOMB, CODE, DEEP, HUGE, SECRET, check, forbidden, written
+from hostile import CODE, DEEP, HUGE, SECRET, check, forbidden, written
 from training_runs import one_thread  # noqa: F401
 
 SWEEP = "sweep simcse --sample --offline --device cpu --data text.txt --max-steps 1 --set selection.every=1 --output s"
@@ -46,15 +46,11 @@ VARIANTS = {
     # plans
     "plan set": (plan(train={"t": {"method": "simcse", "set": {"method": "m.py:M"}}}), PLAN),
     "plan seed": (plan(train={"t": {"method": "simcse", "seeds": [HUGE]}}), PLAN),
-    "plan bomb": (written("plan.yaml", BOMB), PLAN),
     # sweeps
     "range": (space(training__warmup={"low": 0, "high": HUGE}), SPACE),
     "space method": (space(method=["m.py:M", "simcse"]), SPACE),
     "space data": (space(data__file=[f"{SECRET}.none"]), SPACE),
-    "seeds": (lambda work: None, f"{GRID} --seeds 1000000000"),
     "journal deep": (written("s/.jobs/study.journal", DEEP + "\n"), GRID),
-    "study deep": (written("s/.jobs/study.json", DEEP), GRID),
-    "trials.json": (written("s/trials.json", json.dumps({"by": "x", "trials": [{"values": 3}]})), "plot sweep s"),
     "trials.json huge": (written("s/trials.json", json.dumps(
         {"by": "x", "trials": [{**TRIALS, "values": {"a.b": HUGE}}, TRIALS]})), "plot sweep s"),
 }

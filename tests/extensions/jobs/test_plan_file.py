@@ -18,7 +18,7 @@ from plans import SHORT, here, jobs_of, training, write  # noqa: F401
 from stsbench.encoders.options import EncoderOptions
 from stsbench.errors import StsbenchError
 from stsbench.extensions.jobs.expand import DEEPEST, _without_later, command_words, expand, job_count
-from stsbench.extensions.jobs.plan_file import EvalGroup, read_plan
+from stsbench.extensions.jobs.plan_file import EvalGroup, made_plan, read_plan
 from stsbench.extensions.jobs.pool import PROGRAM
 from stsbench.registry import names
 from stsbench.training.recipes.recipes import load_recipe
@@ -197,15 +197,17 @@ def test_what_the_command_names_is_run(cli, place):
     assert code == 0 and [line.split()[1:3] for line in out.splitlines()] == [["train", "./m.py:M"], ["eval", "--model"]]
 
 
-def test_a_chain_of_groups_is_refused_beyond_a_length_and_circles_by_their_way(place):
-    chain = {f"g{at}": {"method": "simcse", "backbone": f"job:g{at + 1}"} for at in range(1100)}
-    with pytest.raises(StsbenchError, match=f"more than {DEEPEST} groups go on from one another"):
-        jobs_of(write({"train": {**chain, "g1100": {"method": "simcse"}}}))
-    wide = {f"g{at}": {"method": "simcse", "backbone": [f"job:g{at + 1}"] * 99} for at in range(60)}
-    with pytest.raises(StsbenchError, match="a plan may have"):
-        jobs_of(write({"train": {**wide, "g60": {"method": "simcse"}}}))
-    with pytest.raises(StsbenchError, match="jobs run in a circle"):
-        jobs_of(write({"train": {name: {"method": "simcse", "backbone": f"job:{other}"} for name, other in ("ab", "ba")}}))
+def test_a_chain_of_groups_is_refused_beyond_a_length_and_a_number_of_jobs():
+    def refused(said, **backbones):
+        train = {name: {"method": "simcse", "backbone": among} for name, among in backbones.items()}
+        with pytest.raises(StsbenchError, match=said):
+            expand(made_plan({"output": "out", "train": {**train, "end": {"method": "simcse"}}}, "plan"), "plan")
+
+    def chain(length, times):
+        return {f"g{at}": [f"job:g{at + 1}" if at < length - 1 else "job:end"] * times for at in range(length)}
+
+    refused(f"more than {DEEPEST} groups go on from one another", **chain(DEEPEST + 100, 1))
+    refused("a plan may have", **chain(60, 9))
 
 
 def test_the_count_is_that_of_the_jobs(place):
@@ -238,6 +240,6 @@ def test_every_process_that_is_started_looks_for_no_module_in_the_working_folder
     """Jobs, entries for the board, what they start in turn, and `python -m stsbench` itself."""
     shadow(place)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
-    for program in PROGRAM, (sys.executable, "-m", "stsbench"):
-        ended = subprocess.run([*program, "list", "protocols"], env=environment, capture_output=True, text=True, timeout=100)
+    for words in (*PROGRAM, "--version"), (sys.executable, "-m", "stsbench", "list", "protocols"):
+        ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=100)
         assert ended.returncode == 0 and not Path("RAN").exists(), ended.stderr

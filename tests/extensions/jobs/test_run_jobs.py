@@ -3,20 +3,25 @@ are shared out so that any of them can run any task; jobs with a part of a GPU, 
 
 import fcntl
 import random
+import shlex
+import signal
 import subprocess
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from plans import Counting, alive, finished, here, jobs_of, place, run, start, training, write  # noqa: F401
+from clirun import cli, fails  # noqa: F401
+from plans import SHORT, Counting, finished, here, jobs_of, place, run, scripted, start, training, write  # noqa: F401
 from ray_nodes import ray_address  # noqa: F401
 from run_edits import write_rows
 
+import stsbench
 from stsbench.evaluation.run_file import load_records
 from stsbench.extensions.cluster import shares
+from stsbench.extensions.jobs import plan as plan_module
 from stsbench.extensions.jobs import schedule
-from stsbench.extensions.jobs.pool import RayPool, attempt, devices
+from stsbench.extensions.jobs.pool import LocalPool, RayPool, attempt, devices
 from stsbench.extensions.jobs.schedule import TRIES
 from stsbench.extensions.jobs.state import checkpoints, is_done, job_lock, note_path, standings
 
@@ -57,6 +62,31 @@ def test_every_job_once_though_one_is_killed_and_then_nothing(here, start):
     assert run(jobs, again) == dict.fromkeys(jobs, DONE) and again.started == [jobs["e.b-1"].id]
 
 
+def test_a_plan_is_run_once(here, start, cli, capsys, monkeypatch):
+    """By `stsbench.run_plan` and the command alike."""
+    monkeypatch.setattr(plan_module, "LocalPool", lambda workers, where: LocalPool(workers, where, start))
+    plan = {"output": "out", "defaults": SHORT, "train": {"small": training()}, "eval": {"test": {
+        "model": ["lexical:token-set", "job:small"], "protocols": "sts", "tasks": "STS-B", "resamples": 0}}}
+    path = write({key: plan[key] for key in ("train", "eval")})
+    planned = stsbench.run_plan(plan, dry_run=True, only="test")  # and what it needs
+    _, lines, _ = cli("run", path, "--dry-run", "--only", "test")
+    assert [row["command"] for row in planned.rows] == lines.splitlines() and len(planned.rows) == 3
+    assert not Path("out").exists() and {row["state"] for row in planned.rows} == {"waiting"}
+    done = stsbench.run_plan(path)
+    assert capsys.readouterr() == ("", "")
+    assert repr(done) == "<Jobs: 3 done; run folders in out>" and not done.failures
+    for row in done.rows:
+        assert shlex.split(row["command"])[-1] == row["folder"] and Path(row["folder"]).is_dir()
+    _, shown, _ = cli("run", path, "--status")
+    for row in done.rows:
+        assert any(row["job"] in line and row["result"] in line for line in shown.splitlines())
+    assert stsbench.run_plan(plan, only="small").to_pandas().job.tolist() == [done.rows[0]["job"]]
+    assert str(done).count("\n") == 5
+    assert stsbench.run_plan(plan, dry_run=True).rows == []
+    assert cli("run", path) == (0, "", "3 jobs, all done: nothing to run\n")
+    fails(cli("run", path, "--add-to-board", "board"), "plan.yaml: no group has an entry to add to board")
+
+
 def test_a_training_that_is_killed_goes_on_as_often_as_it_gets_on(here, start, monkeypatch):
     """Two kills, each after another checkpoint, where two in a row would end it."""
     monkeypatch.setattr(schedule, "TRIES", 2)
@@ -66,7 +96,7 @@ def test_a_training_that_is_killed_goes_on_as_often_as_it_gets_on(here, start, m
     seen = set()
 
     def kill(counting, process):
-        while len(counting.started) <= 2 and alive(process):
+        while len(counting.started) <= 2 and Path(f"/proc/{process.pid}").exists():
             if there := checkpoints(job, Path("out")) - seen:
                 seen.update(there)
                 process.kill()
@@ -93,37 +123,42 @@ def test_losses_count_from_the_last_checkpoint_and_only_where_a_process_had_star
     assert counted == [(0, 1), (1, 1), (1, 2), (2, 1), (1, 1), (2, 1), (2, 2)]
 
 
-def test_what_is_killed_every_time_is_given_up(here, start):
+def test_what_is_killed_every_time_is_given_up(here):
     jobs = jobs_of(write({"train": {"a": training()}}))
-    counting = Counting(start, lambda _, process: process.kill())
+    counting = Counting(scripted(lambda job: -signal.SIGKILL))
     assert run(jobs, counting) == {"a-1": ("failed", f"killed by SIGKILL at {TRIES} tries")}
     assert len(counting.started) == TRIES
 
 
-def test_a_failing_job_stops_what_needs_it_and_nothing_else(here, start):
-    jobs = jobs_of(write({
-        "train": {
-            "bad": training(backbone="nobody/nothing"), "needs": training(backbone="job:bad"), "good": training(),
-        },
-        "eval": {"e": {"model": ["job:needs", "job:good"], "protocols": "geometry"}},
-    }))
-    ended = run(jobs, start)
+def test_a_failing_job_stops_what_needs_it_and_nothing_else(here):
+    def play(job):
+        return job.leaves(60.0) if "bad" not in job.folder.name else job.fails("--backbone nobody/nothing: no such folder")
+
+    jobs = jobs_of(write({"train": {
+        "bad": training(backbone="nobody/nothing"), "needs": training(backbone="job:bad"), "good": training(),
+        "after": training(backbone=["job:needs", "job:good"]),
+    }}))
+    ended = run(jobs, scripted(play))
     assert {name: where for name, (where, _) in ended.items()} == {
-        "bad-1": "failed", "needs-1": "stopped", "good-1": "done", "e.needs-1": "stopped", "e.good-1": "done",
+        "bad-1": "failed", "needs-1": "stopped", "good-1": "done", "after.needs-1": "stopped", "after.good-1": "done",
     }
-    assert ended["bad-1"][1].startswith("--backbone nobody/nothing: no such folder")
-    assert ended["needs-1"][1] == "needs bad-1" and ended["e.needs-1"][1] == "needs needs-1"
+    assert ended["bad-1"][1] == "--backbone nobody/nothing: no such folder"
+    assert ended["needs-1"][1] == "needs bad-1" and ended["after.needs-1"][1] == "needs needs-1"
     seen = {job.name: standings(list(jobs.values()), Path("out"))[job.id] for job in jobs.values()}
     assert {name: each.where for name, each in seen.items()} == {name: where for name, (where, _) in ended.items()}
-    assert seen["bad-1"].detail == ended["bad-1"][1] and seen["good-1"].detail.startswith("sts-b dev (sample) ")
-    counting = Counting(start)
+    assert seen["bad-1"].detail == ended["bad-1"][1] and seen["good-1"].detail == "sts-b dev (sample) 60.00"
+    counting = Counting(scripted(play))
     run(jobs, counting)  # another call tries again what has failed
     assert counting.started == [jobs["bad-1"].id]
 
 
-def test_two_calls_at_once_share_a_plan(here, start):
-    jobs = jobs_of(write({"train": {"a": training(seeds=list(range(3)))}}))
-    counting, logs = Counting(start), ([], [])
+def test_two_calls_at_once_share_a_plan(here):
+    def play(job):
+        time.sleep(0.2)
+        return job.leaves(60.0)
+
+    jobs = jobs_of(write({"train": {"a": training(seeds=list(range(6)))}}))
+    counting, logs = Counting(scripted(play)), ([], [])
     ended = []
     calls = [threading.Thread(target=lambda log=log: ended.append(run(jobs, counting, log))) for log in logs]
     for call in calls:
@@ -151,10 +186,10 @@ def test_a_job_s_process_keeps_the_lock_when_its_worker_is_gone(here, start):
         assert lock is not None and not is_done(job, Path("out"))
 
 
-def test_what_fails_elsewhere_is_not_tried_here(here, start):
+def test_what_fails_elsewhere_is_not_tried_here(here):
     """A call takes over what failed since it began; an older failure is tried again."""
-    (job,) = jobs_of(write({"train": {"a": training(backbone="nobody/nothing")}})).values()
-    counting, older = Counting(start), place()
+    (job,) = jobs_of(write({"train": {"a": training()}})).values()
+    counting, older = Counting(scripted(lambda job: job.fails("no such folder"))), place()
     assert attempt(job, older, counting).how == "failed"
     assert attempt(job, older, counting).how == "failed" and len(counting.started) == 1
     with note_path(Path("out"), job, "lock").open() as stream:

@@ -2,28 +2,25 @@
 a search that fails ends."""
 
 import json
-import os
 import shutil
 import signal
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import yaml
-from job_server import HELD
-from plans import Counting, here, place, start  # noqa: F401
+from clirun import cli  # noqa: F401
+from plans import Counting, fill, here, place, scripted, start  # noqa: F401
 
 from stsbench.errors import StsbenchError
+from stsbench.evaluation.run_file import load_records
 from stsbench.extensions.jobs import schedule
 from stsbench.extensions.jobs.expand import MOST_JOBS
 from stsbench.extensions.jobs.plan_file import Defaults, TrainGroup
 from stsbench.extensions.jobs.pool import LocalPool
 from stsbench.extensions.jobs.space import Space, Study, Trial, read_space, space_of_grid
 from stsbench.extensions.jobs.sweep import FAILURES, Sweep, _claim, _Feed, check_selection, sweep
-from stsbench.extensions.jobs.trials import plan_search
 from stsbench.training.recipes.recipes import find_recipe
 from stsbench.training.runs.finish import stored_facts, trained_as
 
@@ -37,6 +34,14 @@ def search(space, seeds=(1,), trials=None, sampler="grid", prune=False, **sets):
     return Sweep(group, Defaults(sample=True, offline=True), space, sampler, trials, prune, Path("out"))
 
 
+def of_group(chosen, **changed):
+    return replace(chosen, group=chosen.group.model_copy(update=changed))
+
+
+def never(*_):
+    raise AssertionError("a training was started")
+
+
 def run(chosen, start, log=None, storage=None):
     """(what was started, the trials, the best first)."""
     counting = Counting(start)
@@ -46,10 +51,29 @@ def run(chosen, start, log=None, storage=None):
     return counting.started, results
 
 
-def test_a_grid_is_tried_once_and_its_best_becomes_a_recipe(here, start):
-    chosen = search(space_of_grid(["training.learning_rate=1e-5,1e-2"]), seeds=(1, 2))
-    log = []
-    started, results = run(chosen, start, log)
+@pytest.fixture(scope="module")
+def found(start, tmp_path_factory):
+    """A grid of two rates and two seeds, tried: its folder, what was started, the trials, the log."""
+    folder, log = tmp_path_factory.mktemp("found"), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(fill(folder))
+        started, results = run(of_rates(), start, log, "sqlite:///db")
+    return folder, started, results, log
+
+
+def of_rates(*more):
+    return search(space_of_grid([",".join(["training.learning_rate=1e-5,1e-2", *more])]), seeds=(1, 2))
+
+
+@pytest.fixture
+def copied(found, tmp_path, monkeypatch):
+    """The trials, and a copy of their folder to work in."""
+    monkeypatch.chdir(shutil.copytree(found[0], tmp_path / "copied"))
+    return found[2]
+
+
+def test_a_grid_is_tried_once_and_its_best_becomes_a_recipe(found, copied):
+    _, started, results, log = found
     assert len(started) == len(set(started)) == 4
     assert [each.trial.state for each in results] == ["complete"] * 2 and len(log) == 10
     assert sum("started; what it prints is in out/.jobs/trial-" in line for line in log) == 4
@@ -67,13 +91,31 @@ def test_a_grid_is_tried_once_and_its_best_becomes_a_recipe(here, start):
     assert trained_as(recipe)["search"] == facts  # of what is trained by the recipe; and of the trial's own runs:
     assert stored_facts(results[1].jobs[0].folder(Path("out")))["search"] == facts
     assert trained_as(recipe)["settings"] == trained_as(recipe.model_copy(update={"search": None}))["settings"]
-    again, same = run(chosen, start)
-    assert again == [] and same == results
-    best, trials = Path("out/best.yaml").read_bytes(), json.loads(Path("out/trials.json").read_text("utf-8"))
-    wider = replace(chosen, space=space_of_grid(["training.learning_rate=1e-5,1e-2,1e-3"]))
+
+
+def test_what_was_found_stays_whatever_folder_is_gone_or_elsewhere(copied):
+    written = [Path("out", name).read_bytes() for name in ("best.yaml", "trials.json")]
+    for gone in (results := copied)[0].jobs[0], results[1].jobs[0]:
+        shutil.rmtree(gone.folder(Path("out")))
+        assert run(of_rates(), never, storage="sqlite:///db") == ([], results)
     with pytest.raises(StsbenchError, match=r"out holds another search: space.training.learning_rate.2 was None there"):
-        run(wider, start)
-    assert Path("out/best.yaml").read_bytes() == best and json.loads(Path("out/trials.json").read_text("utf-8")) == trials
+        run(of_rates("1e-3"), never, storage="sqlite:///db")
+    assert [Path("out", name).read_bytes() for name in ("best.yaml", "trials.json")] == written
+    assert run(replace(of_rates(), output=Path("b")), never, storage="sqlite:///db") == ([], results)
+    assert [Path("b", name).read_bytes() for name in ("best.yaml", "trials.json")] == written
+    assert not [path for path in Path("b").iterdir() if path.is_dir() and path.name != ".jobs"]
+
+
+def test_records_of_a_trial_s_run_name_its_training(copied, cli):
+    run = copied[0].jobs[0].folder(Path("out"))
+    measure = ("eval", "--model", run, "--sample", "--tasks", "STS-B", "--resamples", "0", "--output")
+    assert cli(*measure, "as-it-is")[0] == 0 and cli(*measure, "other", "--pooler", "mean")[0] == 0
+    [(_, own)], [(_, other)] = load_records(Path("as-it-is")), load_records(Path("other"))
+    facts = stored_facts(run)
+    assert own.provenance.items() >= facts.items() >= {"seed": 1, "search": facts["search"]}.items()
+    for key in ("seed", "search", "recipe"):  # a changed recipe, whatever is measured
+        assert other.provenance[key] == facts[key]
+    assert not {"settings", "backbone", "data"} & other.provenance.keys()  # another encoder than was exported
 
 
 def test_it_says_at_which_step_each_training_is_when_that_changes(here):
@@ -102,101 +144,78 @@ def test_it_says_at_which_step_each_training_is_when_that_changes(here):
     assert told == [1] and [*feed.jobs] == [0] and feed.reason == "why"
 
 
-def test_random_search_goes_on_where_it_was_and_tries_no_training_twice(here, start):
-    space = space_of_grid(["training.learning_rate=1e-5,1e-3"])
-    first, results = run(search(space, trials=2, sampler="random"), start)
-    assert len(results) == 2
-    more, results = run(search(space, trials=6, sampler="random"), start)
-    assert len(results) == 6 and len({*first, *more}) == len(first) + len(more) <= 2
-    scores = {each.trial.values["training.learning_rate"]: set() for each in results}
-    for each in results:
-        scores[each.trial.values["training.learning_rate"]].add(each.trial.score)
-    assert all(len(each) == 1 for each in scores.values())  # equal values, the same trainings
-
-
-def test_a_bad_trial_is_given_up_for_good(here, start, monkeypatch):
-    """Four trials set the median, and a rate that wrecks the weights is below it: also where the last of the four ends
-    after that trial has said its score."""
+def test_a_bad_trial_is_given_up_for_good(here, monkeypatch):
+    """Four trials set the median, and one is below it: also where the last of the four ends after that trial has said its
+    score."""
     monkeypatch.setattr(schedule, "LOOK", 0.05)
-    Path("space.yaml").write_text(yaml.safe_dump(
-        {"space": {"training.learning_rate": [1e-6, 2e-6, 3e-6, 4e-6, 5.0]}}), "utf-8")
-    chosen = search(read_space("simcse", "space.yaml"), prune=True)
-    chosen = replace(chosen, group=chosen.group.model_copy(update={"max_steps": 12, "set": {
-        **chosen.group.set, "training.epochs": 4, "selection.every": 3}}))
-    log = []
-    fourth = []
+    said = threading.Event()
 
-    def held(counting, process):
-        if len(counting.started) == 4:
-            fourth.append(process)
-            os.kill(process.pid, signal.SIGSTOP)
-        if len(counting.started) == 5:
-            _ends_first(*fourth, process)
+    def play(job):
+        rate = float(job.value("training.learning_rate"))
+        if rate < 5:
+            assert rate != 4e-6 or said.wait(60)
+            return job.leaves(60.0, 70.0)
+        job.leaves(10.0, ended=False)
+        said.set()
+        assert job.stopped.wait(60)
+        return -signal.SIGTERM
 
-    monkeypatch.setenv(HELD, "training.learning_rate=5.0")
-    started, results = run(chosen, Counting(start, held), log)
+    chosen, log = search(space_of_grid(["training.learning_rate=1e-6,2e-6,3e-6,4e-6,5.0"]), prune=True), []
+    started, results = run(chosen, scripted(play), log)
     assert [each.trial.state for each in results] == ["complete"] * 4 + ["pruned"]
     assert results[-1].trial.values == {"training.learning_rate": 5.0}
     assert [line for line in log if line.endswith(": given up")] == ["trial 4 (training.learning_rate 5.0): given up"]
     assert find_recipe("simcse", "out/best.yaml")[0].search.trials == 5  # it counts
-    assert run(chosen, start)[0] == [] and len(started) == 5
+    assert run(chosen, never)[0] == [] and len(started) == 5
 
 
-def _ends_first(other, process):
-    """The process, which stops itself once it has a score, stands still until its job is given up; the other goes on."""
-    jobs = Path("out/.jobs").absolute()
+def test_a_trial_whose_training_fails_is_tried_again(here):
+    def play(job):
+        return job.fails("nobody/nothing: no such folder") if "nobody" in job.value("backbone.model") else job.leaves(60.0)
 
-    def watch():
-        while "\nState:\tT" not in Path(f"/proc/{process.pid}/status").read_text("utf-8"):
-            time.sleep(0.005)
-        os.kill(other.pid, signal.SIGCONT)
-        while not list(jobs.glob("*.pruned")):
-            time.sleep(0.02)
-        os.kill(process.pid, signal.SIGCONT)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def test_a_trial_whose_training_fails_is_tried_again(here, start):
-    chosen = search(space_of_grid(["backbone.model=tiny,nobody/nothing"]))
-    chosen = replace(chosen, group=chosen.group.model_copy(update={"backbone": None}))
-    _, results = run(chosen, start)
+    chosen = of_group(search(space_of_grid(["backbone.model=tiny,nobody/nothing"])), backbone=None)
+    _, results = run(chosen, scripted(play))
     assert [each.trial.state for each in results] == ["complete", "fail"]
-    again, results = run(chosen, start)
+    again, results = run(chosen, scripted(play))
     assert len(again) == 1 and [each.trial.state for each in results] == ["complete", "fail"]
     assert find_recipe("simcse", "out/best.yaml")[0].search.trials == 2  # points of the grid, and not tries
     assert "nobody/nothing" in results[1].reason
 
 
-def test_a_trial_without_a_score_costs_no_other_one_and_is_not_tried_again(here, start):
+def test_random_search_goes_on_where_it_was_and_tries_no_training_twice_also_without_a_score(here):
     """Rows that are few batches end before the first score; other trials have theirs, and the same call changes nothing."""
-    chosen = search(space_of_grid(["selection.every=1,9"]), trials=6, sampler="random", **{"selection.at_end": False})
-    started, results = run(chosen, start)
+    def play(job):
+        return job.leaves(*([60.0] if job.value("selection.every") == "1" else []))
+
+    chosen = search(space_of_grid(["selection.every=1,9"]), trials=3, sampler="random", **{"selection.at_end": False})
+    first, results = run(chosen, scripted(play))
+    assert len(results) == 3
+    more, results = run(replace(chosen, trials=8), scripted(play))
     states = [each.trial.state for each in results]
-    assert set(states) == {"complete", "fail"} and len(states) == 6 and len(started) == 2
+    assert set(states) == {"complete", "fail"} and len(states) == 8
+    assert len({*first, *more}) == len(first) + len(more) == 2  # equal values, the same trainings
+    assert {each.trial.score for each in results} == {60.0, None}
     rows = json.loads(Path("out/trials.json").read_text("utf-8"))["trials"]
     assert [row["score"] is None for row in rows] == [state == "fail" for state in states]
     assert all("has no development score" in row["reason"] for row in rows if row["state"] == "fail")
     written = {path: path.read_bytes() for path in (Path("out/best.yaml"), Path("out/trials.json"))}
-    assert run(chosen, start) == ([], results)
+    assert run(replace(chosen, trials=8), never) == ([], results)
     assert written == {path: path.read_bytes() for path in (Path("out/best.yaml"), Path("out/trials.json"))}
     shutil.rmtree("out")
     chosen = search(space_of_grid(["selection.every=8,9"]))
     with pytest.raises(StsbenchError, match=r"no trial is complete; the last failed: seed 1 .* has no development score"):
-        run(chosen, start)
+        run(chosen, scripted(play))
     assert len(json.loads(Path("out/trials.json").read_text("utf-8"))["trials"]) == 2
 
 
-@pytest.mark.parametrize(("sampler", "storage"), [("random", None), ("tpe", "sqlite:///study.db")])
-def test_workers_that_open_a_study_together_draw_what_one_draws(tmp_path, monkeypatch, sampler, storage):
+def test_workers_that_open_a_study_together_draw_what_one_draws(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ranges = {"training.learning_rate": {"low": 1e-6, "high": 1e-4, "log": True},
               "training.batch_size": {"low": 2, "high": 99}, "training.warmup": {"low": 0, "high": 0.5}}
     space = Space.model_validate({"space": ranges})
 
     def drawn(workers, folder):
-        url = storage and storage.replace("study", folder)
-        studies = [Study("s", space, sampler, 6, Path(folder), storage=url, seed=7, prune=False) for _ in range(workers)]
+        studies = [Study("s", space, "tpe", 6, Path(folder), storage=None, seed=7, prune=False) for _ in range(workers)]
         trials = [trial for _ in range(6 // workers) for study in studies for trial in study.ask(1)]
         return {trial.number: trial.values for trial in trials}
 
@@ -216,14 +235,6 @@ def test_trials_without_a_score_are_refused_before_the_first(here):
         check_selection(search(chosen.space, **{"selection.by": "none"}))
 
 
-def test_seeds_are_counted_up_from_the_first():
-    names = ("recipe", "backbone", "data", "labelled", "max_steps", "device", "dtype", "data_dir")
-    options = {**dict.fromkeys(names), "sets": (), "sample": True, "offline": False}
-    for count, seeds in ((1, [42]), (3, [42, 43, 44])):
-        made = plan_search("simcse", None, ["training.learning_rate=1e-5,1e-4"], None, None, count, 42, False, options)
-        assert [*made.group.seeds] == seeds
-
-
 def test_the_paper_s_grid_is_there_by_name():
     space = read_space("simcse", "table-a1")
     assert len(list(space.grid())) == 12 and space.finite
@@ -232,10 +243,6 @@ def test_the_paper_s_grid_is_there_by_name():
 
 RATES = {"training.learning_rate": {"low": 1e-6, "high": 1e-4, "log": True}}
 GRID = space_of_grid(["training.learning_rate=1e-5,3e-5"])
-
-
-def of_group(chosen, **changed):
-    return replace(chosen, group=chosen.group.model_copy(update=changed))
 
 
 OTHERS = {
@@ -271,26 +278,10 @@ def test_trials_of_an_older_version_are_not_replaced(here):
         _claim(search(GRID))
 
 
-def test_a_run_folder_that_is_gone_or_elsewhere_takes_nothing_away(here, start):
-    chosen, storage = search(GRID), "sqlite:///db"
-    started, results = run(chosen, start, storage=storage)
-    best, trials = (Path("out", name).read_bytes() for name in ("best.yaml", "trials.json"))
-    assert len(started) == 2
-    for gone in (results[0].jobs[0], results[1].jobs[0]):
-        shutil.rmtree(gone.folder(Path("out")))
-        assert run(chosen, start, storage=storage) == ([], results)
-        assert [Path("out", name).read_bytes() for name in ("best.yaml", "trials.json")] == [best, trials]
-    assert run(replace(chosen, output=Path("b")), start, storage=storage) == ([], results)
-    assert [Path("b", name).read_bytes() for name in ("best.yaml", "trials.json")] == [best, trials]
-    assert not [path for path in Path("b").iterdir() if path.is_dir() and path.name != ".jobs"]
-
-
-def test_ten_failures_in_a_row_end_a_sweep_by_the_last_reason(here, start):
-    chosen = search(Space.model_validate({"space": RATES}), sampler="random", trials=50, **{"options.pooler_head": "x"})
-    chosen = of_group(chosen, data="absent.txt", set={"selection.every": 1})
-    log = []
-    with pytest.raises(StsbenchError, match=r"no trial is complete; the last failed: .*absent.txt are not here: .*; see "):
-        run(chosen, start, log)
+def test_ten_failures_in_a_row_end_a_sweep_by_the_last_reason(here):
+    chosen, log = search(Space.model_validate({"space": RATES}), sampler="random", trials=50), []
+    with pytest.raises(StsbenchError, match=r"no trial is complete; the last failed: absent.txt is not here; see the logs"):
+        run(chosen, scripted(lambda job: job.fails("absent.txt is not here")), log)
     assert sum(line.endswith(": failed") for line in log) in (FAILURES, FAILURES + 1)  # two workers
 
 

@@ -3,21 +3,18 @@ the objects and pictures given; entries for a board, and the plan of the board's
 
 import importlib.util
 import json
-import shlex
-import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import tiny_models
-from clirun import cli, place  # noqa: F401
-from plans import SHORT, here, jobs_of, start, training, write  # noqa: F401
+from clirun import cli, fails, place  # noqa: F401
+from plans import SHORT, here, jobs_of, scripted, training, write  # noqa: F401
 from training_runs import one_thread  # noqa: F401
 
 import stsbench
 from stsbench.errors import StsbenchError, StsbenchWarning
-from stsbench.evaluation.run_file import load_records
 from stsbench.extensions.jobs import plan as plan_module
 from stsbench.extensions.jobs.expand import expand
 from stsbench.extensions.jobs.plan import entry_runs, working_line
@@ -30,25 +27,30 @@ SETTINGS = {"backbone.max_length": 16, "selection.every": 1, "training.batch_siz
 
 
 @pytest.fixture
-def quick(start, monkeypatch):
-    monkeypatch.setattr(plan_module, "LocalPool", lambda workers, where: LocalPool(workers, where, start))
+def by(monkeypatch):
+    """Let a plan's or a sweep's jobs begin by another start."""
+    def begun(start):
+        monkeypatch.setattr(plan_module, "LocalPool", lambda workers, where: LocalPool(workers, where, start))
+
+    return begun
 
 
 def swept(**more):
     pytest.importorskip("optuna")
     options = {"grid": GRID, "backbone": "tiny", "data": "text.txt", "max_steps": 2, "settings": SETTINGS, "device": "cpu",
-               "dtype": "float32", "sample": True, "offline": True, "seed": 1, **more}
+               "dtype": "float32", "sample": True, "offline": True, "seed": 1, "seeds": 2, **more}
     return stsbench.sweep("simcse", **options)
 
 
-def test_a_sweep_is_the_command_s(here, quick, cli, capsys):
+def test_a_sweep_is_the_command_s(here, by, cli, capsys):
+    by(scripted(lambda job: job.leaves(60 + 100 * float(job.value("training.learning_rate")))))
     found = swept(output="function")
     assert capsys.readouterr() == ("", "")
     sets = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
     code, _, err = cli(
         "sweep", "simcse", "--grid", "training.learning_rate=1e-5,1e-2", "--backbone", "tiny", "--data", "text.txt",
         "--max-steps", 2, *sets, "--device", "cpu", "--dtype", "float32", "--sample", "--offline", "--seed", 1,
-        "--output", "command")
+        "--seeds", 2, "--output", "command")
     assert code == 0, err
     stored = [json.loads(Path(folder, "trials.json").read_text("utf-8")) for folder in ("function", "command")]
     assert stored[0]["trials"] == stored[1]["trials"] and stored[0]["study"] == stored[1]["study"]
@@ -56,48 +58,35 @@ def test_a_sweep_is_the_command_s(here, quick, cli, capsys):
     assert best[0] == best[1]
     assert [row["score"] for row in found.rows] == [trial["score"] for trial in stored[1]["trials"]]
     assert found.best.training.learning_rate == found.rows[0]["training.learning_rate"] and found.best.search.trials == 2
+    assert [[*result.scores] for result in found.results] == [[1, 2]] * 2  # seeds are counted up from the first
     assert list(found.to_pandas().columns) == ["trial", "training.learning_rate", "score", "sd", "seeds", "state"]
     assert all(f"{row['score']:.2f}" in str(found) for row in found.rows)
     assert repr(found).startswith(f"<Trials of simcse: 2, the best {found.rows[0]['score']:.2f} (training.learning_rate")
     assert found.plot()
 
 
-def test_a_sweep_on_rows_in_memory_goes_on_where_it_was(here, quick):
-    texts = tiny_models.sentences(40, longest=9)
+def test_a_sweep_on_rows_in_memory_goes_on_where_it_was(here, by):
+    texts, read = tiny_models.sentences(40, longest=9), []
+
+    def play(job):
+        read.append(Path(job.words[job.words.index("--data") + 1]).read_text("utf-8").splitlines())
+        return job.leaves(60.0)
+
+    by(scripted(play))
     found = swept(data=texts, grid="training.learning_rate=1e-3")
     assert found.rows[0]["state"] == "complete" and not str(found.folder).startswith("runs")
     again = swept(data=texts, grid="training.learning_rate=1e-3", output=found.folder)
+    assert read == [texts] * 2
     assert again.rows == found.rows and found.save("kept") == Path("kept")
     with pytest.raises(StsbenchError, match="holds another search: data was"):
         swept(data=texts[1:], grid="training.learning_rate=1e-3", output=again.folder)
 
 
-def test_a_plan_is_run_once(here, quick, cli, capsys):
-    plan = {"output": "out", "defaults": SHORT, "train": {"small": training()}, "eval": {"test": {
-        "model": ["lexical:token-set", "job:small"], "protocols": "sts", "tasks": "STS-B", "resamples": 0}}}
-    path = write({key: plan[key] for key in ("train", "eval")})
-    planned = stsbench.run_plan(plan, dry_run=True, only="test")  # and what it needs
-    _, lines, _ = cli("run", path, "--dry-run", "--only", "test")
-    assert [row["command"] for row in planned.rows] == lines.splitlines() and len(planned.rows) == 3
-    assert not Path("out").exists() and {row["state"] for row in planned.rows} == {"waiting"}
-    done = stsbench.run_plan(path)
-    assert capsys.readouterr() == ("", "")
-    assert repr(done) == "<Jobs: 3 done; run folders in out>" and not done.failures
-    for row in done.rows:
-        assert shlex.split(row["command"])[-1] == row["folder"] and Path(row["folder"]).is_dir()
-    _, shown, _ = cli("run", path, "--status")
-    for row in done.rows:
-        assert any(row["job"] in line and row["result"] in line for line in shown.splitlines())
-    assert stsbench.run_plan(plan, only="small").to_pandas().job.tolist() == [done.rows[0]["job"]]
-    assert str(done).count("\n") == 5
-    assert stsbench.run_plan(plan, dry_run=True).rows == []
-
-
-def test_a_job_that_fails_is_a_warning(here, quick):
-    Path("text.txt").write_text("one\n", "utf-8")
-    with pytest.warns(StsbenchWarning, match="^failed: small-1: "):
+def test_a_job_that_fails_is_a_warning(here, by):
+    by(scripted(lambda job: job.fails("text.txt is too short")))
+    with pytest.warns(StsbenchWarning, match="^failed: small-1: text.txt is too short$"):
         done = stsbench.run_plan({"output": "out", "defaults": SHORT, "train": {"small": training()}})
-    assert list(done.failures) == ["small-1"] and "text.txt" in done.failures["small-1"]
+    assert done.failures == {"small-1": "text.txt is too short"}
 
 
 def write_trials(folder, trials, by="sts-b dev"):
@@ -135,54 +124,12 @@ def test_anything_else_is_points_over_each_key(tmp_path):
     assert [each.get_text() for each in panels[1].get_xticklabels()] == ["null", "cls"]
 
 
-@pytest.fixture
-def plan(place):
-    """A plan of a training and evaluations of it; the text that it reads is not there."""
-    tiny_models.build(Path("tiny"), pooler=False)
-    return write({
-        "files": {"text.txt": "make text"},
-        "train": {"a": training(), "b": training(backbone="job:a", seeds=2)},
-        "eval": {"e": {"model": "job:b", "tasks": "STS-B", "resamples": 0}},
-    })
-
-
-def error_of(outcome):
-    code, _, err = outcome
-    assert code != 0 and "Traceback" not in err
-    return err.splitlines()[-1]
-
-
-def test_a_missing_package_is_named(cli, plan, monkeypatch):
-    Path("text.txt").write_text("One sentence.\n", "utf-8")
+def test_a_missing_package_is_named(here, cli, monkeypatch):
     for name in ("ray", "optuna"):
         monkeypatch.setitem(sys.modules, name, None)
-    assert error_of(cli("run", plan, "--ray", "local")).endswith("--ray needs Ray: pip install 'stsbench[ray]'")
+    fails(cli("run", write({"train": {"a": training()}}), "--ray", "local"), "--ray needs Ray: pip install 'stsbench[ray]'")
     words = ("sweep", "simcse", "--data", "text.txt", "--sample", "--grid", "training.learning_rate=1e-5,3e-5")
-    assert error_of(cli(*words)).endswith("a sweep needs optuna: pip install 'stsbench[jobs]'")
-
-
-def test_records_of_a_run_folder_name_its_training(cli, plan):
-    Path("text.txt").write_text("\n".join(tiny_models.sentences(30, longest=9)) + "\n", "utf-8")
-    job = jobs_of(plan)["a-1"]
-    code, _, err = cli(*job.command(Path("out")), "--eval", "sts")
-    run = job.folder(Path("out"))
-    assert (code, run.is_dir()) == (0, True), err
-    (run / "search.json").write_text('{"trials": 7}', "utf-8")
-    measure = ("eval", "--model", run, "--sample", "--tasks", "STS-B", "--resamples", "0", "--output")
-
-    def about(folder):
-        return next(record.provenance for path, record in load_records(folder) if "stsb" in path.name)
-
-    assert cli(*measure, "as-it-is")[0] == 0 and cli(*measure, "other", "--pooler", "mean")[0] == 0
-    facts = ("seed", "recipe", "settings", "backbone", "data")
-    assert {key: about("as-it-is")[key] for key in facts} == {key: about(run / "eval")[key] for key in facts}
-    assert about("as-it-is")["search"] == about("other")["search"] == {"trials": 7} and about("as-it-is")["seed"] == 1
-    assert about("other")["seed"] == 1 and not {*facts[2:]} & set(about("other"))  # another encoder than was exported
-    assert about("other")["recipe"] == about("as-it-is")["recipe"]  # a changed one, whatever is measured
-    shutil.rmtree(run / "checkpoints")
-    code, _, err = cli("run", plan, "--only", "a")  # done, by what is in the folder
-    assert code == 0 and err.splitlines()[-1] == "1 job, all done: nothing to run"
-    assert "no group has an entry to add to board" in error_of(cli("run", plan, "--only", "a", "--add-to-board", "board"))
+    fails(cli(*words, "--output", "s"), "a sweep needs optuna: pip install 'stsbench[jobs]'")
 
 
 def test_an_entry_is_added_by_the_command_when_all_of_it_is_done(cli, place, monkeypatch):

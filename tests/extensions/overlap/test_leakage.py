@@ -56,7 +56,7 @@ def test_planted_texts_are_found(tmp_path):
 def test_near_duplicates_are_those_of_a_loop(tmp_path):
     """MinHash proposes and the Jaccard decides: of pairs at .7 or more hardly one is missed, and none is invented."""
     rng = np.random.default_rng(1)
-    data = pair_set("one", texts(120, 1))
+    data = pair_set("one", texts(60, 1))
     training = [" ".join(np.where(rng.random(len(words := text.split())) < 0.12, rng.choice(WORDS, len(words)), words))
                 for text in data.texts]
     (tmp_path / "train.txt").write_text("\n".join(training) + "\n")
@@ -64,7 +64,7 @@ def test_near_duplicates_are_those_of_a_loop(tmp_path):
     plain, lines = [normalise(text) for text in data.texts], [normalise(line) for line in training]
     best = [max(2 * (line == text) + jaccard(line, text) for line in lines) for text in plain]
     near = sum(0.7 <= value < 2 for value in best)
-    assert near > 20 and near - 2 <= shared.near <= near and shared.exact == sum(value >= 2 for value in best)
+    assert near > 8 and near - 2 <= shared.near <= near and shared.exact == sum(value >= 2 for value in best)
 
 
 def test_every_text_of_a_file_counts(tmp_path):
@@ -118,7 +118,6 @@ def test_own_test_sets_by_what_eval_calls_them(cli, place):
     fails(cli("data", "overlap", "none.txt", "--sample"), "none.txt")
     for asked in (["train.csv", "--with", "sts:mean,stsb/test"], ["sts:mean", "--with", "stsb/test"]):  # no set is left out
         fails(cli("data", "overlap", *asked, "--sample"), "sts:mean: it names no file")
-
 
 
 # STS-B was drawn from STS12 to STS16: what its training split shares with them, counted naively.

@@ -13,7 +13,7 @@ from training_logs import lines_of, write_run
 from stsbench.display.style import COLOURS, style
 from stsbench.errors import StsbenchError
 from stsbench.extensions.plots import divergence, token_loss, training
-from stsbench.extensions.plots.training import curve, smoothed
+from stsbench.extensions.plots.training import smoothed
 from stsbench.training.runs import finish
 
 
@@ -21,7 +21,6 @@ def drawn(picture, *folders):
     """Panel title -> axes, and the figure."""
     with style():
         figure = picture.figure(folders)
-        figure.draw_without_rendering()
     return {panel.get_title(loc="left").partition(": highest")[0]: panel for panel in figure.axes}, figure
 
 
@@ -140,6 +139,8 @@ def test_seeds_are_a_mean_and_a_band(tmp_path):
 
 def assert_apart(figure, slack=0.0, ticks=False):
     """No text covers another one by more than some pixels of height, or leaves the picture. ticks: the labels of x, too."""
+    with style():
+        figure.draw_without_rendering()  # lays it out
     page, texts = figure.bbox, [text for legend in figure.legends for text in legend.get_texts()]
     for panel in figure.axes:
         texts += [panel._left_title, panel.xaxis.label, panel.yaxis.label, *panel.texts]
@@ -186,10 +187,12 @@ def test_a_loss_that_became_nan_is_drawn_up_to_there(tmp_path):
     path = tmp_path / "log.jsonl"
     text = path.read_text().splitlines()
     text[-2] = text[-2].replace('"loss": ', '"loss": NaN, "was": ').replace('"contrastive": ', '"contrastive": NaN, "was": ')
+    text[5] = text[5].replace('"gradient_norm": ', '"gradient_norm": null, "was": ')  # and where there is no number
     path.write_text("\n".join(text) + "\n")
     panels, _ = drawn(training, tmp_path)
     raw = of(panels["loss: contrastive"], "_raw")[0].get_ydata()
     assert np.isnan(raw[-1]) and np.isfinite(raw[:-1]).all()
+    assert len(of(panels["gradient norm"], "_raw")[0].get_ydata()) == len(raw) - 1
     lines = write_run(tmp_path / "short", (("main", 40),), dev=None)  # a short curve is drawn as it is
     panels, figure = drawn(training, tmp_path / "short")
     [curve] = of(panels["loss: contrastive"], "_curve")
@@ -299,17 +302,4 @@ def test_a_text_above_its_panel():
 
 def losses_drawn(texts, losses):
     with style():
-        figure = token_loss.draw(texts, losses)
-        figure.draw_without_rendering()
-    return figure
-
-
-def test_curves_are_the_lines_of_their_stage():
-    lines = lines_of((("one", 50), ("two", 100)), terms=("contrastive", "mlm"), dev=25, masked_accuracy=True)
-    lines[5]["gradient_norm"] = None
-    train = [line for line in lines if line["kind"] == "train" and line["stage"] == "two"]
-    assert curve(lines, "two", "terms.mlm") == ([x["step"] for x in train], [x["terms"]["mlm"] for x in train])
-    assert curve(lines, "two", "masked_accuracy") == ([x["step"] for x in train], [x["masked_accuracy"] for x in train])
-    assert curve(lines, "one", "score")[0] == [0, 25, 50] and curve(lines, "two", "score")[0] == [0, 25, 50, 75, 100]
-    assert len(curve(lines, "one", "gradient_norm")[0]) == 9 and len(curve(lines, "one", "loss")[0]) == 10
-    assert curve(lines, "two", "terms.none") == curve(lines, "three", "loss") == curve(lines, "one", "best") == ([], [])
+        return token_loss.draw(texts, losses)

@@ -59,13 +59,15 @@ def _source(content=FILES["semrel"][0], **changes):
     return replace(sources()["semrel"], files={"afr": file, "tel": file}, rows=2, **changes)
 
 
-def test_a_set_is_fetched_once_at_its_commit(tmp_path):
+def test_a_set_is_fetched_once_at_its_commit_and_stays_where_fetching_it_again_fails(tmp_path):
     source, asked = _source(), []
     with answering(lambda path: asked.append(path) or FILES["semrel"][0]) as host:
         report = source.fetch(tmp_path, host=host)
         again = source.fetch(tmp_path, host=host)
     assert asked == [f"/{source.repository}/{source.commit}/Track%20B/x.csv"] * 2
     assert (report.installed, again.installed) == (("afr", "tel"), ())
+    with answering(lambda _: b"other") as host, pytest.raises(DataError):
+        source.fetch(tmp_path, host=host, force=True)
     assert [json.loads(line) for line in (source.path(tmp_path) / "tel.jsonl").read_text("utf-8").splitlines()] == [PAIR]
 
 
@@ -78,15 +80,6 @@ def test_another_file_leaves_nothing(tmp_path, content, changes, message):
     with answering(lambda _: content) as host, pytest.raises(DataError, match=message):
         source.fetch(tmp_path, host=host)
     assert not (tmp_path / "repositories").exists() and not list(tmp_path.glob(".unpack-*"))
-
-
-def test_a_set_that_is_there_stays_where_fetching_it_again_fails(tmp_path):
-    source = _source()
-    with answering(lambda _: FILES["semrel"][0]) as host:
-        source.fetch(tmp_path, host=host)
-    with answering(lambda _: b"other") as host, pytest.raises(DataError):
-        source.fetch(tmp_path, host=host, force=True)
-    assert (source.path(tmp_path) / "afr.jsonl").is_file()
 
 
 def test_the_command_fetches_and_says_how_to_measure(cli, tmp_path, monkeypatch):

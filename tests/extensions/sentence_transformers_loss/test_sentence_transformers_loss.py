@@ -1,7 +1,8 @@
-"""Methods as losses of sentence-transformers' trainer: its weights after ten steps are those of our loop, bit for bit;
+"""Methods as losses of sentence-transformers' trainer: its weights after each step are those of our loop, bit for bit;
 and what cannot be a loss is one line: methods, models, columns, labels, processes."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -23,33 +24,24 @@ from stsbench.training.engine.loop import Loop
 from stsbench.training.recipes.methods import method_name
 from stsbench.training.recipes.recipe import Recipe
 
-STEPS, SIZE = 10, 6
+STEPS, SIZE = 5, 6
 # what the trainer does: torch's AdamW; here at a constant rate, and without clipping
 TRAINING = {"max_steps": STEPS, "epochs": 9, "batch_size": SIZE, "learning_rate": 1e-3, "schedule": "constant", "clip": None}
 
 
-class Trained:
-    """What our loop began with, read and ended with."""
-
-    def __init__(self, loop, began, head):
-        self.began, self.head = began, head
-        self.ended = {name: weight.detach().clone() for name, weight in loop.method.named_parameters()}
-        order = [int(row) for step in range(STEPS) for part in loop.stage.batches.step(step) for row in part]
-        rows = loop.stage.rows(order)
-        self.columns = {role: rows.texts(role) for role in rows.roles}
-        if loop.stage.labelled_only:
-            self.columns["label"] = rows.labels()
-        elif "sentence1" in rows.roles:
-            self.columns["score"] = rows.scores()
-
-
 def our_loop(place, options, monkeypatch, pooler, file="text.txt", part="data", precision="float32", **training):
+    """What our loop began with, read and ended with."""
     loops = []
 
     def run(self, position, unlogged):
-        began, head = copy.deepcopy(self.method.state_dict()), copy.deepcopy(self.method.backbone.head)
+        began = copy.deepcopy(self.method.state_dict())
         position = whole(self, position, unlogged)
-        loops.append(Trained(self, began, head))
+        order = [int(row) for step in range(STEPS) for part in self.stage.batches.step(step) for row in part]
+        rows = self.stage.rows(order)
+        columns = {role: rows.texts(role) for role in rows.roles}
+        columns |= {"label": rows.labels()} if self.stage.labelled_only else {}
+        ended = {name: weight.detach().clone() for name, weight in self.method.named_parameters()}
+        loops.append(SimpleNamespace(began=began, ended=ended, columns=columns))
         return position
 
     whole, name = Loop.run, f"run-{len(list(place.iterdir()))}"
@@ -99,20 +91,20 @@ def difference(loss, weights):
     return max(float((ended[name].double() - weight.double()).abs().max()) for name, weight in weights.items())
 
 
-# methods that differ in what a loss has to hand on: rows, labels and scores, heads, a second encoder, a queue, draws
-KINDS = ["simcse-given", "consert-sup", "mirror-bert", "cosent", "ct", "sarcse", "simcse-queue"]
+# methods that differ in what a loss has to hand on: rows, labels, a second encoder, a queue, draws
+KINDS = ["simcse-given", "consert-sup", "mirror-bert", "ct", "simcse-queue"]
 
 
 @pytest.mark.parametrize("case", KINDS)
-def test_ten_steps_are_those_of_our_loop(place, tmp_path, monkeypatch, case):
+def test_its_steps_are_those_of_our_loop(place, tmp_path, monkeypatch, case):
     monkeypatch.chdir(tmp_path)
     options, pooler, *data = LOSSES[case]
     trained = our_loop(place, options, monkeypatch, pooler, *data)
-    model = sentence_transformer(place, pooler, trained.head)
+    model = sentence_transformer(place, pooler)
     loss = as_sentence_transformers_loss(options, model)
     loss.method.load_state_dict(trained.began, strict=False)  # its own weights are other draws than the loop's
     train(model, loss, trained.columns)
-    assert difference(loss, {name: trained.began[name] for name in trained.ended}) > 5e-3
+    assert difference(loss, {name: trained.began[name] for name in trained.ended}) > 2e-3
     assert difference(loss, trained.ended) == 0.0
 
 

@@ -2,7 +2,6 @@
 sentence-transformers' trainer, stopped and resumed with a method's loss: the training that was not stopped."""
 
 import copy
-import functools
 import pickle
 import random
 import shutil
@@ -41,7 +40,6 @@ COUNTERPARTS = {
 MODIFIERS = {
     "plain": lambda model, loss: loss,
     "matryoshka": lambda model, loss: losses.MatryoshkaLoss(model, loss, [8, 32, 16], [0.3, 1, 2]),
-    "adaptive": lambda model, loss: losses.AdaptiveLayerLoss(model, loss),
     "adaptive-all": lambda model, loss: losses.AdaptiveLayerLoss(model, loss, -1, 0.5, 2.0, kl_temperature=0.7),
     "2d": lambda model, loss: losses.Matryoshka2dLoss(model, loss, [32, 8], None, -1, -1, kl_temperature=0),
 }
@@ -73,8 +71,7 @@ def without_dropout(model):
 
 
 @pytest.mark.parametrize(("pooler", "case", "modifier"), [
-    ("cls", "cosent", "adaptive"), ("cls", "cosent", "2d"), ("mean", "simcse-hard", "matryoshka"),
-    ("mean", "simcse-hard", "adaptive-all"),
+    ("cls", "cosent", "2d"), ("mean", "simcse-hard", "adaptive-all"),
 ])
 def test_a_modifier_has_the_same_effect_as_around_the_library_s_own_loss(loaded, pooler, case, modifier):
     options, kind, columns, labels = COUNTERPARTS[case]
@@ -114,26 +111,13 @@ def test_a_modifier_reaches_all_that_a_method_reads_or_is_refused_in_a_line(load
         assert loss(features_of(model, *columns), labels).isfinite()
 
 
-def doubled(output):
-    return {**output, "sentence_embedding": output["sentence_embedding"] * 2}
-
-
-def patched_wraps(model):
-    before = model[1].forward
-    model[1].forward = functools.wraps(before)(lambda features: doubled(before(features)))
-
-
-def hooked(model):
-    model[1].register_forward_hook(lambda part, inputs, output: doubled(output))
-
-
-@pytest.mark.parametrize("surround", [patched_wraps, hooked])
-def test_whatever_doubles_the_vectors_is_seen(loaded, surround):
+def test_whatever_doubles_the_vectors_is_seen(loaded):
     """Lasting, and of one's own: each batch is drawn anew, and the same as without."""
     plain, model = without_dropout(loaded("mean")), without_dropout(loaded("mean"))
     options = methods.SimCSE(view="delete_words", rate=0.4, head="none", similarity="dot")
     right, own = (as_sentence_transformers_loss(options, part) for part in (plain, model))
-    surround(model)
+    model[1].register_forward_hook(
+        lambda part, inputs, output: {**output, "sentence_embedding": output["sentence_embedding"] * 2})
     for _ in range(2):
         columns = features_of(plain, TEXTS)
         batch = right._batch(columns, None)
@@ -198,7 +182,7 @@ def test_an_adapter_is_trained_as_by_the_library_s_own_loss(loaded, adapter):
     assert (surroundings(model) is not None) == outside
 
 
-@pytest.mark.parametrize("case", ["simcse", "sbert", "ct", "tsdae", "sarcse", "simcse-queue"])
+@pytest.mark.parametrize("case", ["sbert", "ct", "tsdae", "simcse-queue"])
 def test_a_method_trains_adapters_alone_or_is_refused_in_a_line(loaded, case):
     options, pooler, *data = LOSSES[case]
     columns, labels = ROWS[data[0] if data else None]
@@ -230,11 +214,10 @@ def test_what_wraps_the_transformer_otherwise_is_named(loaded, no_accelerator):
         loss(features_of(model, FIRST, SECOND), SCORES)
 
 
-STEPS, STOPPED = 5, 2
+STEPS, STOPPED = 4, 2
 RESUMED_TEXTS = tiny_models.sentences(48, longest=8, seed=3)
 COLUMNS = {
     None: {"sentence": RESUMED_TEXTS[:24]},
-    "pairs.tsv": {"first": RESUMED_TEXTS[:24], "second": RESUMED_TEXTS[24:], "label": [0, 1, 2] * 8},
     "scores.tsv": {"first": RESUMED_TEXTS[:24], "second": RESUMED_TEXTS[24:], "score": [row % 6 / 1.0 for row in range(24)]},
 }
 # torch's dropout, and the evaluation in between, as users have them
@@ -269,25 +252,10 @@ def test_every_method_has_a_case():
     assert {method_name(options) for options, *_ in LOSSES.values()} | NEVER == set(names(GROUP))
 
 
-@pytest.mark.parametrize("case", ["esimcse", "sbert"])
-def test_a_resumed_training_is_the_one_that_was_not_stopped(place, tmp_path, case):
-    options, pooler, *data = LOSSES[case]
-    columns = Dataset.from_dict(COLUMNS[data[0] if data else None])
-
-    def made(seed):
-        torch.manual_seed(seed)
-        model = sentence_transformer(place, pooler)
-        model[0].model.pooler.requires_grad_(False)  # has no gradient, and starts at random
-        return model, as_sentence_transformers_loss(options, model)
-
-    whole = trained(*made(0), columns, tmp_path / "whole")
-    assert_equal(trained(*made(0), columns, tmp_path / "other", str(tmp_path / f"whole/checkpoint-{STOPPED}")), whole)
-
-
-def test_modifiers_dictionaries_and_accumulation_resume_as_well(loaded, tmp_path):
-    """Two methods and a loss of the library's own, by data set, one of them late, one in a modifier."""
+def test_a_resumed_training_is_the_one_that_was_not_stopped(loaded, tmp_path):
+    """Three methods and a loss of the library's own, by data set, one of them late, one in a modifier, one with a queue."""
     data = DatasetDict(first=Dataset.from_dict(COLUMNS[None]), second=Dataset.from_dict(COLUMNS["scores.tsv"]),
-                       third=Dataset.from_dict(COLUMNS[None]))
+                       third=Dataset.from_dict(COLUMNS[None]), fourth=Dataset.from_dict(COLUMNS[None]))
     crop = methods.SimCSE(view="crop", rate=0.4, head="none", queue=None)
 
     def made():
@@ -295,6 +263,7 @@ def test_modifiers_dictionaries_and_accumulation_resume_as_well(loaded, tmp_path
         model[0].model.pooler.requires_grad_(False)
         return model, {
             "second": CoSENTLoss(model), "third": as_sentence_transformers_loss("tsdae", model),
+            "fourth": as_sentence_transformers_loss(methods.ESimCSE(head="none"), model),
             "first": MatryoshkaLoss(model, as_sentence_transformers_loss(crop, model), [32, 8], n_dims_per_step=1),
         }
 
@@ -312,11 +281,10 @@ def test_a_checkpoint_that_would_not_give_the_same_training_is_refused(loaded, t
         return trained(model, as_sentence_transformers_loss(options, model, **more), data, tmp_path / "x", str(folder))
 
     model = loaded()
-    trained(model, as_sentence_transformers_loss("simcse", model), data, tmp_path / "whole")
+    trained(model, as_sentence_transformers_loss("simcse", model), data, tmp_path / "whole", max_steps=2, eval_strategy="no")
     folder = tmp_path / "whole/checkpoint-2"
     for options, more, what in (
         ("simcse", {"seed": 1}, "seed 42"), (methods.SimCSE(temperature=0.1), {}, r"temperature 0\.05"),
-        ("esimcse", {}, "method 'simcse'"),
     ):
         with pytest.raises(StsbenchError, match=f"^the checkpoint is of a loss with {what}, and this one is not: make"):
             resumed(options, folder, **more)
@@ -326,9 +294,8 @@ def test_a_checkpoint_that_would_not_give_the_same_training_is_refused(loaded, t
         resumed("simcse", folder)
 
 
-@pytest.mark.parametrize("case", ["esimcse", "diffcse"])
-def test_a_copy_of_a_loss_in_training_goes_on_as_the_loss_does(place, case):
-    options, pooler = LOSSES[case]
+def test_a_copy_of_a_loss_in_training_goes_on_as_the_loss_does(place):
+    options, pooler = LOSSES["esimcse"]
     model = sentence_transformer(place, pooler)
     loss = as_sentence_transformers_loss(options, model)
     model.train()

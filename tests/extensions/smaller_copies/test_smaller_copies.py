@@ -10,8 +10,6 @@ from known_encoder import Known, check_known
 from tiny_models import add_modules, build, sentences
 
 from stsbench import compare, evaluate, load_encoder, load_records
-from stsbench.data.fetch.sources import load_data
-from stsbench.display.style import figure_bytes
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
@@ -45,26 +43,22 @@ def test_a_cut_is_the_encoder_of_the_option(folder, base):
     assert copy(base).spec == base.spec and np.array_equal(copy(base).encode(TEXTS), base.encode(TEXTS))
 
 
-def of_length(scale, seed=4):
-    """A function whose vectors have that length: nothing but they says so."""
-    def embed(texts):
-        rows = np.stack([np.random.default_rng([seed, *text.encode()]).standard_normal(12) for text in texts])
-        return (scale * rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
-
-    return embed
+def unit(texts):
+    """A function whose vectors have the length 1: nothing but they says so."""
+    rows = np.stack([np.random.default_rng([4, *text.encode()]).standard_normal(12) for text in texts])
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
 @pytest.mark.parametrize(("made", "precision"), [
-    ("unit", "int8"), ("unit in 16 bits", "float32"), ("twice as long", "float32"), ("post-processed", "int8"),
+    ("unit", "int8"), ("unit in 16 bits", "float32"), ("post-processed", "int8"),
 ])
 def test_a_cut_vector_has_length_1_again_where_the_vectors_have_it_whatever_is_declared(base, made, precision):
     """By the vectors of a function, which declares nothing, and of a map behind a normalised model, which is one no more."""
     whole = {
-        "unit": lambda: of_length(1), "twice as long": lambda: of_length(2),
-        "unit in 16 bits": lambda: lambda texts: of_length(1)(texts).astype(np.float16),
+        "unit": lambda: load_encoder(unit),
+        "unit in 16 bits": lambda: load_encoder(lambda texts: unit(texts).astype(np.float16)),
         "post-processed": lambda: PostProcessed(base, Chain.parse("whitening:dimensions=12")).fit(sentences(60), "words"),
     }[made]()
-    whole = load_encoder(whole) if made != "post-processed" else whole
     cut = np.asarray(whole.encode(TEXTS), np.float32)[:, :5]
     if made.startswith("unit"):
         cut = cut / np.linalg.norm(cut, axis=1, keepdims=True)
@@ -96,14 +90,6 @@ def test_every_form_has_a_fingerprint_of_its_own(base):
     assert len({one.spec.fingerprint() for one in copies}) == len(copies)
 
 
-def test_codes_are_calibrated_on_both_sides_of_a_set(base):
-    texts = load_data("stsb/test", sample=True)
-    fitted = Embed(copy(base, None, "int8")).for_set(texts.texts, "stsb/test@x")
-    expected = codes(base.encode(texts.first), "int8", Ranges.from_vectors(base.encode(texts.texts)))
-    assert np.array_equal(fitted(texts.first), expected)
-    assert fitted.spec.fitted_on == "stsb/test@x"
-
-
 def test_texts_of_a_role_are_calibrated_as_they_are_read(tmp_path):
     prompts = {"query": "the red man : ", "document": "a dog eats : "}
     folder = add_modules(build(tmp_path / "prompted"), {"pooling_mode_mean_tokens": True}, prompts=prompts)
@@ -126,8 +112,8 @@ def test_the_vectors_are_computed_once_for_all_copies(base, monkeypatch):
 
     monkeypatch.setattr(base, "__class__", Counting)
     vectors = Vectors()
-    for form in (Form(), Form(8), Form(8, "int8"), Form(None, "binary"), Form(None, "uint8", CALL)):
-        evaluate(Variant(base, form, vectors), tasks="STS-B", protocol="sts,geometry", **QUICK)
+    for form in (Form(), Form(8, "int8"), Form(None, "uint8", CALL)):
+        evaluate(Variant(base, form, vectors), tasks="STS-B", **QUICK)
     assert len(asked) == len(set(asked)) > 50
 
 
@@ -213,7 +199,7 @@ def test_clipped_ranges_are_quantiles():
     assert ranges.constant.tolist() == [3] and ranges.digest() != Ranges.from_vectors(VECTORS).digest()
 
 
-HOW = {"sample": True, "resamples": 200, "no_cache": True}
+HOW = {"sample": True, "resamples": 40, "no_cache": True}
 ASKED = {"quantise": "int8,binary", "truncate_dims": "8,32,64"}
 STS = ("sts", "STS-B")
 
@@ -239,6 +225,11 @@ def test_every_width_in_every_precision(made):
     assert len({score.fingerprint for score in scores.task_scores(STS)}) == 6
     assert [line for line in lines if " of " in line][-1].endswith("8 binary")
     assert len(lines) == len(set(lines))  # no warning twice
+    specs = [load_records(path)[0][1].encoder.spec for path in sorted(out.iterdir())]
+    options = [{key: value for key, value in spec["options"].items() if key != "post_state"} for spec in specs]
+    assert options[0] == {} and options[1] == {"precision": "int8", "calibration": "shared"}
+    assert options[4] == {"truncate_dim": 8, "rescaled": True, "precision": "int8", "calibration": "shared"}
+    assert specs[1]["fitted_on"].startswith("stsb/test@") and specs[2]["fitted_on"] is None
 
 
 def test_a_copy_that_cannot_be_measured_costs_no_other(base, monkeypatch):
@@ -251,46 +242,32 @@ def test_a_copy_that_cannot_be_measured_costs_no_other(base, monkeypatch):
 
     monkeypatch.setattr(variants, "_evaluated", refused)
     asked, broken = {"truncate_dims": "8,16", "tasks": "STS-B", "log": lambda line: None}, (8,)
-    scores = measure_variants(base, **asked, **HOW)
+    scores = measure_variants(base, **asked, **QUICK)
     assert scores.failures == ("8 float32: no such vectors",)
     assert [score.name for score in scores.task_scores(STS)] == ["32 float32", "16 float32"]
     broken = (8, 16)
     with pytest.raises(EncoderError, match="no such vectors"):
-        measure_variants(base, **asked, **HOW)
+        measure_variants(base, **asked, **QUICK)
 
 
-def test_scores_are_those_of_evaluate(base, folder, made):
-    by_name = {score.name: score for score in made[0].task_scores(STS)}
-    for name, encoder in (
-        ("32 float32", base), ("8 float32", load_encoder(folder, pooler="mean", normalize=True, truncate_dim=8)),
-        ("8 int8", Variant(base, Form(8, "int8"), Vectors())),
-    ):
-        row = next(row for row in evaluate(encoder, tasks="STS-B", **HOW).rows if row.metric == "spearman")
-        score = by_name[name]
-        assert (score.value, score.low, score.high) == pytest.approx((row.value, row.low, row.high), abs=1e-5)
-        assert score.n == row.n
+def test_scores_are_those_of_evaluate(folder, made):
+    cut = load_encoder(folder, pooler="mean", normalize=True, truncate_dim=8)
+    row = next(row for row in evaluate(cut, tasks="STS-B", **HOW).rows if row.metric == "spearman")
+    score = next(score for score in made[0].task_scores(STS) if score.name == "8 float32")
+    assert (score.value, score.low, score.high) == pytest.approx((row.value, row.low, row.high), abs=1e-5)
+    assert score.n == row.n
 
 
 def test_losses_are_those_of_compare(made):
     scores, out, _ = made
-    runs = {score.name: path for score, path in zip(scores.task_scores(STS), sorted(out.iterdir()), strict=True)}
-    for score in scores.task_scores(STS)[1:]:
-        table = next(table for table in compare(runs["32 float32"], runs[score.name], resamples=200).tables
-                     if (table.setting.protocol, table.setting.metric) == ("sts", "spearman"))
+    full, *others = zip(scores.task_scores(STS), sorted(out.iterdir()), strict=True)
+    for score, run in (others[0], others[-1]):
+        [table] = compare(full[1], run, protocols="sts", resamples=HOW["resamples"]).tables
         gap = table.rows[0].difference
         assert (score.loss, score.loss_low, score.loss_high, score.p) == pytest.approx((gap.value, gap.low, gap.high, gap.p))
     full, *smaller = scores.task_scores(("geometry", "STS-B"))  # neither high nor low is better
     assert [score.loss for score in smaller] == pytest.approx([full.value - score.value for score in smaller])
     assert scores.front(("geometry", "STS-B")) == []
-
-
-def test_a_run_names_its_copy(made):
-    folders = sorted(made[1].iterdir())
-    specs = [load_records(path)[0][1].encoder.spec for path in folders]
-    options = [{key: value for key, value in spec["options"].items() if key != "post_state"} for spec in specs]
-    assert options[0] == {} and options[1] == {"precision": "int8", "calibration": "shared"}
-    assert options[4] == {"truncate_dim": 8, "rescaled": True, "precision": "int8", "calibration": "shared"}
-    assert specs[1]["fitted_on"].startswith("stsb/test@") and specs[2]["fitted_on"] is None
 
 
 def test_the_average_is_tested_on_pairs_that_tasks_share(base):
@@ -302,7 +279,7 @@ def test_the_average_is_tested_on_pairs_that_tasks_share(base):
     assert binary.loss == pytest.approx(np.mean(tasks))
 
 
-def test_table_picture_and_files(made, tmp_path):
+def test_table_picture_and_files(made, tmp_path, monkeypatch):
     scores, _, _ = made
     text = str(scores)
     assert "sts STS-B, spearman of 42 items" in text and "all texts of the set" in text and "length 1 again" in text
@@ -311,29 +288,22 @@ def test_table_picture_and_files(made, tmp_path):
     assert f"{score.loss:.2f} [{score.loss_low:.2f}, {score.loss_high:.2f}]" in row and "6.2%" in row
     assert "6 sets" not in repr(scores) and "smaller sets of vectors" in repr(scores)
     assert scores.to_arrow().num_rows == len(scores.scores) == 12 and "8 int8" in scores._repr_html_()
-    assert b"8 int8" in figure_bytes(scores.plot(1), "svg")
+    assert min(scores.task_scores(STS), key=lambda score: score.bytes) in scores.front(STS)
     with pytest.raises(StsbenchError, match="table=9: there are 2 tables"):
         scores.plot(9)
+    drawn = {}  # a picture takes a fifth of a second to be written
+    monkeypatch.setattr("stsbench.display.style.save", lambda figure, path: drawn.update({path: figure}))
     scores.save(tmp_path)
-    names = ["variants-geometry-STS-B.png", "variants-sts-STS-B.png", "variants.csv"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert [path.name for path in drawn] == ["variants-sts-STS-B.png", "variants-geometry-STS-B.png"]
+    assert all("8 int8" in {text.get_text() for text in figure.axes[0].texts} for figure in drawn.values())
     rows = list(csv.DictReader((tmp_path / "variants.csv").open()))
     assert len(rows) == 12 and float(rows[1]["loss"]) == scores.scores[1].loss
-
-
-def test_the_front_holds_what_nothing_beats(made):
-    scores = made[0].task_scores(STS)
-    expected = [one for one in scores if not any(
-        other.bytes <= one.bytes and other.value >= one.value and (other.bytes, other.value) != (one.bytes, one.value)
-        for other in scores
-    )]
-    assert made[0].front(STS) == expected and expected
 
 
 def test_calibrated_on_a_file(base, tmp_path):
     file = tmp_path / "texts.txt"
     file.write_text("the red cat\na man eats\n\nthe dog sleeps in the park\n")
-    scores = measure_variants(base, quantise="uint8", calibration=file, tasks="STS-B", output=tmp_path / "runs", **HOW)
+    scores = measure_variants(base, quantise="uint8", calibration=file, tasks="STS-B", output=tmp_path / "runs", **QUICK)
     spec = load_records(tmp_path / "runs" / "01-full-uint8")[0][1].encoder.spec
     assert spec["fitted_on"].startswith("texts.txt@") and spec["options"]["calibration"] == "file"
     assert "a file of texts" in str(scores)

@@ -15,7 +15,6 @@ from tiny_models import build, sentences
 import stsbench
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer.exported import Exported, read_exported, write_exported
-from stsbench.errors import StsbenchError
 
 model2vec = pytest.importorskip("model2vec", reason="model2vec is not installed: pip install 'stsbench[static]'")
 TEXTS = [*sentences(6, seed=3), "cat " * 700 + "guitar"]  # the last is longer than model2vec's own limit
@@ -40,8 +39,7 @@ def by_hand(source, pooler, kept, dimensions, sif):
         with torch.no_grad():
             made = model(input_ids=torch.tensor([[first, tokenizer.convert_tokens_to_ids(token), last]]))
         states = made.last_hidden_state[0]
-        rows.append({"mean": states.mean(0), "last": states[-1],
-                     "cls+dense": made.get("pooler_output", states)[0]}[pooler].numpy())
+        rows.append({"last": states[-1], "cls+dense": made.get("pooler_output", states)[0]}[pooler].numpy())
     vectors = PCA(dimensions, svd_solver="full").fit_transform(np.array(rows, np.float64))
     p = 1 / np.arange(2, len(kept) + 2)
     return vectors * (sif / (sif + p / p.sum()))[:, None] if sif else vectors
@@ -53,8 +51,7 @@ def same_but_for_signs(values, expected):
     np.testing.assert_allclose(values * signs, expected, atol=2e-4 * abs(expected).max())
 
 
-@pytest.mark.parametrize(("family", "pooler", "sif"), [
-    ("bert", "mean", 1e-4), ("bert", "cls+dense", 0), ("roberta", "last", 1e-2)])
+@pytest.mark.parametrize(("family", "pooler", "sif"), [("bert", "cls+dense", 0), ("roberta", "last", 1e-2)])
 def test_each_number_is_that_of_a_loop_over_tokens(tmp_path, family, pooler, sif):
     source = build(tmp_path / "model", family)
     encoder = stsbench.distil_static(source, tmp_path / "static", dimensions=5, pooler=pooler, sif=sif, remove="##[x-z]")
@@ -79,28 +76,22 @@ def test_the_table_is_model2vec_s_own_and_three_readers_give_the_same_vectors(tm
     assert abs(vectors[-1] - encoder.encode("cat " * 700)).max() > 1e-4  # its end is read
 
 
-def test_words_are_added(tmp_path, place):
-    (place / "words.txt").write_text("bread\n\nred cat\n", "utf-8")
-    stsbench.distil_static(build(tmp_path / "model"), "static", dimensions=8, pooler="mean", vocabulary="words.txt")
-    stsbench.distil_static(tmp_path / "model", "plain", dimensions=8, pooler="mean")
-    plain, more = (model2vec.StaticModel.from_pretrained(name) for name in ("plain", "static"))
-    assert len(more.tokens) == len(plain.tokens) + 2 and {"bread", "red cat"} <= set(more.tokens)
-    assert len(more.tokenize(["bread red cat"])[0]) == 2
-
-
-def test_the_commonest_words_of_texts_are_added_as_model2vec_adds_them(tmp_path, place):
+def test_words_or_the_commonest_of_texts_are_added_as_model2vec_adds_them(tmp_path, place):
     """Counted as tokenlearn's code counts: runs of letters, digits and marks, or of other signs, in lower case."""
     texts = ["Bread, bread and red wine!", "A WINE bar: no cafe\u0301...", "bread... and cafe\u0301"]
     (place / "texts.txt").write_text("\n".join(texts), "utf-8")
     words = ["bread", "and", "wine", "cafe\u0301", "..."]  # 3, then 2 each in the order in which they come
     source = build(tmp_path / "model")
     stsbench.distil_static(source, "static", dimensions=8, pooler="mean", vocabulary="texts.txt", words=5)
+    (place / "words.txt").write_text("\n\n".join(words), "utf-8")  # or one a line
+    stsbench.distil_static(source, "listed", dimensions=8, pooler="mean", vocabulary="words.txt")
     distill = pytest.importorskip("model2vec.distill").distill_from_model
     tokenizer = hf.AutoTokenizer.from_pretrained(source)
     tokenizer.backend_tokenizer.no_padding()  # tokenizer.json's would be read with each word
     made = distill(hf.AutoModel.from_pretrained(source), tokenizer, vocabulary=words, pca_dims=8, quantize_to="float32",
                    device="cpu")
-    np.testing.assert_array_equal(table(place / "static"), made.embedding)
+    for name in ("static", "listed"):
+        np.testing.assert_array_equal(table(place / name), made.embedding)
     assert model2vec.StaticModel.from_pretrained("static").tokens == made.tokens
     facts = json.loads((place / "static/config.json").read_text())["distilled"]
     assert facts["words"] == 5 and facts["vocabulary"].startswith("texts.txt@")
@@ -128,12 +119,11 @@ def test_what_the_weights_were_trained_on_goes_with_them(tmp_path):
     assert read_exported(tmp_path / "static") is None and encoder.spec.kind == "sentence-transformers"
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError("no such\ntokenizer")])
-def test_an_interrupted_or_refused_distillation_leaves_nothing(tmp_path, monkeypatch, error):
+def test_an_interrupted_distillation_leaves_nothing(tmp_path, monkeypatch):
     import model2vec.distill
 
     build(tmp_path / "model")
-    monkeypatch.setattr(model2vec.distill, "distill_from_model", Mock(side_effect=error))
-    with pytest.raises(KeyboardInterrupt if error is KeyboardInterrupt else StsbenchError):
+    monkeypatch.setattr(model2vec.distill, "distill_from_model", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
         stsbench.distil_static(tmp_path / "model", tmp_path / "static", dimensions=6, pooler="mean")
     assert {path.name for path in tmp_path.iterdir()} == {"model", "work"}

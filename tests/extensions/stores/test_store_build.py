@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from clirun import place  # noqa: F401 - a fixture
+from clirun import contents, place  # noqa: F401 - a fixture
 from toy_encoder import SPEC, Toy, vector_of
 from workers import forks  # noqa: F401 - a fixture
 
@@ -99,7 +99,7 @@ def before_each_operation(source, folder, kept):
 
     try:
         sys.addaudithook(operation)
-        build(source, folder, dtype="int8")
+        build(source, folder, dtype="int8", shard_rows=4)
         (kept / "count").write_text(str(done))
         os._exit(0)
     except BaseException:
@@ -107,23 +107,26 @@ def before_each_operation(source, folder, kept):
 
 
 def test_going_on_after_a_kill_before_every_file_operation(source, tmp_path):
-    build(source, tmp_path / "whole", dtype="int8")
+    build(source, tmp_path / "whole", dtype="int8", shard_rows=4)
     expected, manifest = content(tmp_path / "whole"), read_manifest(tmp_path / "whole")
     (tmp_path / "left").mkdir()
-    steps, kept = before_each_operation(source, tmp_path / "killed", tmp_path / "left"), set()
+    steps, kept, left = before_each_operation(source, tmp_path / "killed", tmp_path / "left"), set(), None
     for step in range(1, steps + 1):
         folder = tmp_path / "left" / str(step)
+        before, left = left, contents(folder)
+        if left == before:  # the operation changed nothing
+            continue
         if (folder / MANIFEST).exists() and not read_manifest(folder).complete:
             with pytest.raises(StsbenchError, match="not complete"):
                 VectorStore(folder)
         whole = {path.name for path in folder.glob("shards/[0-9]*")}
         encoder = Toy()
-        build(source, folder, encoder, dtype="int8")
-        assert len(encoder.calls) == 3 - len(whole), step  # what was whole is not encoded again
+        build(source, folder, encoder, dtype="int8", shard_rows=4)
+        assert len(encoder.calls) == 2 - len(whole), step  # what was whole is not encoded again
         assert content(folder) == expected and read_manifest(folder) == manifest, step
         kept.add(len(whole))
         shutil.rmtree(folder)
-    assert steps >= 50 and kept == {0, 1, 2, 3}
+    assert steps >= 40 and kept == {0, 1, 2}
 
 
 def test_a_damaged_shard_is_noticed_and_encoded_again(source, tmp_path):
@@ -201,13 +204,13 @@ def test_two_processes_do_not_write_to_one_store_and_a_text_without_a_vector_is_
 
 
 def test_a_store_of_two_processes_is_that_of_one(place, forks):
-    (place / "in.txt").write_text("".join(f"text {'x' * (i % 13)} {i}\n" for i in range(90)))
+    (place / "in.txt").write_text("".join(f"text {'x' * (i % 13)} {i}\n" for i in range(60)))
     options = EncoderOptions(model="python:mine_cli:hashed")
     encoder = load_encoder(options.model, options)
     with DeviceOptions(processes=2).runner(encoder, options) as workers:
         two = build_store(encoder, Texts("in.txt"), place / "two", dtype="int8", shard_rows=8, runner=workers)
     one = build_store(encoder, Texts("in.txt"), place / "one", dtype="int8", shard_rows=8)
-    assert one.manifest == two.manifest and len(one.manifest.shards) == 12
+    assert one.manifest == two.manifest and len(one.manifest.shards) == 8
     assert np.array_equal(np.concatenate(list(one.blocks())), np.concatenate(list(two.blocks())))
 
 
@@ -216,17 +219,10 @@ VECTORS_IN = np.array(
 )
 
 
-class Fixed(Toy):
-    def run(self, texts, progress=None):
-        encoded = super().run(texts, progress)
-        encoded.vectors.resize((len(texts), 9), refcheck=False)
-        encoded.vectors[:] = VECTORS_IN[[int(text) for text in texts]]
-        return encoded
-
-
-def stored(tmp_path, dtype, vectors=VECTORS_IN, shard_rows=2):
+def stored(tmp_path, dtype):
     (tmp_path / "in.txt").write_text("0\n1\n2\n")
-    store = build_store(Fixed(), Texts(str(tmp_path / "in.txt")), tmp_path / dtype, dtype=dtype, shard_rows=shard_rows)
+    fixed = Toy(change=lambda vectors: VECTORS_IN[vectors[:, 1].astype(int) - ord("0")])
+    store = build_store(fixed, Texts(str(tmp_path / "in.txt")), tmp_path / dtype, dtype=dtype, shard_rows=2)
     raw = [np.load(tmp_path / dtype / "shards" / f"{i:08d}" / VECTORS) for i in range(2)]
     return store, np.concatenate(raw), store.rows([0, 1, 2])
 

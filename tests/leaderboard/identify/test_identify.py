@@ -211,7 +211,7 @@ def test_numbers_of_a_file_or_in_order_keep_their_digits(tmp_path):
         assert [number.digits for number in read_numbers(text).items.values()] == [0] * 8
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @drawn(ROWS, st.data())
 def test_any_separator_gives_the_numbers_and_a_cell_that_is_not_printed_moves_no_other(row, data):
     """Whatever stands for it, and wherever; with a separator that is not white space also nothing at all."""
@@ -238,6 +238,7 @@ def test_what_is_not_printed_is_said(runs):
     assert not any("Not printed" in match for match in heading(given(said(row), seen), seen))
 
 
+@settings(max_examples=25)
 @drawn(ROWS, st.sampled_from([",", ", ", " ", ";", "; ", " & ", "|", "\t"]))
 def test_decimal_commas_are_never_read_as_whole_numbers(row, separator):
     with pytest.raises(StsbenchError, match=r"with decimal commas: write 72\.37"):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -92,13 +92,6 @@ def test_markdown_shows_the_rows_as_a_parser_reads_them():
     assert len(rendered(alone).tables) == 1 and "74.8" not in alone and "SBERT" not in alone
 
 
-def test_no_direction_is_named_where_nothing_is_ranked():
-    rows = tuple(replace(row, rank=None, best_of=None, unranked="not ranked: two sides of one thing") for row in MEASURED)
-    for write in (tables.markdown, tables.latex):
-        text = write(tab(measured=rows)).lower()
-        assert "is better" not in text and "higher" not in text and "lower" not in text
-
-
 @pytest.mark.parametrize(("digits", "cell", "shown"), [
     (3, Cell(0.21449, 0.2, 0.2301), "0.214 (0.20-0.23)"), (0, Cell(214.49, 200.2, 230.1), "214 (200-230)"),
 ])
@@ -123,6 +116,7 @@ def test_all_tabs_stand_below_their_groups():
     assert tex.count("\\begin{table*}") == tex.count("\\end{table*}") == 2 and tex.count("usepackage") == 1
 
 
+@settings(max_examples=40)
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Co", "Cn"]), max_size=30))
 @example("__init__ _a_ a*b*c [x](y) ![x](y)")
 @example("a\\|b &lt; ~~x~~ <b> ``")
@@ -159,6 +153,7 @@ def test_csv_reads_back_as_every_score_of_every_row():
     assert {line["printed"] for line in lines if line != printed} == {""}
 
 
+@settings(max_examples=30)
 @given(st.floats(-1e5, 1e5))
 def test_csv_numbers_are_plain(value):
     row = replace(MEASURED[0], cells={"Avg": Cell(value)})
@@ -183,6 +178,7 @@ def test_latex_has_measured_rows_then_a_rule_then_published_ones():
     assert plain.count("{") == plain.count("}") and "<script>" not in plain and "100\\%" in plain
 
 
+@settings(max_examples=40)
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="±–-"), max_size=40))  # which are signs of TeX's
 def test_no_character_is_markup_in_latex(text):
     back = {r"\textbackslash{}": "\\", r"\textasciitilde{}": "~", r"\textasciicircum{}": "^", r"\textless{}": "<",

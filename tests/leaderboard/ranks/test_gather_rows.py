@@ -4,17 +4,17 @@ far as a record, an entry or its makers show; and what an extension may add to a
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from board_runs import LETTERS, Letters, board, copied, entry, own, read_once, rows_by_id, runs, tab  # noqa: F401 - fixtures
+from board_runs import LETTERS, Letters, board, entry, own, read_once, rows_by_id, runs, tab  # noqa: F401 - fixtures
 from clirun import refuses
 from realdata import real_data
 from run_edits import edit, edit_all, rows_of
 from toy_encoder import Toy
 
-from stsbench import registry
 from stsbench.data.own.overlap import available_tests
 from stsbench.data.text.store import open_store
 from stsbench.encoders.base import EncoderSpec
@@ -23,7 +23,7 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.measure import RESAMPLES
 from stsbench.evaluation.run_file import RUN, load_records
 from stsbench.leaderboard import board_files
-from stsbench.leaderboard.page.site import index, site, tab_shard
+from stsbench.leaderboard.page.site import index, tab_shard
 from stsbench.leaderboard.ranks import gather as gather_module
 from stsbench.leaderboard.ranks import plan
 from stsbench.leaderboard.ranks.board import PromptSpread
@@ -38,45 +38,54 @@ SHARED = {"sts12/test": {"texts": 40, "exact": 2, "normalised": 1, "rows": 4}}
 EVERY = [f"{name}/test" for name in ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sick-r", "sick-r/mteb")]
 REST = [name for name in EVERY if name != "sts12/test"]
 NO = {"seen": {"all": {"answer": False, "by": "nothing is trained", "shown": "its definition"}}}  # YAML's `no`
+COST = {"probe": 1, "texts": 8, "seconds": [0.1] * 5, "sentences_per_second": 80.0, "latency_seconds": 0.1,
+        "memory_bytes": 250_000_000, "parameters": 7, "bytes_a_vector": 108.0, "machine": {"cpu": "Some CPU", "cores": 2},
+        "device": "cpu", "threads": 2}
 NOTHING = "nothing is trained (its definition)"
 FROM = {"starts_from": "start"}
 WIKIPEDIA = {"data": {"main": training_texts()["wikipedia"].digests[0]}}
 NOT_COMPARED = {"text": "notes.txt", "shared": {}, "none": ["sts12/test"], "not_looked_for": ["sts13/test"], "digest": "1"}
 
 
-@pytest.fixture
-def edited(board, copied):
-    """`edited(change, row)`: the board of a run whose row (of its rows by number, None for all) was changed."""
-
-    def of_board(change, number=0, name="letters", other="words"):
-        run = copied(name)
-        if number is None:
-            edit_all(run, lambda row: change(row.record))
-        else:
-            edit(run, lambda row: change(row.record), rows_of(run)[number].name)
-        return board(edited=([run], LETTERS), **{other: ([other], LETTERS)})
-
-    return of_board
+def overlap(**parts):
+    return {"text": "notes.txt", "digest": "0" * 64, "looked_for": ["exact", "normalised"], "shared": {}, "none": [],
+            "not_looked_for": [], "sample": True, **parts}
 
 
-@pytest.mark.parametrize(("recipe", "number"), [("simcse/unsup-changed", 0), ("simcse/unsup-swept", -1)])
-def test_one_record_of_a_changed_recipe_flags_the_row(edited, recipe, number):
-    whole = edited(lambda record: record["provenance"].update(recipe=recipe, prompts={"text": "query: "}), number)
-    row, other = (rows_by_id(whole)[name] for name in ("edited", "words"))
-    assert "changed-recipe" in row.flags and "changed-recipe" not in other.flags
-    prompts = [mark for mark in row.marks if "read behind" in mark]
-    assert prompts == ['texts are read behind "query: " (STS12)'] or number  # the last record is of another protocol
+@pytest.fixture(scope="module")
+def edited(runs, tmp_path_factory):
+    """A board with runs that were edited: `letters` and `noisy` in all records and in one, `words` in its first; `noisy-2`
+    as it was. Beside them one that was trained by a changed recipe, and what was fitted behind its weights, whose records
+    name no recipe."""
+    home = tmp_path_factory.mktemp("edited")
+    made = {name: Path(shutil.copytree(runs[name], home / name)) for name in ("letters", "noisy", "words")}
+
+    def of_letters(row):
+        row.record["provenance"].update(cost=COST, training_overlap=[overlap(shared=SHARED, none=REST)])
+        row.record["counts"].update(truncated=3 if row.record["data"]["id"] == "sts12/test" else 0)
+
+    other = overlap(shared=SHARED, none=EVERY, sample=False)  # the texts of the sample are others
+    edit_all(made["letters"], of_letters)
+    edit_all(made["noisy"], lambda row: row.record["provenance"].update(training_overlap=[other]))
+    for name, number, provenance in (("letters", 0, {"recipe": "simcse/unsup-changed", "prompts": {"text": "query: "}}),
+                                     ("noisy", -1, {"recipe": "simcse/unsup-swept"})):
+        edit(made[name], lambda row, to=provenance: row.record["provenance"].update(to), rows_of(made[name])[number].name)
+    edit(made["words"], lambda row: row.record["encoder"].update(dimension=row.record["encoder"]["dimension"] + 1))
+    for name, moved in (("trained", 0), ("fitted", [30, 500, 0])):
+        spec = EncoderSpec(name="toy", kind="callable", weights="1" * 64, normalize=name == "fitted")
+        made[name] = own(home / name, Toy(spec, lambda vectors, moved=moved: vectors - moved), tasks=["STS-B"])
+    edit_all(made["trained"], lambda row: row.record["provenance"].update(recipe="simcse/unsup-changed"))
+    for name, run in {**made, "noisy-2": runs["noisy-2"]}.items():
+        add(home / "board", [run], name, entry(name))
+    return gather(home / "board")
 
 
-def test_what_was_fitted_behind_weights_of_a_changed_recipe_is_flagged(board, tmp_path):
-    """Its records name no recipe: they are of a fit, and the weights are the training's."""
-    runs = []
-    for normalize, change in ((False, lambda vectors: vectors), (True, lambda vectors: vectors - [30, 500, 0])):
-        spec = EncoderSpec(name="toy", kind="callable", weights="1" * 64, normalize=normalize)
-        runs.append(own(tmp_path / f"toy-{normalize}", Toy(spec, change), tasks=["STS-B"]))
-    edit_all(runs[0], lambda row: row.record["provenance"].update(recipe="simcse/unsup-changed"))
-    made = board(trained=([runs[0]], LETTERS), fitted=([runs[1]], LETTERS), letters=(["letters"], LETTERS))
-    assert {name for name, row in rows_by_id(made).items() if "changed-recipe" in row.flags} == {"trained", "fitted"}
+def test_one_record_of_a_changed_recipe_flags_the_row_and_what_was_fitted_behind_its_weights(edited):
+    rows = rows_by_id(edited)
+    flagged = {name for name, row in rows.items() if "changed-recipe" in row.flags}
+    assert flagged == {"letters", "noisy", "trained", "fitted"}
+    prompts = [mark for row in rows.values() for mark in row.marks if "read behind" in mark]
+    assert prompts == ['texts are read behind "query: " (STS12)']
 
 
 def test_a_row_trained_on_sentences_of_a_set_it_is_tested_on_is_flagged(board, tmp_path):
@@ -92,26 +101,17 @@ def test_a_row_trained_on_sentences_of_a_set_it_is_tested_on_is_flagged(board, t
     assert (rows["seen"].flags, rows["unseen"].flags) == (("nli", "transductive"), ("nli",))
 
 
-def overlap(**parts):
-    return {"text": "notes.txt", "digest": "0" * 64, "looked_for": ["exact", "normalised"], "shared": {}, "none": [],
-            "not_looked_for": [], "sample": True, **parts}
-
-
-@pytest.mark.parametrize(("texts", "flagged", "notes"), [
-    ([overlap(shared=SHARED, none=REST)], True, ["which holds test texts: 3 of 40 of sts12/test, as its training recorded "
-                                                 "(near duplicates were not looked for)"]),
-    ([overlap(shared=SHARED, none=EVERY, sample=False)], False, ["which was not compared with "]),  # the sample's are others
-])
-def test_a_row_whose_training_text_holds_test_texts_is_flagged_in_the_tabs_of_these_sets(edited, texts, flagged, notes):
-    whole = edited(lambda record: record["provenance"].update(training_overlap=texts), None)
-    rows = {found.group: row for found in whole.tabs for row in found.measured if row.id == "edited"}
-    assert rows["sts"].flags == (("nli", "shared-texts") if flagged else ("nli",))
-    assert rows["retrieval"].flags == ("nli",)
-    marks = [mark for mark in rows["sts"].marks if mark.startswith("trained on")]
-    assert len(marks) == len(notes)
-    assert all(mark.startswith(f"trained on notes.txt, {note}") for mark, note in zip(marks, notes, strict=True))
-    if flagged:
-        assert json.loads(json.dumps(index(whole)))["flags"]["shared-texts"]["label"] == "shares test texts"
+def test_a_row_whose_training_text_holds_test_texts_is_flagged_in_the_tabs_of_these_sets(edited):
+    rows = {(found.group, row.id): row for found in edited.tabs for row in found.measured}
+    assert {key for key, row in rows.items() if "shared-texts" in row.flags} == {("sts", "letters")}
+    for name, note in (
+        ("letters", "which holds test texts: 3 of 40 of sts12/test, as its training recorded "
+                    "(near duplicates were not looked for)"),
+        ("noisy", "which was not compared with "),
+    ):
+        (mark,) = [mark for mark in rows["sts", name].marks if mark.startswith("trained on")]
+        assert mark.startswith(f"trained on notes.txt, {note}")
+    assert json.loads(json.dumps(index(edited)))["flags"]["shared-texts"]["label"] == "shares test texts"
 
 
 def test_one_seeds_training_text_flags_the_row_and_add_says_so(tmp_path):
@@ -130,31 +130,19 @@ def test_one_seeds_training_text_flags_the_row_and_add_says_so(tmp_path):
     assert row.flags == ("nli", "shared-texts")
 
 
-def test_a_width_that_differs_by_data_set_is_none(edited):
+def test_widths_costs_and_cut_texts_are_those_of_the_records(edited):
     """tf-idf is as wide as the words of each set: the first set's width said nothing of the others."""
-    made = edited(lambda record: record["encoder"].update(dimension=record["encoder"]["dimension"] + 1), name="words",
-                  other="letters")
-    assert {id: entry.runs[0]["width"] for id, entry in made.entries.items()} == {"letters": 27, "edited": None}
-
-
-def test_costs_and_cut_texts_are_those_of_the_records(edited):
-    cost = {"probe": 1, "texts": 8, "seconds": [0.1] * 5, "sentences_per_second": 80.0, "latency_seconds": 0.1,
-            "memory_bytes": 250_000_000, "parameters": 7, "bytes_a_vector": 108.0,
-            "machine": {"cpu": "Some CPU", "cores": 2}, "device": "cpu", "threads": 2}
-
-    def change(record):
-        record["provenance"].update(cost=cost)
-        record["counts"].update(truncated=3 if record["data"]["id"] == "sts12/test" else 0)
-
-    made = edited(change, None)
-    [mark] = [mark for mark in rows_by_id(made)["edited"].marks if "cut" in mark]
+    behind = {name: about.runs[0] for name, about in edited.entries.items()}
+    assert (behind["noisy-2"]["width"], behind["words"]["width"]) == (27, None)
+    rows = rows_by_id(edited)
+    [mark] = [mark for mark in rows["letters"].marks if "cut" in mark]
     assert mark.startswith("3 texts of STS12") and "STS-B" not in mark
-    assert not any("cut" in mark for mark in rows_by_id(made)["words"].marks)
-    assert made.entries["edited"].runs[0]["costs"] == {
+    assert not any("cut" in mark for mark in rows["words"].marks)
+    assert behind["letters"]["costs"] == {
         "bytes_a_vector": 108.0, "parameters": 7, "sentences_per_second": 80.0, "memory_mb": 250.0,
         "machine": "Some CPU, 2 cores", "run_on": "cpu, 2 threads",
     }
-    assert made.entries["words"].runs[0]["costs"] == {"bytes_a_vector": None}  # sparse: not known without a measurement
+    assert behind["words"]["costs"] == {"bytes_a_vector": None}  # sparse: not known without a measurement
 
 
 def test_a_row_that_has_no_score_in_many_resamples_is_not_ranked(board, monkeypatch):
@@ -189,8 +177,8 @@ def test_a_score_whose_record_has_no_interval_gets_the_boards(board, tmp_path):
     assert stored.low is None and cell.value == stored.value and cell.low < cell.value < cell.high
 
 
-def test_a_link_in_the_place_of_a_run_is_refused(board, tmp_path):
-    board(letters=(["letters"], LETTERS))
+def test_a_link_in_the_place_of_a_run_is_refused(runs, tmp_path):
+    add(tmp_path / "board", [runs["letters"]], "letters", LETTERS)
     measured = tmp_path / "board/measured"
     (measured / "mine").mkdir()
     shutil.copy(measured / "letters/entry.yaml", measured / "mine")
@@ -275,11 +263,11 @@ def test_the_texts_share_with_test_sets_what_is_stated(tmp_path):
     text = training_texts()["nli-triplets"]
     assert open_store(path, cache=tmp_path).digest in text.digests
     leakage = pytest.importorskip("stsbench.extensions.overlap.leakage").leakage
-    some = [*[*text.shared][:3], *text.none[:2]]
+    some = [*[*text.shared][:2], text.none[0]]
     counted = leakage(path, available_tests(some, data_dir=data)[0], near=None)
     shared = {one.id: {field: getattr(one, field) for field in ("texts", "exact", "normalised", "rows")}
               for one in counted if one.any}
-    assert shared == {id: text.shared[id] for id in some[:3]} and {one.id for one in counted} == {*some}
+    assert shared == {id: text.shared[id] for id in some[:2]} and {one.id for one in counted} == {*some}
 
 
 class Everything(Section):
@@ -335,14 +323,10 @@ def test_a_board_shows_what_sections_add_and_nothing_else(root):
     board_files.build(root)
     board = gather(root)
     assert not old.exists()  # a build deletes what a section no longer has
-    files = site(board)
     ranked = [row for tab in board.tabs for row in tab.measured if row.rank]
     assert ranked and board.sections.keys() == {"all"}
     assert all(row.rank.chance == 0.5 and row.prompts.n == 2 and "odd" in row.marks for row in ranked)
     assert all("leaderboard" in tab.notes for tab in board.tabs)
-    assert {"more/numbers.json", "more/numbers.js"} <= files.keys() and '"placed":' in files["index.json"]
-    assert root.parent / "docs/findings/more.md" in board_files.tracked_files(root, board)
-
-
-def test_what_is_installed_is_made_once():
-    assert plan.sections() is plan.sections() and [*plan.sections()] == registry.names(plan.GROUP)
+    assert {path.name for path in old.parent.iterdir()} == {"numbers.json", "numbers.js"}
+    assert '"placed":' in (root / "site/index.json").read_text()
+    assert (root.parent / "docs/findings/more.md").read_text() == f"{board.sections['all']} {len(board.tabs)}\n"

@@ -4,7 +4,6 @@ would mislead, or they are shown as what they are."""
 import csv
 import io
 import re
-import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -48,26 +47,29 @@ def known_runs(own_runs, tmp_path_factory):
     return place
 
 
-@pytest.fixture
-def honest(known_runs, tmp_path, monkeypatch):
-    """A run on invented data which a catalog of its own knows, with what they decide learnt from another encoder's run."""
-
-    def known(name):
-        return shutil.copytree(known_runs / name, tmp_path / name)
-
-    folder, other = known("letters"), known("words")
-    real = catalog()
-    changed = {}
-    for record, _ in loaded(folder):
+@pytest.fixture(scope="module")
+def learnt(known_runs, tmp_path_factory):
+    """A catalog of their own that knows the data of these runs, and a file of what they decide, learnt from one of them."""
+    real, changed, path = catalog(), {}, tmp_path_factory.mktemp("learnt") / "expected.yaml"
+    for record, _ in loaded(known_runs / "letters"):
         key = (record.data.id, record.data.text_version)
         changed[key] = replace(
             real.entries[key], digest=record.data.digest, total=record.data.n, counts=record.data.subsets
         )
-    monkeypatch.setattr(admission, "catalog", lambda: SimpleNamespace(entries={**real.entries, **changed}))
-    admission.learn([other], tmp_path / "expected.yaml")
-    monkeypatch.setattr(admission, "EXPECTED", tmp_path / "expected.yaml")
+    own = SimpleNamespace(entries={**real.entries, **changed})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(admission, "catalog", lambda: own)
+        admission.learn([known_runs / "words"], path)
+    return own, path
+
+
+@pytest.fixture
+def honest(known_runs, learnt, monkeypatch):
+    """A run on invented data, the other one of `known_runs`, which that catalog knows."""
+    monkeypatch.setattr(admission, "catalog", lambda: learnt[0])
+    monkeypatch.setattr(admission, "EXPECTED", learnt[1])
     admission.expected.cache_clear()
-    yield folder
+    yield known_runs / "letters"
     admission.expected.cache_clear()
 
 

@@ -30,13 +30,20 @@ DAMAGE = (
 )
 
 
-@pytest.fixture
-def board(runs, tmp_path):
-    def added(name):
-        add(tmp_path / "board", [runs[name]], name, entry(name))
-        return tmp_path / "board"
-
-    return added
+@pytest.fixture(scope="module")
+def repository(runs, tmp_path_factory):
+    """A board of one entry, the same with another one, and this with its runs outside."""
+    home = tmp_path_factory.mktemp("boards")
+    add(home / "first", [runs["letters"]], "letters", LETTERS)
+    shutil.copytree(home / "first", home / "whole")
+    add(home / "whole", [runs["noisy"], runs["noisy-2"]], "noisy", entry("noisy letters"))
+    add(home / "board", [runs["letters"]], "letters", LETTERS, home / "outside")
+    noisy = home / "whole/measured/noisy"
+    shutil.copytree(noisy, home / "outside/measured/noisy", ignore=shutil.ignore_patterns("entry.yaml"))
+    (home / "board/measured/noisy").mkdir()
+    shutil.copy(noisy / "entry.yaml", home / "board/measured/noisy")
+    write_index(home / "board", str(home / "outside"))
+    return home
 
 
 def run_of(board, name):
@@ -50,8 +57,8 @@ def pairs(run, folder):
     return [(record, kept[record_name(record)]) for _, record in load_records(run)]
 
 
-def test_records_are_the_same_and_arrays_but_for_rounding(runs, board):
-    folder = run_of(board("letters"), "letters")
+def test_records_are_the_same_and_arrays_but_for_rounding(runs, repository):
+    folder = run_of(repository / "first", "letters")
     kept_as = pairs(runs["letters"], folder)
     assert [kept for _, kept in kept_as] == [record for _, record in load_records(folder)]
     assert any(kept.observations.shared for _, kept in kept_as)
@@ -69,11 +76,10 @@ def test_records_are_the_same_and_arrays_but_for_rounding(runs, board):
         [row.value for row in score_again(runs["letters"]).rows], abs=1e-6)
 
 
-def test_what_the_data_decide_is_kept_once(runs, board):
-    folder = run_of(board("letters"), "letters")
-    before = {path.name: path.read_bytes() for path in (board("letters") / "observations").iterdir()}
-    board("noisy")
-    after = {path.name: path.read_bytes() for path in (folder.parents[2] / "observations").iterdir()}
+def test_what_the_data_decide_is_kept_once(runs, repository):
+    folder = run_of(repository / "first", "letters")
+    before, after = ({path.name: path.read_bytes() for path in (repository / name / "observations").iterdir()}
+                     for name in ("first", "whole"))
     assert after == before
     shared = 0
     for record, kept in pairs(runs["letters"], folder):
@@ -86,17 +92,18 @@ def test_what_the_data_decide_is_kept_once(runs, board):
     assert len(after) == shared
 
 
-def test_scores_that_rounding_would_move_keep_their_arrays(runs, board, monkeypatch):
+def test_scores_that_rounding_would_move_keep_their_arrays(runs, tmp_path, monkeypatch):
     monkeypatch.setattr("stsbench.leaderboard.records.add.MOVED", -1.0)
-    folder = run_of(board("letters"), "letters")
+    add(tmp_path, [runs["letters"]], "letters", LETTERS)
+    folder = run_of(tmp_path, "letters")
     for record, kept in pairs(runs["letters"], folder):
         now = read_observations(folder, kept)
         for key, array in read_observations(runs["letters"], record).arrays.items():
             np.testing.assert_array_equal(now.arrays[key], array)
 
 
-def test_a_damaged_shared_file_is_named(board):
-    made = board("letters")
+def test_a_damaged_shared_file_is_named(checkout):
+    made = checkout / "first"
     folder = run_of(made, "letters")
     record = next(record for _, record in load_records(folder) if record.observations.shared)
     shared = made / "observations" / record.observations.shared.file.rpartition("/")[2]
@@ -109,24 +116,15 @@ def test_a_damaged_shared_file_is_named(board):
     refuses(StsbenchError, rf"observations/{shared.name} is not a valid", load_entries, made / "measured")
 
 
-def test_another_content_under_the_name_of_a_shared_file_is_not_overwritten(runs, board):
-    made = board("letters")
+def test_another_content_under_the_name_of_a_shared_file_is_not_overwritten(checkout, runs):
+    made, addition = checkout / "first", ([runs["noisy"]], "noisy", entry("noisy"))
     first, second = sorted((made / "observations").iterdir())[:2]
     first.write_bytes(second.read_bytes())
-    refuses(StsbenchError, rf"{first.name} does not hold what its record names", board, "noisy")
+    refuses(StsbenchError, rf"{first.name} does not hold what its record names", add, made, *addition)
     shutil.rmtree(made / "measured")  # now it belongs to no record
-    refuses(StsbenchError, rf"{first.name} does not hold .*nothing is overwritten: remove that file", board, "noisy")
+    words = rf"{first.name} does not hold .*nothing is overwritten: remove that file"
+    refuses(StsbenchError, words, add, made, *addition)
     assert first.read_bytes() == second.read_bytes() and not list(made.rglob(RUN))
-
-
-@pytest.fixture(scope="module")
-def repository(runs, tmp_path_factory):
-    """A board with its runs inside, and the same with them outside."""
-    home = tmp_path_factory.mktemp("boards")
-    for board, outside in (("whole", None), ("board", home / "outside")):
-        add(home / board, [runs["letters"]], "letters", LETTERS, outside)
-        add(home / board, [runs["noisy"], runs["noisy-2"]], "noisy", entry("noisy letters"), outside)
-    return home
 
 
 def shown(board, records=None):

@@ -2,6 +2,7 @@
 flagged; post-processed encoders of one setting, and of no other."""
 
 from contextlib import nullcontext
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -112,10 +113,10 @@ class Noisy(Encoder):
         return Encoded((seen.vectors + self.noise * np.array(noise)).astype(np.float32), seen.truncated)
 
 
-@pytest.fixture
-def noisy(tmp_path):
-    how = {"protocols": ["sts"], "tasks": ["STS-B"], "no_cache": True}
-    return lambda noise, name: measured(Noisy(Letters(0, 0.1), noise, name), tmp_path / name, **how).folder
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory):
+    home, how = tmp_path_factory.mktemp("noisy"), {"protocols": ["sts"], "tasks": ["STS-B"], "no_cache": True}
+    return cache(lambda noise, name: measured(Noisy(Letters(0, 0.1), noise, name), home / f"{name}-{noise}", **how).folder)
 
 
 def test_a_copy_with_noise_is_no_second_seed(noisy, tmp_path):
@@ -166,12 +167,16 @@ class Seed(Toy):
         return Encoded(np.array(rows, np.float32).reshape(-1, 4), np.zeros(len(texts), bool))
 
 
-def record(tmp_path, seed, post="whitening:dimensions=3", fit_on=None):
-    file = tmp_path / "fit.txt"
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """Records of post-processed encoders by seed, dimensions and what they were fitted on."""
+    home = tmp_path_factory.mktemp("fitted")
+    file = home / "fit.txt"
     file.write_text("".join(f"line {i}\n" for i in range(20)))
-    folder = tmp_path / f"{seed}-{len(list(tmp_path.iterdir()))}"
     options = {"sample": True, "resamples": 0, "no_cache": True, "tasks": ["STS-B"]}
-    return evaluate(Seed(seed), output=folder, post=post, fit_on=fit_on or file, **options).records[0]
+    return {(seed, dimensions, on): evaluate(Seed(seed), output=home / f"{seed}-{dimensions}-{on}", fit_on=fit_on,
+                                             post=f"whitening:dimensions={dimensions}", **options).records[0]
+           for seed, dimensions in ((1, 3), (2, 3), (1, 2)) for on, fit_on in (("file", file), ("target", "target"))}
 
 
 def test_a_set_is_known_by_its_data_whoever_loads_it():
@@ -184,26 +189,24 @@ def test_a_set_is_known_by_its_data_whoever_loads_it():
     assert not any(was_trained_on(("sick-r/mteb",), id) for id in ("sick-r/test", "sick-e/test", "stsb/test"))
 
 
-def test_seeds_are_one_entry_and_another_setting_is_not(tmp_path, monkeypatch):
-    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
-    for fit_on in (None, "target"):
-        runs = {run_name(each): each for each in (record(tmp_path, seed, fit_on=fit_on) for seed in (1, 2))}
+def test_seeds_are_one_entry_and_another_setting_is_not(fitted, tmp_path):
+    for on in ("file", "target"):
+        runs = {run_name(each): each for each in (fitted[1, 3, on], fitted[2, 3, on])}
         assert len(runs) == 2 and len({each.encoder.fingerprint for each in runs.values()}) == 2
         check_runs(tmp_path, runs)
-        other = record(tmp_path, 3, "whitening:dimensions=2", fit_on)
+        other = fitted[1, 2, on]
         refuses(StsbenchError, "differ in more than their seed", check_runs, tmp_path, {**runs, run_name(other): other})
 
 
-def test_two_fits_that_differ_in_the_last_digit_are_one_encoder(tmp_path, monkeypatch):
+def test_two_fits_that_differ_in_the_last_digit_are_one_encoder(fitted):
     """What fitting gives depends on the number of threads; records of two protocols would not go into one entry."""
-    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
-    one = record(tmp_path, 1)
+    one = fitted[1, 3, "file"]
     spec = one.encoder.spec
     nearly = {**spec, "options": {**spec["options"], STATE: "0" * 64}}
     other = one.model_copy(update={"encoder": one.encoder.model_copy(update={"spec": nearly})})
     assert encoder_key(one) == encoder_key(other) and not several_encoders([one, other])
     assert run_name(one) == run_name(other) and STATE in spec["options"]
-    assert several_encoders([one, record(tmp_path, 1, "whitening:dimensions=2")])
+    assert several_encoders([one, fitted[1, 2, "file"]])
 
 
 def test_a_fit_on_all_splits_counts_for_each_of_them():

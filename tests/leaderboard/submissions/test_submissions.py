@@ -189,14 +189,16 @@ def commit():
     git("commit", "-q", "-m", "change")
 
 
-def test_entries_that_changed_are_counted_committed_or_not(two_entries):
-    measured = two_entries / "leaderboard/measured"
+def test_what_changed_is_counted_committed_or_not_and_what_is_no_entry_is_named(two_entries):
+    board, measured = two_entries / "leaderboard", two_entries / "leaderboard/measured"
     assert changes_since("main", measured) == ()
     git("switch", "-q", "-c", "work")
     (measured / "one/entry.yaml").write_text("other")
-    (measured / "one/run é.parquet").write_text("")
-    (measured / "stray.txt").write_text("not an entry: the build says so")
-    (two_entries / "elsewhere.txt").write_text("not the board's")
+    for name in ("measured/one/run é.parquet", "measured/stray.txt", "observations/b.parquet", "records.sha256",
+                 "expected.yaml", "measured.py", "../é.py"):  # a stray file among the entries: the build says so
+        (board / name).parent.mkdir(parents=True, exist_ok=True)
+        (board / name).write_text("")
+    assert others_since("main", board) == ()
     commit()
     (measured / "two/entry.yaml").unlink()
     (measured / "three").mkdir()
@@ -205,27 +207,15 @@ def test_entries_that_changed_are_counted_committed_or_not(two_entries):
         EntryChange("one", False, 1, 1, 0, ("one", "other")), EntryChange("three", True, 1, 0, 0),
         EntryChange("two", False, 0, 0, 1),
     )
-
-
-def test_files_that_are_no_entries_are_named(two_entries):
-    board = two_entries / "leaderboard"
-    git("switch", "-q", "-c", "work")
-    for name in ("leaderboard/measured/one/a/run.parquet", "leaderboard/observations/b.parquet",
-                 "leaderboard/records.sha256", "leaderboard/expected.yaml", "leaderboard/measured.py", "é.py"):
-        (two_entries / name).parent.mkdir(parents=True, exist_ok=True)
-        (two_entries / name).write_text("")
-    assert others_since("main", board) == ()
-    commit()
     assert others_since("main", board) == ("leaderboard/expected.yaml", "leaderboard/measured.py", "é.py")
     git("rm", "-q", "é.py", "leaderboard/expected.yaml")
-    (two_entries / "leaderboard/measured.py").write_text("changed")
+    (board / "measured.py").write_text("changed")
     assert others_since("main", board) == ("leaderboard/measured.py",)
 
 
 def test_what_others_added_to_main_meanwhile_is_not_ours(two_entries):
     measured = two_entries / "leaderboard/measured"
-    git("switch", "-q", "-c", "work")
-    git("switch", "-q", "main")
+    git("branch", "work")
     (measured / "one/more.parquet").write_text("")
     commit()
     git("switch", "-q", "work")

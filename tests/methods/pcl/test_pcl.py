@@ -1,5 +1,7 @@
-"""PCL's peer, weights and views. Its terms: tests/methods/test_terms.py; their loops: tests/losses/test_contrastive.py."""
+"""InfoCSE's reconstruction by transformers, one sentence at a time; its parts; and the file of a Condenser head. PCL's peer,
+weights and views. Their other terms: tests/methods/test_terms.py; in loops: tests/losses/test_contrastive.py."""
 
+import copy
 import shutil
 
 import numpy as np
@@ -7,14 +9,119 @@ import pytest
 import torch
 from method_oracle import LIMIT, MemoryRows, batch_of, make, total
 from tiny_models import build, sentences
-from transformers import AutoModel, BertModel
+from transformers import AutoModel, AutoModelForMaskedLM
 
 from stsbench import losses
+from stsbench.encoders.forward.identity import model_digest
+from stsbench.errors import StsbenchError
+from stsbench.methods.infocse.method import InfoCSE
 from stsbench.methods.pcl.method import PCL
 
 TEXTS = sentences(60, longest=9, seed=5)
-TERMS = ("contrastive", "contrastive_peer", "group", "group_peer", "cross", "symmetric")
 N = 5
+# At temperature 0.05 normalised views without dropout leave a loss of 1e-9, which any loop would agree with.
+SMALL = {"frozen_layers": 1, "head_layers": 2, "mlm_weight": 0.3, "mlm_probability": 0.4, "temperature": 1.0}
+
+
+def infocse(folder, *, dropout=0.0, pooler="cls", seed=1, **options):
+    return make(InfoCSE, folder, {**SMALL, **options}, dropout=dropout, pooler=pooler, seed=seed)
+
+
+def naive_reconstruction(whole, head, frozen_layers, plain, masked, labels):
+    """The mean loss of masked tokens, guessed by the head from the first state of the plain sentence and the states behind
+    the first of the masked one in the checkpoint's first layers. whole: the checkpoint with its masked-LM head."""
+    encoder, errors = getattr(whole, whole.base_model_prefix), []
+    for ids, other, wanted in zip(plain, masked, labels, strict=True):
+        with torch.no_grad():
+            below = encoder(input_ids=other[None], output_hidden_states=True).hidden_states[frozen_layers]
+        hidden = torch.cat([encoder(input_ids=ids[None]).last_hidden_state[:, :1], below[:, 1:]], 1)
+        for layer in head:
+            hidden = layer(hidden)
+        logits = (whole.cls if whole.base_model_prefix == "bert" else whole.lm_head)(hidden)[0]
+        errors.append(torch.nn.functional.cross_entropy(logits, wanted, reduction="sum", ignore_index=-100))
+    return sum(errors) / sum(int((wanted != -100).sum()) for wanted in labels)
+
+
+@pytest.mark.parametrize(("family", "attention", "options"), [
+    ("bert", "eager", {}), ("roberta", "sdpa", {"mlm_probability": 0.9, "frozen_layers": 2, "head_layers": 1}),
+])
+def test_the_reconstruction_is_that_of_transformers_with_its_gradients(masked_lms, family, attention, options):
+    """To 1e-8, with padding that no row needs. The contrastive term: tests/methods/test_terms.py."""
+    folder = masked_lms[family]
+    method = infocse(folder, **options)
+    for part in method.auxiliary.modules():
+        if hasattr(part, "config"):
+            part.config._attn_implementation = attention
+    batch = batch_of(method, MemoryRows(folder, {"sentence": TEXTS[:N]}), more_padding=3)
+    lengths = batch.mask.sum(1).tolist()
+    plain, masked, labels = ([row[:length] for row, length in zip(part, lengths, strict=True)]
+                             for part in (batch.ids, batch.extra["mlm_ids"], batch.extra["mlm_labels"]))
+    whole = AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float32).double().eval()
+    head = copy.deepcopy(method.auxiliary.head).eval()
+    expected = naive_reconstruction(whole, head, method.options.frozen_layers, plain, masked, labels)
+    term = method(batch)["mlm"]
+    assert term.value.item() == pytest.approx(expected.item(), abs=1e-8) and term.weight == method.options.mlm_weight
+    term.value.backward()
+    expected.backward()
+    encoder = dict(getattr(whole, whole.base_model_prefix).named_parameters())
+    table = "embeddings.word_embeddings.weight"  # to transformers it is the masked-LM head's last layer, too
+    for name, weight in method.backbone.model.named_parameters():
+        theirs = encoder[name].grad - method.auxiliary.lm_head.decoder.weight.grad if name == table else encoder[name].grad
+        assert (weight.grad - theirs).abs().max() < 1e-8, name
+    for (name, weight), other in zip(method.auxiliary.head.named_parameters(), head.parameters(), strict=True):
+        assert (weight.grad - other.grad).abs().max() < 1e-8, name
+
+
+def test_the_head_starts_at_random_with_the_encoders_dropout_and_the_lm_head_as_a_copy(masked_lms):
+    method = infocse(masked_lms["bert"], dropout=0.4, head_layers=3)
+    auxiliary, encoder = method.auxiliary, method.backbone.model
+    rates = {part.p for part in auxiliary.head.modules() if isinstance(part, torch.nn.Dropout)}
+    assert len(auxiliary.head) == 3 and rates == {0.4}
+    for name, weight in auxiliary.head.named_parameters():
+        if weight.ndim == 2:
+            assert weight.std().item() == pytest.approx(encoder.config.initializer_range, rel=0.15)
+        else:
+            assert (weight == float(name.endswith("LayerNorm.weight"))).all(), name
+    decoder, words = auxiliary.lm_head.decoder.weight, encoder.get_input_embeddings().weight
+    assert torch.equal(decoder, words) and decoder is not words and decoder.requires_grad
+
+
+def stored(folder, copy, layers=2):
+    """A copy of the model with model.pt as Condenser's pre-training writes it, and the weights in it."""
+    shutil.copytree(folder, copy)
+    head = infocse(folder, head_layers=layers, seed=5).auxiliary.head.float().state_dict()
+    torch.save({f"c_head.{name}": value for name, value in head.items()}, copy / "model.pt")
+    return copy, head
+
+
+def test_the_layers_are_those_of_the_file_which_the_digest_of_the_model_knows(masked_lms, tmp_path):
+    folder, head = stored(masked_lms["roberta"], tmp_path / "model", 3)
+    method, other = (infocse(folder, head_init=init, head_layers=3) for init in ("condenser", "random"))
+    loaded, random = (each.auxiliary.head.state_dict() for each in (method, other))
+    assert loaded.keys() == head.keys() and all(torch.equal(loaded[name], value.double()) for name, value in head.items())
+    assert not torch.equal(random["0.output.dense.weight"], loaded["0.output.dense.weight"])
+    before = model_digest(folder)
+    torch.save({}, folder / "model.pt")
+    assert model_digest(folder) != before  # so that a run is not resumed
+
+
+class Planted:
+    def __reduce__(self):
+        return print, ("unpickled",)
+
+
+def test_a_file_that_holds_no_such_layers(masked_lms, tmp_path, capsys):
+    folder, _ = stored(masked_lms["bert"], tmp_path / "model", layers=3)
+    two = {"c_head.0.a": torch.ones(2), "c_head.1.a": torch.ones(2)}
+    for content in (None, {"c_head.0.weight": Planted()}, [1, 2], two):  # as it is it holds one layer more
+        if content is not None:
+            torch.save(content, folder / "model.pt")
+        with pytest.raises(StsbenchError, match=r"^options\.head_init condenser reads the head's layers from "):
+            infocse(folder, head_init="condenser")
+    assert "unpickled" not in capsys.readouterr().out
+
+
+TERMS = ("contrastive", "contrastive_peer", "group", "group_peer", "cross", "symmetric")
 FEW = {"augmentations": ["shuffle", "delete", "repeat"]}
 
 
@@ -24,17 +131,9 @@ def pcl(folder, *, dropout=0.0, pooler="cls", **options):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """With a stored pooler: two BERTs of one vocabulary, and a RoBERTa."""
+    """With a stored pooler."""
     place = tmp_path_factory.mktemp("pcl")
-    made = {name: build(place / name, name) for name in ("bert", "roberta")}
-    made["other"] = place / "other"
-    shutil.copytree(made["bert"], made["other"])
-    model = BertModel.from_pretrained(made["other"])
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.mul_(0.9)
-    model.save_pretrained(made["other"])
-    return made
+    return {name: build(place / name, name) for name in ("bert", "roberta")}
 
 
 def rows(folder, start=0):
@@ -85,20 +184,18 @@ def test_it_starts_as_the_encoder_and_has_the_stored_pooler(folders):
     assert not torch.equal(method.peer_head.dense.weight, method.head.dense.weight)
 
 
-def test_a_checkpoint_without_a_pooler_is_told(tmp_path):
-    folder = build(tmp_path / "bare", "roberta", pooler=False)
-    method = pcl(folder)
-    assert method.notes() == ["bare stores no pooler: the peer's starts from random weights"]
+def test_a_checkpoint_without_a_pooler_is_told(encoders):
+    method, again = pcl(encoders["roberta"]), pcl(encoders["roberta"])
+    assert method.notes() == ["roberta stores no pooler: the peer's starts from random weights"]
     assert float(method.peer.pooler.dense.weight.detach().std()) == pytest.approx(0.3, rel=0.1)
-    again = pcl(folder)
     assert torch.equal(method.peer.pooler.dense.weight, again.peer.pooler.dense.weight)
 
 
-def test_a_peer_from_elsewhere_is_an_input(folders):
-    method = pcl(folders["bert"], peer={"model": str(folders["other"])})
+def test_a_peer_from_elsewhere_is_an_input(folders, masked_lms):
+    method = pcl(folders["bert"], peer={"model": str(masked_lms["bert"])})
     assert [*method.inputs()] == ["peer"] and pcl(folders["bert"]).inputs() == pcl(folders["bert"], peer=None).inputs() == {}
-    ours, theirs = (next(module.parameters()) for module in (method.backbone, method.peer.backbone))
-    assert (theirs - 0.9 * ours).abs().max() < 1e-6
+    for network, place in ((method.peer.backbone, masked_lms["bert"]), (method.backbone, folders["bert"])):
+        assert torch.equal(next(network.parameters()), next(AutoModel.from_pretrained(place).double().parameters()))
 
 
 @pytest.fixture

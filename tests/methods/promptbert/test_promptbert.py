@@ -1,7 +1,6 @@
-"""PromptBERT's loss, gradients and tested encoders against its description, a text and a position at a time, for BERT and a
-tokenizer that knows blanks."""
+"""PromptBERT's loss and gradients against its description, a text and a position at a time, for BERT and a tokenizer that
+knows blanks; and the prompts that are tested."""
 
-import numpy as np
 import pytest
 import torch
 from method_oracle import LIMIT, MemoryRows, _tokenizer, batch_of, make, total
@@ -11,7 +10,6 @@ from transformers import AutoModelForMaskedLM
 
 from stsbench import losses
 from stsbench.methods.promptbert.method import PromptBERT
-from stsbench.training.engine.selection import live_encoder
 
 FIRST = {"bert": 'the man with "{}" means [MASK].', "roberta": "the man : ' {} ' means [MASK]."}
 SECOND = {"bert": 'a red cat : big "{}" means [MASK].', "roberta": "a red cat plays : ' {} ' means [MASK]."}
@@ -20,9 +18,9 @@ MASK_FIRST = {"template": "the [MASK] means : {} ."}
 LONG = "the big cat plays a red guitar in the blue park with food ."
 TEXTS = ["", "cat", "a dog", *sentences(14, longest=7, seed=5), LONG, "the {mask} runs : {mask} means {mask}"]
 DATA = {
-    "plain": {"sentence": [3, 2, 18, 1, 17, 5]}, "few": {"sentence": [18, 1, 17, 5]},
-    "empty, too": {"sentence": [3, 2, 18, 1, 17, 5, 0]},  # which less its template is nothing, and its cosine rounding
-    "triplets": {"anchor": [3, 17, 4, 1, 2], "positive": [7, 6, 18, 8, 9], "negative": [10, 1, 12, 17, 13]},
+    "plain": {"sentence": [18, 1, 17, 5]},
+    "empty, too": {"sentence": [18, 1, 17, 5, 0]},  # which less its template is nothing, and its cosine rounding
+    "triplets": {"anchor": [3, 17, 1], "positive": [7, 6, 18], "negative": [10, 1, 17]},
     "quadruples": {role: [row, 17, 18] for row, role in enumerate(("anchor", "positive", "negative", "negative2"), 3)},
 }
 LEARNED = {"trained": "prompt", "head": "none"}
@@ -144,19 +142,6 @@ class Oracle:
         how = {"similarity": self.options.similarity, "temperature": self.options.temperature}
         return losses.promptbert(queries, keys, torch.cat(negatives) if negatives else None, **how)
 
-    def tested(self, text, dev=False):
-        """Section 7: the vector that is tested; or what the authors' training scores development data by."""
-        options, template = self.options, self.templates[0]
-        if not dev and options.full_stop and text and text[-1] not in ".?\"'":
-            text += "."
-        tokens = self.spell(text) if dev else self.inside(text, options.template)
-        parts = [self.h(tokens, template)]
-        if options.denoise if dev else options.test_denoise:
-            parts.append(-self.delta(len(tokens), template))
-        if options.head == "transform":
-            return sum(sign * self.head(sign * part) for sign, part in zip((1, -1), parts, strict=False))
-        return self.head(sum(parts)) if options.head == "mlp" else sum(parts)
-
 
 def alternating(cases):
     """(family, case): the cases in turn."""
@@ -165,15 +150,14 @@ def alternating(cases):
 
 @pytest.mark.parametrize(("family", "kind", "options"), [
     *alternating([
-        ("plain", {}), ("empty, too", {"second_template": None, "denoise": False, "head": "transform"}),
-        ("plain", {"denoise_positions": "empty", "head": "transform"}), ("plain", {"denoise_gradient": False}),
-        ("plain", {"text": "inside", "temperature": 0.5}), ("empty, too", {"similarity": "dot", "head": "none"}),
-        ("plain", {**MASK_FIRST, "denoise_second_shift": "first", "head": "mlp"}), ("empty, too", RELEASED),
+        ("plain", {"text": "inside", "temperature": 0.5, "denoise_gradient": False}), ("quadruples", {}),
+        ("plain", {"denoise_positions": "empty", "head": "transform"}), ("empty, too", RELEASED),
+        ("plain", {**MASK_FIRST, "denoise_second_shift": "first", "head": "mlp"}),
+        ("empty, too", {"second_template": None, "similarity": "dot", "denoise": False, "head": "transform"}),
         ("plain", {"trained": "prompt", "head": "transform"}), ("plain", RIGHTMOST),
-        ("triplets", {"head": "transform", "denoise_gradient": False}), ("quadruples", {}),
-        ("plain", {**MASK_FIRST, **LEARNED}), ("triplets", LEARNED),
+        ("triplets", {"head": "transform", "denoise_gradient": False}), ("plain", {**MASK_FIRST, **LEARNED}),
     ]),
-    ("roberta", "few", {"denoise_start": "zero", "denoise_second_shift": "first"}),
+    ("roberta", "plain", {"denoise_start": "zero", "denoise_second_shift": "first"}),
 ], ids=str)
 def test_loss_and_gradients(masked_lms, family, kind, options):
     """To 1e-6 of their size (what is 0 by mathematics, to rounding)."""
@@ -203,38 +187,24 @@ def test_loss_and_gradients(masked_lms, family, kind, options):
             assert (ours[name] - gradient).abs().max() < 1e-6 * gradient.abs().max() + 1e-12 * largest, name
 
 
-@pytest.mark.parametrize(("family", "options"), alternating([({"head": "transform"},), (LEARNED,)]))
-def test_the_vectors_of_other_losses(masked_lms, family, options):
-    """`read` and `vectors`, which the semi-supervised wrappers use: as the loss compares them, in the first template."""
-    folder = masked_lms[family]
-    method, texts = promptbert(folder, **options), texts_of(folder, [3, 1, 17, 18])
-    rows = [torch.tensor(np.array(row)) for row in method.read(MemoryRows(folder, {"premise": texts}), "premise")]
-    ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=method.backbone.tokenizer.pad_token_id)
-    mask = (torch.arange(ids.shape[1]) < torch.tensor([[len(row)] for row in rows])).long()
-    actual, oracle = method.vectors(ids, mask), Oracle(method)
-    assert actual.requires_grad and (actual - torch.stack([oracle.z(text, 0) for text in texts])).abs().max() < 1e-6
-
-
 @pytest.mark.parametrize(("family", "options"), alternating([(options,) for options in (
-    {"full_stop": False}, {}, {"test_denoise": True, "denoise_positions": "empty"}, {"head": "mlp", "test_denoise": True},
-    {"head": "transform", "test_denoise": True}, {"head": "none", "denoise_start": "zero", "test_denoise": True}, RELEASED,
-    {**RIGHTMOST, "test_denoise": True}, {"text": "inside", "dev": "test", "test_denoise": True},
+    {"head": "mlp", "full_stop": False, "test_denoise": True}, {"head": "transform", "denoise_start": "zero"},
+    {"test_denoise": True, "denoise_positions": "empty"}, {**RIGHTMOST, "test_denoise": True}, RELEASED,
+    {"trained": "prompt", "head": "none", "text": "inside", "dev": "test", "test_denoise": True},
 )]), ids=str)
-def test_the_encoder_tested(masked_lms, family, options):
-    folder = masked_lms[family]
-    method = promptbert(folder, **options).float()
-    if method.words is not None:  # away from where they started
-        torch.manual_seed(6)
-        with torch.no_grad():
-            method.words += 0.3 * torch.randn_like(method.words)
-    oracle, twice = Oracle(method), TEXTS[17] + " " + TEXTS[17]  # of which nothing is cut
-    texts = [*texts_of(folder, [*range(1, 6), 17, 18]), "cat.", "a dog means :", "the man ?", "cat '"]
-    released = method.options.dev == "released"
-    for made, read, dev in ((method.inference(), texts, False), (method.dev_inference(), [*texts, twice], released)):
-        with torch.no_grad():
-            expected = torch.stack([oracle.tested(text, dev) for text in read]).numpy()
-        assert made.pooler == "mask" and np.abs(live_encoder(made, "live").encode(read) - expected).max() < 1e-5
-    assert method.backbone.training
-    assert (method.dev_inference().prompt.settings() != method.inference().prompt.settings()) == released
-    ended = live_encoder(method.inference(), "live").encode(["cat", "cat."])
-    assert np.array_equal(*ended) == method.options.full_stop
+def test_the_encoders_tested_and_selected_by_are_the_prompts_of_the_options(masked_lms, family, options):
+    """What a prompt makes of texts, one at a time: tests/encoders/prompt/test_prompt_encoder.py."""
+    method = promptbert(masked_lms[family], **options)
+    chosen = method.options
+    kept = {"mlp": "dense", "transform": "transform"}.get(chosen.head)
+    both = {"template": FIRST[family], "positions": chosen.denoise_positions, "start": chosen.denoise_start, "head": kept,
+            "each": chosen.head == "transform", "words": None if method.words is None else len(method.words)}
+    tested = {**both, "text": "inside", "denoise": chosen.test_denoise, "full_stop": chosen.full_stop}
+    released = {**both, "text": "pieces", "pieces": None, "denoise": chosen.denoise, "full_stop": False}
+    for made, expected in ((method.inference(), tested), (method.dev_inference(), released)):
+        settings = made.prompt.settings()
+        expected = tested if chosen.dev == "test" else expected
+        assert made.pooler == "mask" and settings.items() >= expected.items()
+        assert (settings.get("word_places") == "rightmost") == (chosen.trained == "prompt_rightmost")
+        assert made.prompt.head is (method.head if kept else None)
+        assert method.words is None or torch.equal(made.prompt.words, method.words)

@@ -1,5 +1,5 @@
-"""SNCSE's loss and gradients against loops in float64, its views token by token, and what its parts come down to. SNCSE's
-negations: the released rule on parses made by hand, the rule of verb lists, a file, and what is counted."""
+"""SNCSE's views token by token and its vectors text by text; its negations: the released rule on parses made by hand, the
+rule of verb lists, a file, and what is counted."""
 
 import doctest
 import json
@@ -9,29 +9,19 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from method_oracle import LIMIT, MemoryRows, batch_of, make, total
+from method_oracle import LIMIT, MemoryRows, batch_of, make, states
 from shipped_recipes import one_line
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoTokenizer
 
-from stsbench import losses
 from stsbench.encoders.prompt.template import with_full_stop
 from stsbench.methods.sncse import verbs
 from stsbench.methods.sncse.method import SNCSE, Negatives, Token, negated, read_pairs
 from stsbench.methods.sncse.options import SNCSEOptions
 
 FIRST = {"bert": "the {} means [MASK] .", "roberta": "the {} means <mask> ."}
-OF = {"bert": "a {} means [MASK] .", "roberta": "a {} means <mask> ."}
+OF = {"bert": "a {} means [MASK] food .", "roberta": "a {} means <mask> food ."}
 TEXTS = ["the cat sleeps in the park with food", "a dog is big.", "the man is not red", "blue guitar", "a cat eats food ,"]
 NEGATIONS = {"a dog is big.": "a dog is not big.", "the man is not red": "the man is red", "blue guitar .": "no guitar"}
-CHOSEN = {
-    "released": {},
-    "line": {"lookup": "line", "second_template": None},
-    "margins": {"alpha": -0.2, "beta": 0.05, "weight": 0.7, "temperature": 0.5},
-    "no full stop": {"full_stop": "none", "head": "none", "weight": 2.0},
-    "longer": {"max_length_counts": "sentence"},
-}
-
-
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory):
     path = tmp_path_factory.mktemp("pairs") / "pairs.jsonl"
@@ -72,68 +62,35 @@ def spelt(tokenizer, template, text, options):
     return [tokenizer.cls_token_id, *start, *inner[:room], *stop, tokenizer.sep_token_id]
 
 
-class Oracle:
-    """The same weights, one text at a time, by transformers."""
-
-    def __init__(self, folder, method):
-        self.model = AutoModel.from_pretrained(folder, dtype=torch.float32, add_pooling_layer=False).double().eval()
-        self.tokenizer, self.options = AutoTokenizer.from_pretrained(folder), method.options
-        self.dense = None
-        if method.head is not None:
-            self.dense = [weight.detach().clone().requires_grad_() for weight in method.head.dense.parameters()]
-
-    def vector(self, text, template):
-        ids = spelt(self.tokenizer, template, text, self.options)
-        place = len(ids) - 1 - ids[::-1].index(self.tokenizer.mask_token_id)
-        state = self.model(input_ids=torch.tensor([ids])).last_hidden_state[0, place]
-        return state if self.dense is None else torch.tanh(self.dense[0] @ state + self.dense[1])
-
-    def loss(self, texts):
-        options = self.options
-        mask = self.tokenizer.mask_token
-        first, second = (each.replace("[MASK]", mask) for each in (
-            options.template, options.second_template or options.template))
-        z0 = [self.vector(stopped(text, options), first) for text in texts]
-        z1 = [self.vector(stopped(text, options), second) for text in texts]
-        z2 = [self.vector(negation_of(text, options), second) for text in texts]
-        vectors = (torch.stack(rows) for rows in (z0, z1, z2))
-        weights = {name: getattr(options, name) for name in ("temperature", "alpha", "beta", "weight")}
-        return losses.sncse(*vectors, **weights)
-
-
-def gradients(method, oracle):
-    theirs = {f"backbone.model.{name}": weight.grad for name, weight in oracle.model.named_parameters()}
-    if oracle.dense:
-        theirs |= dict(zip(("head.dense.weight", "head.dense.bias"), (weight.grad for weight in oracle.dense), strict=True))
-    mine = {name: weight.grad for name, weight in method.named_parameters()}
-    assert mine.keys() == theirs.keys()
-    return [(mine[name], theirs[name]) for name in mine if theirs[name] is not None and theirs[name].any()]
-
-
-@pytest.mark.parametrize(("family", "name"), [(list(FIRST)[number % 2], name) for number, name in enumerate(CHOSEN)])
-def test_loss_and_gradients_are_those_of_the_equations(masked_lms, pairs, name, family):
-    method = sncse(masked_lms[family], pairs, **{"weight": 0.5, **CHOSEN[name]})
-    oracle = Oracle(masked_lms[family], method)
-    terms = method(batch_of(method, MemoryRows(masked_lms[family], {"sentence": TEXTS}), more_padding=3))
-    assert [(key, term.count) for key, term in terms.items()] == [("contrastive", 5), ("soft_negative", 5)]
-    assert terms["soft_negative"].value.item() > 1e-3
-    value, expected = total(terms), oracle.loss(TEXTS)
-    assert value.item() == pytest.approx(expected.item(), abs=1e-9)
-    value.backward()
-    expected.backward()
-    compared = gradients(method, oracle)
-    assert len(compared) > 20 and max(float(mine.abs().max()) for mine, _ in compared) > 1e-3
-    for mine, theirs in compared:
-        assert torch.allclose(mine, theirs, rtol=1e-7, atol=1e-8)
+@pytest.mark.parametrize(("family", "options"), [
+    ("bert", {}), ("roberta", {"lookup": "line", "second_template": None, "max_length_counts": "sentence"}),
+    ("bert", {"full_stop": "none", "head": "none"}), ("roberta", {"train_tokens": "released"}),
+], ids=str)
+def test_views_and_vectors_are_those_of_the_description(masked_lms, pairs, family, options):
+    """The loss of the vectors: tests/methods/test_terms.py."""
+    folder = masked_lms[family]
+    method = sncse(folder, pairs, **options)
+    options, tokenizer = method.options, AutoTokenizer.from_pretrained(folder)
+    texts = [*TEXTS, f"a {tokenizer.mask_token}"]
+    batch = batch_of(method, MemoryRows(folder, {"sentence": texts}), more_padding=3)
+    first, second = (each.replace("[MASK]", tokenizer.mask_token)
+                     for each in (options.template, options.second_template or options.template))
+    plain, negations = ([made(text, options) for text in texts] for made in (stopped, negation_of))
+    expected = [spelt(tokenizer, template, text, options)
+                for template, read in ((first, plain), (second, plain), (second, negations)) for text in read]
+    assert [ids[: int(mask.sum())].tolist() for ids, mask in zip(batch.ids, batch.mask, strict=True)] == expected
+    vectors = method._vectors(batch.ids, batch.mask, len(texts))
+    for ids, state, vector in zip(expected, states(folder, expected), vectors, strict=True):
+        state = state[len(ids) - 1 - ids[::-1].index(tokenizer.mask_token_id)]
+        vector_of_text = state if method.head is None else torch.tanh(method.head.dense(state))
+        assert (vector - vector_of_text).abs().max() < 1e-9
+    assert [(key, term.count) for key, term in method(batch).items()] == [("contrastive", 6), ("soft_negative", 6)]
 
 
 def test_a_tokenizer_that_knows_blanks_in_training_as_released(masked_lms, pairs):
     """A blank by itself, and a sentence whose first word has none; the test's tokens have it inside the first word."""
-    method = sncse(masked_lms["roberta"], pairs, train_tokens="released", weight=0.5,
-                   test_template="the {} means [MASK].")
-    rows, oracle = MemoryRows(masked_lms["roberta"], {"sentence": TEXTS}), Oracle(masked_lms["roberta"], method)
-    assert total(method(batch_of(method, rows))).item() == pytest.approx(oracle.loss(TEXTS).item(), abs=1e-9)
-    tokenizer, cat = oracle.tokenizer, MemoryRows(masked_lms["roberta"], {"sentence": ["cat"]})
+    method = sncse(masked_lms["roberta"], pairs, train_tokens="released", test_template="the {} means [MASK].")
+    tokenizer, cat = method.backbone.tokenizer, MemoryRows(masked_lms["roberta"], {"sentence": ["cat"]})
     released = tokenizer.convert_ids_to_tokens(method.read(cat, "sentence")[0])
     assert released == ["<s>", "the", "[UNK]", "cat", "Ġ.", "Ġmeans", "<mask>", "Ġ.", "</s>"]  # no blank in its vocabulary
     plain = sncse(masked_lms["roberta"], pairs)
@@ -148,15 +105,6 @@ def test_a_tokenizer_that_knows_blanks_in_training_as_released(masked_lms, pairs
 ])
 def test_the_full_stop_of_the_released_code(text, expected):
     assert with_full_stop(text, "punctuation32") == expected and with_full_stop(text, False) == text
-
-
-def test_the_template_counts_and_only_the_sentence_is_cut(masked_lms, pairs):
-    method = sncse(masked_lms["bert"], pairs)
-    long = MemoryRows(masked_lms["bert"], {"sentence": ["cat dog man woman park"]})
-    tokens = method.backbone.tokenizer.convert_ids_to_tokens(method.read(long, "sentence")[0])
-    assert tokens == ["[CLS]", "the", "cat", "dog", "man", "woman", "means", "[MASK]", ".", "[SEP]"] and len(tokens) == LIMIT
-    marked = MemoryRows(masked_lms["bert"], {"sentence": ["a [MASK]", "cat"]})
-    assert method(batch_of(method, marked))["contrastive"].value.isfinite()
 
 
 # (text, dependency, tag, lemma) a token, and the negation
@@ -266,21 +214,21 @@ def test_the_rule_without_spacy(monkeypatch):
     one_line(negatives, "options.negation rule needs spaCy and its model en_core_web_sm", "set options.negation to verbs")
 
 
+class Word(str):
+    """As spaCy has it, of a model that knows the roots "is" and "went"."""
+
+    dep_ = property(lambda self: "ROOT" if self in ("is", "went") else "x")
+    lemma_ = property(lambda self: {"went": "go"}.get(self, self))
+    tag_ = "VBD"
+
+
 def by_a_parser(monkeypatch, calls):
-    """spaCy's interface, with a model that knows the roots "is" and "went"."""
+    """spaCy's interface."""
 
     def pipe(texts):
         for text in texts:
             calls.append(text)
-            yield [_Word(word, "ROOT" if word in ("is", "went") else "x", "VBD", {"went": "go"}.get(word, word))
-                   for word in text.split()]
-
-    class _Word(SimpleNamespace):
-        def __init__(self, text, dep, tag, lemma):
-            super().__init__(text=text, dep_=dep, tag_=tag, lemma_=lemma)
-
-        def __str__(self):
-            return self.text
+            yield [Word(word) for word in text.split()]
 
     model = SimpleNamespace(pipe=pipe, meta={"version": "2"})
     loaded = []
@@ -289,28 +237,21 @@ def by_a_parser(monkeypatch, calls):
     return model, loaded
 
 
-def test_where_no_form_of_the_rule_fits_not_stands_before_the_tokens(monkeypatch):
-    """The released rule joins the tokens of all its forms by blanks; what the lookup misses keeps the sentence's spacing."""
-    by_a_parser(monkeypatch, [])
-    source = negatives()
-    lines = ["A red  mill.", "A red  mill"]
-    assert source(lines) == ["Not A red mill.", "Not A red  mill ."]
-    source.count(lines)
-    assert source.counted == {"unknown": 1, "full stop": 1}
-
-
 def test_the_rule_by_a_parser(monkeypatch):
-    """The model reads each line once, whatever it is asked for."""
+    """The model reads each line once, whatever it is asked for. Where no form of the rule fits, Not stands before the
+    tokens, joined by blanks as in all its forms; what the lookup misses keeps the sentence's spacing."""
     calls = []
     model, loaded = by_a_parser(monkeypatch, calls)
     source = negatives()
     assert loaded == ["en_core_web_sm"]
-    source.count(LINES)
-    assert source(LINES) == ["The ship is not red.", "Not the ship is red .", "Not A red ship .", "He did not go home !",
-                             "Not  It may rain. "]
-    assert calls == ["The ship is red.", "He went home !"]
+    lines = [*LINES[:4], "A red  mill.", "A red  mill"]
+    source.count(lines)
+    assert source(lines) == ["The ship is not red.", "Not the ship is red .", "Not A red ship .", "He did not go home !",
+                             "Not A red mill.", "Not A red  mill ."]
+    assert calls == ["The ship is red.", "He went home !", "A red  mill."]
+    assert source.counted == {"source": 2, "unknown": 1, "full stop": 3}
     [report] = source.report()
-    assert report.startswith("soft negatives of 5 sentences: 2 (40.0 %) by the released rule (spaCy 1, en_core_web_sm 2); ")
+    assert report.startswith("soft negatives of 6 sentences: 2 (33.3 %) by the released rule (spaCy 1, en_core_web_sm 2); ")
     first = source.inputs()
     model.meta["version"] = "3"
     assert first.keys() == {"parser"} and first != negatives().inputs()

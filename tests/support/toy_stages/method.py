@@ -1,7 +1,5 @@
 """Stage first trains a head over the frozen encoder, stage second both: dropout, a buffer, numbers of its own."""
 
-from pathlib import Path
-
 import torch
 from torch import nn
 from torch.nn import functional
@@ -50,8 +48,3 @@ class Toy(Method):
         if self.stage != "first":
             return {}
         return {"delta": float(self.head[0].weight.norm()), "kappa": noise, "broken": float("nan")}
-
-    def inputs(self):
-        """Of another file where the test makes one."""
-        path = Path(self.backbone.folder) / "thesaurus"
-        return {"thesaurus": path.read_text()} if path.exists() else {}

@@ -184,14 +184,13 @@ def test_the_stages_of_a_run_go_by_the_options(backbone):
 CPU = torch.device("cpu")
 
 
-def opened(place, values, stages=None, processes=1):
+def opened(values, processes=1):
     """(plan, what `open_rows` gave, the stages made of it, what was said)."""
     recipe = load_recipe("simcse", None, [], values)
     plan, said = load_plan(recipe), []
     backbone = make_backbone(recipe)
-    opened = stages or plan.stages
-    data = open_rows(recipe, plan, backbone, opened, said.append)
-    made = {name: make_stage(name, recipe, plan, data, backbone.tokenizer.pad_token_id, processes) for name in opened}
+    data = open_rows(recipe, plan, backbone, plan.stages, said.append)
+    made = {name: make_stage(name, recipe, plan, data, backbone.tokenizer.pad_token_id, processes) for name in plan.stages}
     return plan, data, made, said
 
 
@@ -234,26 +233,20 @@ def test_every_labelled_row_once_an_epoch_whatever_the_stage_does(rows, size, ow
     assert all(len(batch) == size for batch in batches if len(batch) != (rows % size or size))
 
 
-def test_what_a_batch_holds(place, tmp_path):
+def test_what_a_batch_holds(place):
     """Triplets: a view a text, no labels; pairs: two views and the labels as the file has them."""
     assert nli_roles(("sentence", *TRIPLET, "negative2"), "x") == TRIPLET and nli_roles(PAIR, "x") == PAIR
     path = nli_files.pairs(place)
-    _, data, made, said = opened(place, values_of(place, path))
+    _, data, made, said = opened(values_of(place, path))
     stage = made["main"]
     assert any("used as premise, hypothesis, label" in line for line in said) and not stage.labelled_only
     rows = stage.labelled.rows(np.array([4, 2]))
     assert rows.labels() == [data[LABELLED].store.label_names.index(nli_files.LABELS[i % 3]) for i in (4, 2)]
-    plan, _, made, _ = opened(place, values_of(place, procedure="sup-joint"))
+    plan, _, made, _ = opened(values_of(place, procedure="sup-joint"))
     assert plan.stages == ("sup", "main") and made["sup"].labelled_only and made["sup"].labelled is None
     assert made["main"].labelled.batches.size == 8 and made["sup"].batches.size == 10
     batch = to_batch(Views([[[1, 2]], [[3]]], labels=[1]), Shares((1,)), 0, CPU)
     assert not batch.labelled_only and batch.labelled is None
-    # only the stages that run open their data
-    values = values_of(place, procedure="sup-unsup", **{"data.file": str(tmp_path / "gone.txt")})
-    _, data, made, _ = opened(place, values, stages=("sup",))
-    assert list(data) == [LABELLED] and list(made) == ["sup"]
-    values = values_of(place, tmp_path / "gone.csv", procedure="sup-unsup")
-    assert list(opened(place, values, stages=("main",))[1]) == ["main"]
 
 
 def test_held_out_rows_are_in_neither(place, tmp_path):
@@ -261,7 +254,7 @@ def test_held_out_rows_are_in_neither(place, tmp_path):
     path = tmp_path / "labelled.csv"
     rows = [f"{text},dog {i} a,cat {i} b" for i, text in enumerate(texts[::-1])]
     path.write_text("\n".join(["sent0,sent1,hard_neg", *rows]) + "\n")
-    _, data, _, said = opened(place, values_of(place, path, **{"data.held_out": 7, "labelled.held_out": 5}))
+    _, data, _, said = opened(values_of(place, path, **{"data.held_out": 7, "labelled.held_out": 5}))
     own, labelled = data["main"], data[LABELLED]
     held_out = {*own.store.texts("sentence", own.held_out)}, {*labelled.store.texts("anchor", labelled.held_out)}
     assert (len(held_out[0]), len(held_out[1])) == (7, 5)
@@ -274,18 +267,18 @@ def test_held_out_rows_are_in_neither(place, tmp_path):
 
 def test_a_process_has_a_labelled_row_at_least(place):
     with pytest.raises(StsbenchError, match="less than the 3 processes"):
-        opened(place, values_of(place, **{"labelled.batch_size": 2}), processes=3)
+        opened(values_of(place, **{"labelled.batch_size": 2}), processes=3)
     path = nli_files.triplets(place, count=10)
-    _, _, made, _ = opened(place, values_of(place, path), processes=3)  # 8 and 2: the rest are too few for three
+    _, _, made, _ = opened(values_of(place, path), processes=3)  # 8 and 2: the rest are too few for three
     assert made["main"].labelled.batches.dropped == 2
     with pytest.raises(StsbenchError, match="one batch: 1 row"):
-        opened(place, values_of(place, nli_files.triplets(place, count=1)), processes=2)
+        opened(values_of(place, nli_files.triplets(place, count=1)), processes=2)
 
 
 def test_the_same_file_may_be_both(place):
     path = nli_files.triplets(place)
-    _, data, _, _ = opened(place, values_of(place, path, **{"data.file": str(path), "options.view": "given"}))
+    _, data, _, _ = opened(values_of(place, path, **{"data.file": str(path), "options.view": "given"}))
     assert data["main"].store.digest == data[LABELLED].store.digest
     with pytest.raises(DataError, match="every row has a text that is held out"):
-        opened(place, values_of(place, path, **{"data.file": str(path), "options.view": "given", "data.held_out": 29,
+        opened(values_of(place, path, **{"data.file": str(path), "options.view": "given", "data.held_out": 29,
                                                 "labelled.sample": 1, "labelled.sample_seed": 1}))

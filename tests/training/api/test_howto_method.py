@@ -122,6 +122,7 @@ def test_a_run_of_a_file_is_resumed_with_the_same_file_only(cli, folder):
     methods.find_method.cache_clear()
     assert "sbert.py:SBERT: there is no file" in refused(cli, *again)
 
+
 MISTAKES = {  # before there is a run folder
     "no forward": ("def forward", "def backward", r"sbert.py:SBERT has no forward\(self, batch\)"),
     "no views": ('labelled="only"', 'labelled="none"',
@@ -134,12 +135,9 @@ MISTAKES = {  # before there is a run folder
     "recipe name": ('"sbert-nli"', '"sbert-nil"',
                     r"default_recipe 'sbert-nil': there is no sbert-nil.yaml in \S+work or \S+/recipes"),
 }
-HOOK = "{}    def {}:\n        return {{}}['x']\n\n    def forward"
 LATE = {
-    "hook": ("    def forward", HOOK.format("", "metrics(self)"),
+    "hook": ("    def forward", "    def metrics(self):\n        return {}['x']\n\n    def forward",
              r"SBERT\.metrics failed .*\(sbert\.py:\d+\): KeyError: 'x'$"),
-    "class hook": ("    def forward", HOOK.format("    @classmethod\n", "stages_for(cls, options)"),
-                   r"SBERT\.stages_for failed .*\(sbert\.py:\d+\): KeyError: 'x'$"),
     "choice": ('labelled="only"', """labelled="only", labelled_usable=lambda rows: {}['x']""",
                r"SBERT\.needs\(\)\.labelled_usable failed .*\(sbert\.py:\d+\): KeyError: 'x'$"),
     "shape": ("3 * backbone", "2 * backbone",

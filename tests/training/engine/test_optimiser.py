@@ -1,20 +1,33 @@
 """The optimisers against plain transcriptions in float64, and the learning rate of each step against the libraries'.
-Steps that float16 overflows in are counted, and not taken, whether the optimiser is fused or not."""
+Steps that float16 overflows in are counted, and not taken, whether the optimiser is fused or not. The mean of weights over
+steps: a loop in float64, what is scored, kept, exported and gone on from."""
 
+import copy
 import json
 import math
 
 import numpy as np
 import pytest
 import torch
-from method_runs import make_place, recipe_of, train
+from method_runs import cached_place, recipe_of, train
+from torch import nn
 from transformers import get_constant_schedule_with_warmup, get_linear_schedule_with_warmup
 
+from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
 from stsbench.training.engine import loop
-from stsbench.training.engine.optimiser import learning_rate, make_optimiser, set_step, shortened_warmup, steps_taken
-from stsbench.training.recipes.sections import TrainingSettings
+from stsbench.training.engine.optimiser import (
+    Average,
+    learning_rate,
+    make_optimiser,
+    set_step,
+    shortened_warmup,
+    steps_taken,
+)
+from stsbench.training.engine.selection import Selection, live_encoder
+from stsbench.training.recipes.sections import AverageSettings, TrainingSettings
 from stsbench.training.runs import run
+from stsbench.training.runs.finish import load_trained
 
 SHAPE, STEPS = (3, 4), 50
 RNG = np.random.default_rng(5)
@@ -176,7 +189,7 @@ def test_a_warm_up_is_shortened_by_the_same_proportion_as_the_run(warmup, meant,
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    return make_place(tmp_path_factory.mktemp("overflow"))
+    yield from cached_place(tmp_path_factory.mktemp("place"))
 
 
 class Scaled:
@@ -184,7 +197,6 @@ class Scaled:
 
     def __init__(self, place, monkeypatch, infinite):
         self.place, self.steps, self.loops = place, 0, []
-        monkeypatch.setenv("STSBENCH_CACHE", str(place / "cache"))
         make, check, begin = run.make_accelerator, loop.check_terms, loop.Loop.__init__
 
         def made(*arguments):
@@ -232,3 +244,97 @@ def test_ten_in_a_row_end_the_run(place, tmp_path, monkeypatch):
     with pytest.raises(StsbenchError, match="float16 overflowed in each of the 10 steps"):
         scaled(tmp_path / "run", 11)
     assert [json.loads(line)["kind"] for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()] == ["start"]
+
+
+# --- the mean of weights over steps ---
+TEXTS = ["the man sits", "a dog runs in the park"]
+
+
+def by_hand(weights, settings, steps):
+    """weights: name -> tensor, after each step."""
+    after = int(settings.after * steps) if settings.after < 1 else settings.after
+    taken = [each for step, each in enumerate(weights, start=1) if step > after and step % settings.every == 0]
+    mean = {name: value.double().clone() for name, value in taken[0].items()}
+    for later in taken[1:]:
+        for name, value in later.items():
+            if settings.decay is not None:
+                mean[name] = settings.decay * mean[name] + (1 - settings.decay) * value.double()
+    if settings.decay is None:
+        mean = {name: sum(each[name].double() for each in taken) / len(taken) for name in mean}
+    return mean, len(taken)
+
+
+@pytest.mark.parametrize("settings", [
+    {}, {"decay": 0.6, "after": 2}, {"decay": None}, {"decay": None, "after": 0.5, "every": 3}, {"decay": 0.9, "every": 2},
+])
+def test_the_mean_is_that_of_a_loop_and_goes_on_after_it_was_stored(settings):
+    settings, steps = AverageSettings(**settings), 12
+    module = nn.Sequential(nn.Linear(5, 3), nn.Linear(3, 2)).double()
+    module[1].bias.requires_grad_(False)
+    average, history = Average(module, settings, steps), []
+    for step in range(1, steps + 1):
+        with torch.no_grad():
+            for weight in module.parameters():
+                weight.add_(torch.randn_like(weight))
+        average.update(step)
+        history.append({name: weight.detach().clone() for name, weight in module.named_parameters()})
+        if step == 7:  # a checkpoint
+            stored = copy.deepcopy(average.state())
+            average = Average(module, settings, steps)
+            average.load(stored)
+    mean, count = by_hand(history, settings, steps)
+    assert average.count == count
+    with average.swapped():
+        for name, weight in module.named_parameters():
+            torch.testing.assert_close(weight, mean[name] if name != "1.bias" else history[-1][name], atol=1e-12, rtol=0)
+    for name, weight in module.named_parameters():
+        assert torch.equal(weight, history[-1][name])
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """The trained weights after each step, and the vectors of each scored encoder."""
+    history, scored, update, score = [], [], Average.update, Selection.__call__
+
+    def updated(self, step):
+        history.append({name: weight.detach().clone() for name, weight in zip(self._names, self._weights, strict=True)})
+        update(self, step)
+
+    def scoring(self, method, trained=False):
+        scored.append(live_encoder(method.inference(), "scored").encode(TEXTS))
+        return score(self, method, trained)
+
+    monkeypatch.setattr(Average, "update", updated)
+    monkeypatch.setattr(Selection, "__call__", scoring)
+    return history, scored
+
+
+AVERAGED = {
+    "simcse-lora": {"training.average.decay": 0.5, "selection.by": "none"},
+    "sarcse": {"training.average.decay": None, "training.average.every": 2},  # a pooler that is learnt
+}
+
+
+@pytest.mark.parametrize("name", AVERAGED)
+def test_the_mean_is_scored_kept_and_exported(place, tmp_path, watched, name):
+    changes = {"training.max_steps": 4, "training.epochs": 9, "selection.every": 1, **AVERAGED[name]}
+    recipe = recipe_of(place, name, **changes)
+    summary, log = train(recipe, tmp_path / "run", place)
+    history, scored = watched
+    devs, best = [line for line in log if line["kind"] == "dev"], summary["best"]
+    last = best["step"] if best else 4
+    mean, count = by_hand(history[:last], recipe.training.average, 4)
+    assert summary["averaged"] == count and summary["exported"].endswith(f", the mean of {count} steps' weights")
+    trained = load_trained(tmp_path / "run", "cpu")
+    for key, weight in trained.named_parameters():
+        if key in mean:
+            torch.testing.assert_close(weight.double(), mean[key], atol=1e-6, rtol=1e-5)
+    vectors = load_encoder(str(tmp_path / "run"), device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(live_encoder(trained.inference(), "live").encode(TEXTS), vectors, atol=1e-6)
+    if best:
+        np.testing.assert_allclose(scored[last], vectors, atol=1e-5)
+        assert [line["averaged"] for line in devs] == [0, *(
+            sum(1 for step in range(1, done + 1) if step in Average(trained, recipe.training.average, 4)._steps)
+            for done in range(1, 5))]
+        assert not any(line["best"] for line in devs if not line["averaged"])
+    assert log[-1]["averaged"] == by_hand(history, recipe.training.average, 4)[1]

@@ -20,27 +20,27 @@ from torch.nn.functional import normalize
 
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
+from stsbench.losses.variants import GuideRule
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.torch_random import Generators, drawing
 from stsbench.training.api.batch import Batch
 from stsbench.training.engine.objective import AdaptiveLayers, Wrapped
 from stsbench.training.engine.passes import checkpoint_layers, draw_repeatedly
 from stsbench.training.modules.backbone import load_backbone, set_chunk
-from stsbench.training.recipes.sections import AdaptiveLayersSettings, MatryoshkaSettings
+from stsbench.training.recipes.sections import AdaptiveLayersSettings, GuideSettings, MatryoshkaSettings
 
 GUIDE = {"guide": {"model": "lexical:token-set", "margin": 0.7}}
 RANKING = {"ranking.teachers": [{"model": "lexical:token-set"}], "gor": {}}  # what stands beside the loss
 NO_HEAD = {"options.head": "none"}
+GIVEN = {"view": "given", "head": "none"}
 ALL = ("matryoshka", "guide", "ranking")
 # name in RUNS -> what it needs beside the sections, those that it takes; a method of each kind
 TAKEN = {
-    "simcse-semi": (NO_HEAD, ALL), "simcse-given": ({}, ALL), "mirror-bert": ({}, ALL),
-    "diffaug": ({}, ("guide", "ranking")), "consert": ({}, ("matryoshka", "ranking")), "ct-in-batch": ({}, ("ranking",)),
+    "simcse-semi": (NO_HEAD, ALL), "mirror-bert": ({}, ALL), "diffaug": ({}, ("guide", "ranking")),
     "cosent": ({}, ("matryoshka",)),
 }
 # section -> names in RUNS that refuse it
-REFUSED = {"matryoshka": "mlm simcse diffaug ct-in-batch", "guide": "mlm cosent consert ct",
-           "ranking": "mlm angle declutr rankcse"}
+REFUSED = {"matryoshka": "mlm simcse diffaug", "guide": "mlm cosent ct", "ranking": "mlm angle declutr rankcse"}
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +66,7 @@ def started(place):
     return start
 
 
-def section(name, which):
-    if which == "guide" and name == "simcse-given":  # whose rows are triplets: a larger margin masks every text
-        return {"guide": {**GUIDE["guide"], "margin": 0.1}}
-    return {"matryoshka": {"matryoshka": {"dims": [32, 6]}}, "guide": GUIDE, "ranking": RANKING}[which]
+SECTION = {"matryoshka": {"matryoshka": {"dims": [32, 6]}}, "guide": GUIDE, "ranking": RANKING}
 
 
 def terms_of(first_steps):
@@ -85,7 +82,7 @@ def test_shorter_vectors_and_a_guide_change_the_contrastive_term_and_teachers_ad
     first = [which for which in taken if which != "matryoshka"]
     steps = [needs]
     for sections in ([first] if first else []) + ([taken] if "matryoshka" in taken else []):
-        steps.append({**needs, **{key: value for which in sections for key, value in section(name, which).items()}})
+        steps.append({**needs, **{key: value for which in sections for key, value in SECTION[which].items()}})
     results = [terms_of(started(name, changes)) for changes in steps]
     contrastive = {key for key in results[0] if key[1].startswith("contrastive")}
     if first:
@@ -113,24 +110,24 @@ def compare(before, after, changed):
 @pytest.mark.parametrize("which", ALL)
 def test_a_section_that_cannot_act_is_refused_in_a_line(started, which):
     for name in REFUSED[which].split():
-        error = started(name, section(name, which))
+        error = started(name, SECTION[which])
         assert isinstance(error, StsbenchError) and which in str(error) and "\n" not in str(error), name
 
 
 BOTH_WAYS = {"contrast.directions": ["query_to_doc", "doc_to_query"], "contrast.partition": "per_direction"}
 
 
-@pytest.mark.parametrize("name", ["simcse", "sncse", "pcl", "ct-in-batch", "mirror-bert", "esimcse", "angle"])
+@pytest.mark.parametrize("name", ["simcse", "pcl", "mirror-bert", "esimcse"])
 def test_further_directions_change_the_contrastive_term_or_are_refused(started, name):
     plain, directed = started(name), started(name, BOTH_WAYS)
-    assert isinstance(directed, str) == (name not in ("mirror-bert", "esimcse", "angle")), directed
+    assert isinstance(directed, str) == (name not in ("mirror-bert", "esimcse")), directed
     if isinstance(directed, str):
         compare(*map(terms_of, (plain, directed)), {key for key in terms_of(plain) if key[1].startswith("contrastive")})
     else:
         assert isinstance(directed, StsbenchError) and "contrast" in str(directed) and "\n" not in str(directed)
 
 
-@pytest.mark.parametrize("name", ["simcse", "promptbert", "consert", "pcl", "mlm", "is-bert"])
+@pytest.mark.parametrize("name", ["simcse", "promptbert", "consert", "is-bert"])
 def test_a_method_s_loss_is_that_of_earlier_layers_too_or_refuses_it(started, name):
     plain, layered = started(name), started(name, {"adaptive_layers.per_step": 1})
     if isinstance(layered, StsbenchError):
@@ -150,31 +147,27 @@ def test_a_section_of_another_row_s_view_or_that_would_do_nothing_is_refused(sta
         assert isinstance(error, StsbenchError) and why in str(error)
 
 
-MODEL = {"guide.model": "THE MODEL", "guide.settings": {"pooler": "mean"}}
-FIXED = {"guide.threshold": "fixed", "guide.phi": 0.3}
-SETTINGS = [
-    ({"guide.threshold": "relative", "guide.margin": 0.3}, {"guide.threshold": "absolute", "guide.margin": 0.3}),
-    (FIXED, {**FIXED, "guide.phi": 0.1}), ({}, {"guide.contrast_anchors": False}),
-    ({"options.temperature": 1.0}, {"options.temperature": 1.0, "guide.masked": "zero"}),
-    ({}, {"guide.loss": "bce_of_softmax"}), (MODEL, {**MODEL, "guide.dropout": True}),
-    ({"matryoshka.weights": [1, 1]}, {"matryoshka.weights": [1, 2]}), ({}, {"matryoshka.dims": [16, 6]}),
-    # of plain sentences a fixed threshold of 1 masks none; a negative margin keeps every text among its kind
-    ({"guide.margin": -2.0, "guide.diagonals": "masked"}, {"guide.margin": -2.0, "guide.diagonals": "by_guide"}),
-]
-
-
-@pytest.mark.parametrize(("settings", "changed"), SETTINGS, ids=str)
-def test_every_setting_of_the_sections_has_an_effect(place, started, settings, changed):
-    start = {"guide.model": "lexical:token-set", "guide.margin": 0.0, "matryoshka.dims": [32, 6], "options.head": "none"}
-    first_steps = [started("simcse-given", {**start, **{
-        key: str(place / "model") if value == "THE MODEL" else value for key, value in change.items()
-    }}) for change in (settings, changed)]
+@pytest.mark.parametrize("changed", [{"guide.dropout": True}, {"matryoshka.weights": [1, 2]}, {"matryoshka.dims": [16, 6]}],
+                         ids=str)
+def test_settings_of_the_sections_have_an_effect(place, started, changed):
+    start = {"guide.model": str(place / "model"), "guide.settings": {"pooler": "mean"}, "matryoshka.dims": [32, 6]}
+    first_steps = [started("simcse-given", {**start, **NO_HEAD, **change}) for change in ({}, changed)]
     assert all(isinstance(text, str) for text in first_steps), first_steps
     assert first_steps[0] != first_steps[1]
 
 
+@pytest.mark.parametrize("rule", [
+    {"threshold": "fixed", "phi": 0.3, "contrast_anchors": False, "masked": "zero"},
+    {"threshold": "relative", "margin": 0.2, "contrast_positives": False, "diagonals": "by_guide", "loss": "bce_of_softmax"},
+], ids=str)
+def test_the_rule_of_a_guide_is_what_its_section_says(folder, rule):
+    method = make(SimCSE, folder, GIVEN)
+    assert Wrapped(method, method, None, GuideSettings(model="lexical:token-set", **rule)).rule == GuideRule(**rule)
+
+
 def test_a_run_knows_its_guide_and_exports_neither_it_nor_a_dimension(place, tmp_path):
-    summary, _ = train(recipe_of(place, "simcse-wrapped"), tmp_path / "run", place)
+    changes = {"training.max_steps": 1, "training.accumulate": 1, "selection.by": "none"}
+    summary, _ = train(recipe_of(place, "simcse-wrapped", **changes), tmp_path / "run", place)
     fingerprint = load_encoder(str(place / "model"), pooler="mean").identity.fingerprint()
     assert summary["teachers"] == {"guide": fingerprint, "teacher 1": fingerprint}
     assert len([*(tmp_path / "run" / "best").rglob("*.safetensors")]) == 1
@@ -189,7 +182,7 @@ def numbers(value):
     return [value]
 
 
-@pytest.mark.parametrize("name", ["simcse-given", "diffcse-rtd", "promptbert", "diffaug", "is-bert", "consert"])
+@pytest.mark.parametrize("name", ["diffcse-rtd", "promptbert", "diffaug", "consert"])
 def test_without_dropout_a_method_in_chunks_has_the_gradient_of_the_whole_batch(place, started, name, monkeypatch):
     if name == "diffcse-rtd":  # it draws words behind the encoder's pass, and each packed pass draws the seed of its masks
         monkeypatch.setattr("stsbench.training.modules.backbone.packable", lambda model: False)
@@ -206,7 +199,7 @@ def test_without_dropout_a_method_in_chunks_has_the_gradient_of_the_whole_batch(
 def test_chunks_are_refused_where_something_acts_around_a_pass_or_none_is_cut(place, tmp_path, name, chunk):
     """12: two views of six sentences."""
     with pytest.raises(StsbenchError, match=r"training\.chunk"):
-        train(recipe_of(place, name, **{"training.chunk": chunk}), tmp_path / "run", place, device="cpu")
+        train(recipe_of(place, name, **{"training.chunk": chunk, "selection.by": "none"}), tmp_path / "run", place)
 
 
 def gradient(backbone, ids, mask, passes):
@@ -271,9 +264,6 @@ def test_activations_of_one_chunk_are_held_at_a_time(place):
         return sum(sizes)
 
     assert kept(8) < kept(None) / 20
-
-
-GIVEN = {"view": "given", "head": "none"}
 
 
 def objective(folder, options=GIVEN, dims=None, pooler="mean", dims_per_step=None, **settings):

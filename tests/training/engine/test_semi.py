@@ -27,7 +27,6 @@ TRIPLETS = {role: TEXTS[start : start + 5] for role, start in (("anchor", 10), (
 def labelled(place):
     tiny_models.masked_lm(place / "tiny", num_hidden_layers=1)
     nli_files.triplets(place)
-    nli_files.pairs(place)
 
 
 def values_of(place, method="simcse", procedure="joint", labelled="triplets-30.csv", **more):
@@ -88,8 +87,9 @@ def test_the_joint_loss_of_simcse_is_that_of_vectors_read_one_at_a_time(place):
     assert terms["nli"].value.item() == pytest.approx(nli.item(), abs=1e-6)
 
 
-def test_stages_terms_and_classes_of_a_run(place, tmp_path):
-    values = values_of(place, procedure="sup-unsup", labelled="pairs-30.tsv", **{
+def test_stages_terms_and_classes_of_a_run_which_is_resumed_with_the_same_labelled_rows_only(place, tmp_path):
+    labelled = nli_files.pairs(tmp_path)
+    values = values_of(place, procedure="sup-unsup", labelled=labelled, **{
         "stages.sup.training.batch_size": 5, "training.accumulate": 2, "training.epochs": 1, "training.max_steps": 4})
     assert train(tmp_path / "run", values)["stages"] == {"sup": 3, "main": 3}
     log = log_of(tmp_path / "run")
@@ -98,6 +98,10 @@ def test_stages_terms_and_classes_of_a_run(place, tmp_path):
     assert terms == {"sup": {"nli"}, "main": {"contrastive"}}
     assert load_trained(tmp_path / "run").nli_classifier.linear.weight.shape[0] == 3
     assert not list((tmp_path / "run" / "best").glob("*nli*"))
+    (tmp_path / "run" / "train.json").unlink()
+    labelled.write_text(labelled.read_text().replace("cat", "dog"))
+    with pytest.raises(StsbenchError, match=r"^--resume: the labelled data is not what "):
+        train(tmp_path / "run", values, resume=True)
 
 
 def test_the_methods_batches_are_those_of_the_plain_method(place, tmp_path, monkeypatch):
@@ -148,13 +152,3 @@ def test_stage_sup_freezes_what_has_no_gradient_and_main_trains_it(place):
     objective.start_stage("main")
     after = {name for name, weight in method.named_parameters() if weight.requires_grad}
     assert after == {name for name in before if not name.startswith("nli_classifier")}  # nothing trains it there
-
-
-def test_resume_refuses_other_labelled_rows(place, tmp_path):
-    labelled = nli_files.triplets(tmp_path)
-    values, run = values_of(place, **{"labelled.file": str(labelled), "training.max_steps": 1}), tmp_path / "run"
-    train(run, values)
-    (run / "train.json").unlink()
-    labelled.write_text(labelled.read_text().replace("cat", "dog"))
-    with pytest.raises(StsbenchError, match=r"^--resume: the labelled data is not what "):
-        train(run, values, resume=True)

@@ -15,7 +15,7 @@ from method_runs import make_place, recipe_of, train
 from safetensors.torch import load_file
 from tiny_decoders import decoder_folder
 from training_runs import log_of, serve, weights_of
-from two_processes import stopped, train_each
+from two_processes import check_two_are_one, stopped, train_each
 
 # In the place of `stsbench`, which torchrun starts: the command runs in a fork of the server, by the environment given here.
 PROGRAM = """#!{python} -IS
@@ -54,21 +54,12 @@ def _torchrun(words, environment):
     main(words)
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    return tmp_path_factory.mktemp("ranks")
-
-
-@pytest.fixture(scope="module")
-def values(place):
-    model = tiny_models.build(place / "tiny", pooler=False, layers=1)
+def test_two_ranks_equal_one_for_each_of_several_seeds(tmp_path):
+    place, model = tmp_path, tiny_models.build(tmp_path / "tiny", pooler=False, layers=1)
     # 65 rows in batches of 10, four a step: the last one has 5, which two processes share as 3 and 2, beside two of 10
     more = {"backbone.dropout": 0.0, "options.mlm_weight": 0.1, "training.epochs": 1, "training.accumulate": 4,
             "training.clip": 0.5, "training.epsilon": 1e-2}
-    return training_runs.settings(model, training_runs.make_text(place, 65), **more)
-
-
-def test_two_ranks_equal_one_for_each_of_several_seeds(place, values):
+    values = training_runs.settings(model, training_runs.make_text(place, 65), **more)
     alone, both = place / "alone", place / "both" / "seed-43"
     assert training_runs.train(alone, {**values, "seed": 43}) == (0, None)
     code, said = run(place, "both", values)
@@ -76,29 +67,16 @@ def test_two_ranks_equal_one_for_each_of_several_seeds(place, values):
     assert json.loads((place / "both" / "seeds.json").read_text())["seeds"] == [42, 43]
     summaries = [json.loads((folder / "train.json").read_text()) for folder in (alone, both)]
     assert [(summary["seed"], summary["processes"]) for summary in summaries] == [(43, 1), (43, 2)]
-    one, two = map(training_runs.log_of, (alone, both))
-    assert [line["kind"] for line in one] == [line["kind"] for line in two]
-    for mine, theirs in zip(one, two, strict=True):
-        if mine["kind"] == "train":
-            assert mine["loss"] == pytest.approx(theirs["loss"], abs=2e-5)
-            assert mine["gradient_norm"] == pytest.approx(theirs["gradient_norm"], rel=2e-4)
-            for name in ("contrastive", "mlm"):
-                assert mine["terms"][name] == pytest.approx(theirs["terms"][name], abs=2e-5)
-        if mine["kind"] == "dev":
-            assert mine["score"] == pytest.approx(theirs["score"], abs=0.2)
-    first, second = (load_file(folder / "best" / "model.safetensors") for folder in (alone, both))
-    assert first.keys() == second.keys()
-    start = load_file(place / "tiny" / "model.safetensors")
-    moved = max(float((first[name] - start[name]).abs().max()) for name in first)
-    distance = max(float((first[name] - second[name]).abs().max()) for name in first)
+    one, two = ([line["score"] for line in log_of(folder) if line["kind"] == "dev"] for folder in (alone, both))
+    assert one == pytest.approx(two, abs=0.2)
     # the large epsilon keeps Adam from blowing up the rounding of gradients that are 0 by mathematics (key biases)
-    assert distance < 2e-3 * moved, (distance, moved)
+    check_two_are_one(alone, both, place / "tiny")
 
 
 FSDP = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP"}
-# 55 rows in batches of 7, which two processes share as 4 and 3; checkpoints of steps 2 and 4 come before the log's line
-CHANGES = {"training.batch_size": 7, "training.max_steps": 5, "training.epsilon": 1e-2, "training.clip": 0.5,
-           "checkpoint_every": 100, "checkpoint_minutes": 1e-9, "selection.every": 3}
+# 55 rows in batches of 7, which two processes share as 4 and 3
+CHANGES = {"training.batch_size": 7, "training.max_steps": 3, "training.epsilon": 1e-2, "training.clip": 0.5,
+           "checkpoint_every": 2, "selection.every": 3}
 RECIPES = {
     # a head, a batch of its own for the MLM term, several passes a step, rows held out
     "bert": ("simcse", {**CHANGES, "training.accumulate": 2, "selection.at_end": True}),
@@ -106,6 +84,7 @@ RECIPES = {
         **CHANGES, "backbone.model": "llama", "backbone.lora": {"rank": 2, "dropout": 0.0}, "backbone.pooler": "mean",
         "options.head": "none", "options.mlm_weight": 0.0, "adaptive_layers": None, "training.average": None,
         "backbone.gradient_checkpointing": "offload", "selection.by": "none",
+        "checkpoint_every": 100, "checkpoint_minutes": 1e-9,  # a checkpoint comes before the log's line
     }),
 }
 
@@ -114,14 +93,14 @@ RECIPES = {
 def root(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         root = make_place(tmp_path_factory.mktemp("shards"))
-        decoder_folder(root / "llama")
+        decoder_folder(root / "llama", num_hidden_layers=2)
         patch.setenv("STSBENCH_CACHE", str(root / "cache"))
         yield root
 
 
 @pytest.fixture(scope="module")
 def runs(root):
-    """Folders of runs: by one process, by two, by two that went on from step 4 of two's and of one's, and by one
+    """Folders of runs: by one process, by two, by two that went on from step 2 of two's and of one's, and by one
     that did from two's."""
     serve()
     recipes = {}
@@ -136,9 +115,9 @@ def runs(root):
     train_each({
         "two": (bert, root / "two"),
         "llama": (recipes["llama"], root / "two-llama"), "bf16": (recipes["bf16"], root / "two-bf16"),
-        "again": (bert, root / "again", root / "two", 4), "more": (bert, root / "more", root / "one-bert", 4),
+        "again": (bert, root / "again", root / "two", 2), "more": (bert, root / "more", root / "one-bert", 2),
     }, root / "data", **FSDP)
-    stopped(root / "two", 4, root / "fewer")
+    stopped(root / "two", 2, root / "fewer")
     train(bert, root / "fewer", root, device="cpu", resume=True)
     return root
 

@@ -173,24 +173,11 @@ class Scripted:
         return self.draws.pop(0)
 
 
-def test_how_many_tokens_come_and_go():
-    for m in range(31):
-        ids, fifth = np.arange(100, 100 + m), m // 5 + (m % 5 >= 3)  # round(.2 m), halves to the even number
-        assert len(with_deletions(ids, rng())) == m - fifth
-        assert len(with_repetitions(ids, rng())) == m + fifth
-        assert len(with_repetitions(ids, rng(), most=30 - m)) == m + min(fifth, 30 - m)
-
-
 def test_what_is_deleted_and_what_is_repeated_draw_by_draw():
+    """How many: methods/pcl/test_pcl.py."""
     draws = Scripted(3, 0)  # the second 7, for which the first goes; then the 8, now the first of nine
     assert with_deletions([7, 8, 1, 7, 2, 3, 4, 9, 5, 6], draws).tolist() == [1, 7, 2, 3, 4, 9, 5, 6]
     assert draws.below == [10, 9]
     draws = Scripted(2, 0, 0, 9)  # 3 to the front; then that 3, now the first of nine, before index 9: the end
     assert with_repetitions([1, 2, 3, 4, 5, 6, 7, 8], draws).tolist() == [3, 1, 2, 3, 4, 5, 6, 7, 8, 3]
     assert draws.below == [8, 9, 9, 10]
-
-
-def test_deletions_are_uniform():
-    generator = rng()
-    uniform(Counter(tuple(with_deletions([1, 2, 3, 4], generator).tolist()) for _ in range(DRAWS)),
-            [(2, 3, 4), (1, 3, 4), (1, 2, 4), (1, 2, 3)])

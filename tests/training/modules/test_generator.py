@@ -20,14 +20,13 @@ from stsbench.training.modules import masked_lm as module
 from stsbench.training.modules.backbone import load_backbone
 from stsbench.training.modules.masked_lm import Generator
 
-FAMILIES = ["bert", "roberta", "distilbert"]
 LIMIT = 12
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("generators")
-    return {family: headed(root / family, family) for family in FAMILIES}
+    return {family: headed(root / family, family) for family in ("bert", "roberta")}
 
 
 def encoder(folder, dropout=0.0):
@@ -64,7 +63,7 @@ def naive_fill(folder, ids, mask, chosen, forbidden=()):
     return filled
 
 
-@pytest.mark.parametrize(("family", "engine"), [("roberta", "auto"), ("distilbert", "auto"), ("bert", "padded")])
+@pytest.mark.parametrize(("family", "engine"), [("roberta", "auto"), ("bert", "padded")])
 def test_the_likeliest_token_of_the_full_logits_is_filled_in(folders, family, engine):
     folder = folders[family]
     generator = make(folder).train()
@@ -292,11 +291,11 @@ def test_the_released_cut_is_through_sentences_and_the_meant_one_between_views()
 
 
 def test_the_full_gradient():
-    centred = rows(14, D) - rows(14, D).mean(0)
-    equal = torch.linalg.qr(centred).Q[None] * 14**0.5  # eigenvalues, where the derivative of an eigenvector is infinite
-    for x in (rows(1, 8, D), equal):
+    centred = rows(7, 6) - rows(7, 6).mean(0)
+    equal = torch.linalg.qr(centred).Q[None] * 7**0.5  # eigenvalues, where the derivative of an eigenvector is infinite
+    for x in (rows(1, 6, 6), equal):
         whole = x.clone().requires_grad_()
-        assert torch.autograd.gradcheck(lambda x: whiten_groups(x, 4, orders(1), detach_matrix=False), whole)
+        assert torch.autograd.gradcheck(lambda x: whiten_groups(x, 2, orders(1, 6), detach_matrix=False), whole)
 
 
 def test_a_detached_matrix_is_a_constant_for_the_gradient():

@@ -18,7 +18,7 @@ from stsbench.training.modules.packed_training import Masks, packable
 from stsbench.training.modules.soft_prompt import head_factors
 
 ENGINES = ("packed", "padded")
-# of each kind; all families are in tests/encoders/forward/test_packed_pass.py
+# of each kind; more families are in tests/encoders/forward/test_packed_pass.py
 PACKED, PADDED = ["bert", "roberta", "distilbert", "albert", "mpnet", "modernbert", "llama", "gpt2"], ["fnet", "mamba", "t5"]
 
 

@@ -6,12 +6,12 @@ import itertools
 import pytest
 import torch
 from bert_equations import Change, encode
+from families import family_model
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from prompt_models import backbone as prompted
 from tiny_models import build
 from torch.nn import functional
-from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel
 
 from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.errors import EncoderError
@@ -34,21 +34,13 @@ def gap(first, second):
 
 def small_model(family, attention="sdpa", dropout=0.0):
     """A random model in float64, whose padding token is 0 (BERT) or 1 (RoBERTa), with room for POSITIONS tokens."""
-    torch.manual_seed(5)
-    shape = {
-        "hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "intermediate_size": 20,
-        "vocab_size": VOCAB, "initializer_range": 0.4, "hidden_dropout_prob": dropout,
-        "attention_probs_dropout_prob": dropout, "attn_implementation": attention,
-    }
-    if family == "bert":
-        model = BertModel(BertConfig(**shape, max_position_embeddings=POSITIONS, pad_token_id=0), add_pooling_layer=False)
-    else:
-        config = RobertaConfig(**shape, max_position_embeddings=POSITIONS + 2, pad_token_id=1, type_vocab_size=1)
-        model = RobertaModel(config, add_pooling_layer=False)
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            weight.add_(torch.randn_like(weight) * (0.2 if name.endswith("bias") or "LayerNorm" in name else 0))
-    return model.double()
+    model = family_model(
+        family, hidden_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=HEADS, vocab_size=VOCAB,
+        hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, attn_implementation=attention,
+        max_position_embeddings=POSITIONS + 2 * PAD[family], pad_token_id=PAD[family],
+    )
+    model.pooler = None
+    return model.requires_grad_(True).double()
 
 
 def own_positions(family, tokens, shift=0):

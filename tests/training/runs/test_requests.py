@@ -1,6 +1,6 @@
 """What a training that is asked for becomes: recipe, options and folder, the digest of its settings, and how long the
 seeds that are left will take. Few labels: a share of the rows, the same in every role, and subsets times seeds with their
-spread."""
+spread. What a training text shares with test sets: in train.json, the exported encoder, its records; never "none" unseen."""
 
 import json
 import math
@@ -15,17 +15,25 @@ import pytest
 import tiny_models
 from clirun import cli  # noqa: F401
 from scipy.stats import binomtest, chisquare
+from training_runs import settings
 
+import stsbench
+from stsbench.data.fetch.sources import load_data
+from stsbench.data.own.overlap import TESTS, shared_texts
+from stsbench.data.sets.sentences import normalise
+from stsbench.encoders.traits import texts_not_compared, texts_shared
 from stsbench.errors import StsbenchError, UsageError
+from stsbench.evaluation.run_file import load_records
 from stsbench.training.recipes.method_plan import load_plan
 from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.rows.batches import stream
 from stsbench.training.rows.files import LABELLED
 from stsbench.training.rows.stage_rows import open_data
 from stsbench.training.runs import seed_runs
 from stsbench.training.runs.finish import trained_as
 from stsbench.training.runs.options import TrainOptions, TrainRequest, resolve
 from stsbench.training.runs.prepare import make_backbone
-from stsbench.training.runs.seed_runs import first_subset, with_subset
+from stsbench.training.runs.seed_runs import first_subset, train_runs, with_subset
 from stsbench.training.runs.trained import Run
 
 STAGES = """
@@ -52,9 +60,9 @@ def test_a_request_becomes_a_recipe_and_its_options(monkeypatch):
         resolve(TrainRequest("simcse"), print)
 
 
-@pytest.mark.parametrize("sets", [[], ["precision=float32"]])
-def test_steps_are_of_every_stage_that_has_more(tmp_path, sets):
+def test_steps_are_of_every_stage_that_has_more(tmp_path):
     """Also where the precision is set, and the recipe is not changed for the device."""
+    sets = ["precision=float32"]
     (tmp_path / "stages.yaml").write_text(STAGES, "utf-8")
     request = TrainRequest(
         "diffaug", recipe=str(tmp_path / "stages.yaml"), settings={"training.max_steps": 45, "backbone.model": "minilm"},
@@ -95,7 +103,7 @@ def test_settings_without_an_effect_on_the_weights_are_no_part_of_it():
 
 # --- between the runs of several seeds ---
 def test_the_mean_of_the_seeds_before_says_how_long_the_others_take(monkeypatch, tmp_path):
-    """A training takes a minute more each time: 1, 2, 3, 4, 5; seeds that were there before do not count."""
+    """A training takes a minute more each time: 1, 2, 3, 4, 5; the two seeds that were there before do not count."""
     now = [0.0]
 
     def train(options, log, callback):
@@ -107,20 +115,17 @@ def test_the_mean_of_the_seeds_before_says_how_long_the_others_take(monkeypatch,
     monkeypatch.setattr(seed_runs, "summarise_seeds", lambda runs: {"seeds": len(runs)})
     monkeypatch.setattr(seed_runs, "as_started", lambda options: options)
     monkeypatch.setattr(seed_runs.time, "monotonic", lambda: now[0])
-    for done, expected in ((0, [4, 4.5, 4, 2.5]), (2, [6, 3.5])):
-        output, lines = tmp_path / str(done), []
-        for seed in range(42, 42 + done):
-            (output / f"seed-{seed}").mkdir(parents=True)
-            (output / f"seed-{seed}/recipe.yaml").touch()
-        options = TrainOptions(recipe=load_recipe("simcse"), output=output, resume=bool(done))
-        seed_runs.train_seeds(options, 5, lines.append, None)
-        more = [*(f" and {count} more" for count in range(len(expected) - 1, 0, -1)), ""]
-        said = [f"about {timedelta(minutes=minutes)} for this{of}, by the seeds before"
-                for minutes, of in zip(expected, more, strict=True)]
-        assert [line.partition("; ")[2] for line in lines] == [""] * (5 - len(expected)) + said
+    for seed in (42, 43):
+        (tmp_path / f"seed-{seed}").mkdir()
+        (tmp_path / f"seed-{seed}/recipe.yaml").touch()
+    lines = []
+    seed_runs.train_seeds(TrainOptions(recipe=load_recipe("simcse"), output=tmp_path, resume=True), 5, lines.append, None)
+    said = [f"about {timedelta(minutes=minutes)} for this{of}, by the seeds before"
+            for minutes, of in ((6, " and 1 more"), (3.5, ""))]
+    assert [line.partition("; ")[2] for line in lines] == [""] * 3 + said
 
 
-ROWS = 3000
+ROWS = 1500
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -151,7 +156,7 @@ def drawn(parts, what=LABELLED, seed=42, **settings):
 
 
 def test_each_row_is_kept_with_this_probability(parts):
-    counts, places, seeds = [], np.zeros(10), range(16)
+    counts, places, seeds = [], np.zeros(10), range(12)
     for seed in seeds:
         rows, _ = drawn(parts, share=0.1, sample_seed=seed)
         assert rows == sorted(set(rows))
@@ -170,7 +175,7 @@ def test_the_same_file_share_and_seed_give_the_same_rows_in_every_role(parts):
     data, _ = drawn(parts, "data", share=0.05, sample_seed=3, seed=2)
     assert labelled == data == drawn(parts, share=0.05, sample_seed=3)[0]
     name = f"triplets-{ROWS}.csv"
-    assert f"{name}: {len(data)} of 3,000 rows, drawn by labelled.share 0.05, seed 3" in said
+    assert f"{name}: {len(data)} of 1,500 rows, drawn by labelled.share 0.05, seed 3" in said
     assert drawn(parts, share=0.05, seed=3)[0] == data  # without a sample_seed it is the run's seed
     assert drawn(parts, share=0.05, seed=4)[0] != data
     assert drawn(parts)[0] == list(range(ROWS))
@@ -204,20 +209,16 @@ def lines_of(parts, path, share, **settings):
     return {found.store.line(row) for row in found.trained.tolist()}
 
 
-@pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_rows_left_out_do_not_change_which_others_are_kept(parts, tmp_path, form):
+def test_rows_left_out_do_not_change_which_others_are_kept(parts, tmp_path):
     """Every third row equals the first, every fifth is blank, empty lines and texts of two lines shift the others."""
-    names, path = ("sent0", "sent1", "hard_neg", "kind"), tmp_path / f"mixed.{form}"
+    path = tmp_path / "mixed.csv"
     texts = tiny_models.sentences(1800, longest=9, seed=8)
     rows = [texts[3 * i : 3 * i + 3] for i in range(600)]
     rows = [rows[0] if i % 3 == 0 else ["", *row[1:]] if i % 5 == 0 else row for i, row in enumerate(rows)]
     rows = [[*row, "odd" if i % 2 else "even"] for i, row in enumerate(rows)]
-    if form == "jsonl":
-        found = [json.dumps(dict(zip(names, row, strict=True))) for row in rows]
-    else:
-        for row in rows[::7]:
-            row[1] += "\n"
-        found = [",".join(names), *(",".join(f'"{text}"' for text in row) for row in rows)]
+    for row in rows[::7]:
+        row[1] += "\n"
+    found = ["sent0,sent1,hard_neg,kind", *(",".join(f'"{text}"' for text in row) for row in rows)]
     path.write_text("".join(f"{line}\n\n" if i % 4 == 3 else f"{line}\n" for i, line in enumerate(found)))
     every = lines_of(parts, path, 0.3)
     assert 130 < len(every) < 230
@@ -262,3 +263,118 @@ def test_subsets_times_seeds(place, tmp_path, cli):
     assert code == 0, err
     assert err.count("is finished: nothing to resume") == 3
     assert json.loads((tmp_path / "few" / "subsets.json").read_text())["dev"] == dev
+
+
+# --- texts of test sets ---
+
+
+def planted(folder, name="planted.txt"):
+    """A text with five texts of a sample's test set as they stand, three in capitals and one twice."""
+    tests = sorted(load_data("sts13/test", sample=True).texts, key=len)[-8:]
+    lines = (folder / "text.txt").read_text("utf-8").splitlines()
+    changed = [f"{text.upper()} !" for text in tests[5:]]
+    (folder / name).write_text("\n".join([*lines[:30], *tests[:5], *changed, tests[0], *lines[30:]]) + "\n", "utf-8")
+    return folder / name
+
+
+def train(place, text, output, evaluate=(), **values):
+    more = {"training.max_steps": 2, "selection.by": "none", **values}
+    values = settings(place / "tiny", text, **more)
+    request = TrainRequest("simcse", settings=values, output=output, device="cpu", sample=True, evaluate=evaluate)
+    lines = []
+    return train_runs(resolve(request, lambda line: None)[0], None, None, lines.append), lines
+
+
+@pytest.fixture(scope="module")
+def run(place, tmp_path_factory):
+    """(folder, summary, lines printed) of a run on the planted text, tested on a user's own pairs, too."""
+    folder = tmp_path_factory.mktemp("planted-run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
+        rows = (place / "text.txt").read_text("utf-8").splitlines()[:6]
+        pairs = ["sentence1,sentence2,score", f"{rows[0]},{rows[1]},1", "Nobody wrote this.,Nor this.,2",
+                 f"{rows[2]},New.,3"]
+        (place / "own.csv").write_text("\n".join(pairs) + "\n", "utf-8")
+        summary, lines = train(place, planted(place), folder / "run", [f"sts:{place / 'own.csv'}"])
+    return folder / "run", summary, lines
+
+
+def test_the_record_of_the_training_has_what_a_set_intersection_finds(run, place):
+    folder, summary, _ = run
+    about = json.loads((folder / "train.json").read_text("utf-8"))["overlap"]["main"]
+    assert about == summary["overlap"]["main"] and about["text"] == "planted.txt" and about["sample"] is True
+    lines = {line.strip() for line in (place / "planted.txt").read_text("utf-8").splitlines()}
+    plain = {normalise(line) for line in lines} - {""}
+    for name in TESTS:
+        data = load_data(name, sample=True)
+        texts = {text for text in data.texts if text} if not hasattr(data, "splits") or "test" not in data.splits else {
+            text for side in (data.first, data.second) for text, split in zip(side, data.splits, strict=bool(side))
+            if split == "test" and text}
+        exact = {text for text in texts if text.strip() in lines}
+        other = {text for text in texts - exact if normalise(text) in plain}
+        counts = about["shared"].get(name, {"texts": len(texts), "exact": 0, "normalised": 0})
+        assert (counts["texts"], counts["exact"], counts["normalised"]) == (len(texts), len(exact), len(other)), name
+        assert (name in about["none"]) == (not exact and not other)
+    count = len(load_data("sts13/test", sample=True).texts)
+    assert about["shared"]["sts13/test"] == {"texts": count, "exact": 5, "normalised": 3, "rows": 9}
+    assert about["looked_for"] == ["exact", "normalised"] and about["not_looked_for"] == []
+    numbered = enumerate(map(str.strip, (place / "planted.txt").read_text("utf-8").splitlines()), 1)
+    (same,) = shared_texts(((row, text) for row, text in numbered if text), [load_data("sts13/test", sample=True)])
+    assert {key: getattr(same, key) for key in ("texts", "exact", "normalised", "rows")} == about["shared"]["sts13/test"]
+
+
+def test_the_encoder_and_its_records_say_it(run):
+    folder, summary, lines = run
+    (about,) = stsbench.load_encoder(str(folder)).traits.training_overlap
+    assert about == summary["overlap"]["main"]
+    records = [record for _, record in load_records(folder / "eval")]
+    assert records and all(record.provenance["training_overlap"] == [about] for record in records)
+    assert any(line.startswith("planted.txt: holds test texts: 8 of ") and "of sts13/test" in line for line in lines)
+    (own,) = (record.data for record in records if record.data.id.startswith("own:"))  # data of the user's, too
+    assert about["shared"][own.id] == {"texts": 6, "exact": 3, "normalised": 0, "rows": 3}
+    assert any("3 of 6 of own:own.csv" in line for line in lines)
+
+
+def test_without_test_sets_nothing_is_said_to_be_absent(place, tmp_path, monkeypatch):
+    monkeypatch.setattr("stsbench.training.rows.overlap.available_tests", lambda **where: ([], [*TESTS]))
+    summary, lines = train(place, place / "text.txt", tmp_path / "run")
+    about = summary["overlap"]["main"]
+    assert (about["looked_for"], about["shared"], about["none"], about["not_looked_for"]) == ([], {}, [], [*TESTS])
+    assert f"text.txt: not compared with {', '.join(TESTS)}" in lines
+    monkeypatch.undo()  # sentences within documents are not looked for
+    monkeypatch.setenv("STSBENCH_CACHE", str(place / "cache"))
+    more = {"data.lines_per_row": 3, "training.max_steps": 1}
+    about = train(place, planted(place), tmp_path / "documents", **more)[0]["overlap"]["main"]
+    assert about["none"] == [] == about["looked_for"] and about["not_looked_for"] == [*TESTS]
+
+
+def test_only_rows_that_are_trained_on_count(place, tmp_path):
+    summary, _ = train(place, planted(place), tmp_path / "run", **{"data.held_out": 35, "selection.by": "held-out"})
+    text = (place / "planted.txt").read_text("utf-8").splitlines()
+    order = stream(42, "held-out rows").permutation(np.arange(len(text)))
+    trained, held_out = ({text[row] for row in rows} for rows in (order[:-35], order[-35:]))
+    exact = (trained - held_out) & set(load_data("sts13/test", sample=True).texts)
+    assert summary["overlap"]["main"]["shared"]["sts13/test"]["exact"] == len(exact) < 5
+
+
+def test_a_run_on_an_exported_encoder_says_what_that_one_was_trained_on(run, place, tmp_path):
+    folder, summary, _ = run
+    train(place, place / "text.txt", tmp_path / "later", **{"backbone.model": str(folder / "best")})
+    first, second = stsbench.load_encoder(str(tmp_path / "later")).traits.training_overlap
+    assert first == summary["overlap"]["main"] and second["text"] == "text.txt"
+
+
+ONE = {"text": "a.txt", "shared": {"sts12/test": {"texts": 9, "exact": 1, "normalised": 2, "rows": 4}},
+       "none": ["sick-r/test"], "not_looked_for": ["mr"]}
+
+
+def test_a_set_is_known_by_its_sentences():
+    for id, shared, unknown in (
+        ("sts12/test", 1, []), ("mteb:STS12", 1, []), ("sick-r/test", 0, []), ("mr", 0, ["a.txt"]), ("own:1", 0, ["a.txt"]),
+        ("sick-e/splits", 0, []), ("sick-r/mteb", 0, ["a.txt"]), ("mteb:SICK-R", 0, ["a.txt"]),
+    ):
+        assert len(texts_shared([ONE], id)) == shared and texts_not_compared([ONE], id) == unknown
+        assert texts_shared([ONE], id, sample=True) == [] and texts_not_compared([ONE], id, sample=True) == ["a.txt"]
+    one = {**ONE, "shared": {"sick-r/test": {"texts": 9, "exact": 1, "normalised": 0, "rows": 1}}}
+    assert len(texts_shared([one], "sick-r/mteb")) == 1 == len(texts_shared([one], "mteb:SICK-R"))  # all of SICK
+    assert texts_not_compared([one], "sick-r/mteb") == []

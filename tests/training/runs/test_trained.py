@@ -147,7 +147,7 @@ def adapter(folder, kind):
     return peft.PeftModel.from_pretrained(AutoModel.from_pretrained(base), folder / "adapter").merge_and_unload()
 
 
-@pytest.mark.parametrize("kind", ADAPTERS)
+@pytest.mark.parametrize("kind", [kind for kind in ADAPTERS if kind != "rslora"])  # which is trained below
 def test_an_adapter_is_merged(tmp_path, kind):
     merged = adapter(tmp_path, kind).eval()
     expected = merged.state_dict()

@@ -1,9 +1,11 @@
-"""Losses of labelled pairs, and those of margins: against loops, torch, sentence-transformers, and values known before."""
+"""Losses of labelled pairs, and those of margins: against loops, torch, sentence-transformers, and values known before.
+Ranking losses against their definitions in plain loops, values and gradients, and the community code's own terms."""
 
 import math
 
 import pytest
 import torch
+from info_nce_oracle import naive_nt_xent
 from sentence_transformers import util
 from sentence_transformers.sentence_transformer.losses import AnglELoss, CoSENTLoss
 from torch import nn
@@ -12,7 +14,7 @@ from torch.nn import functional
 from stsbench import losses
 from stsbench.losses.labelled import cosent_of_similarities as cosent
 from stsbench.losses.labelled import labelled_in_batch, pair_angles, pair_cosines, sbert_nli, sbert_regression
-from stsbench.losses.ranking import bidirectional_margin
+from stsbench.losses.ranking import bidirectional_margin, consistency, cosines, listmle, listnet, without_own
 from stsbench.losses.ranking import triplet as triplet_hinge
 
 SCORES = torch.tensor([3.0, 0.5, 0.5, 5.0, 1.0, 3.0, 0.0], dtype=torch.float64)
@@ -26,21 +28,6 @@ def random(*shape, seed=0, dtype=torch.float64):
 
 def pairs(d=D, dtype=torch.float64, n=N):
     return [random(n, d, seed=seed, dtype=dtype) for seed in (1, 2)]
-
-
-def cosine(u, v):
-    return (u * v).sum() / ((u * u).sum().sqrt() * (v * v).sum().sqrt())
-
-
-def naive_in_batch(first, second, labels, scale):
-    texts = [text for pair in zip(first, second, strict=True) for text in pair]  # zigzag
-    losses = []
-    for r, text in enumerate(texts):
-        partner, label = r ^ 1, labels[r // 2]
-        total = sum(torch.exp(scale * cosine(text, other)) for c, other in enumerate(texts) if c != r)
-        positive = torch.exp(scale * cosine(text, texts[partner]))
-        losses.append(-label * torch.log(positive / total))
-    return sum(losses) / len(losses)
 
 
 def gradients(value, *inputs):
@@ -125,16 +112,11 @@ def test_the_margin_knows_no_lengths_and_is_a_mean():
 
 def test_labelled_in_batch_negatives_equal_a_loop_in_shares_too():
     (u, v), scale = pairs(), 20.0
-    expected = naive_in_batch(u, v, LABELS.tolist(), scale)
+    expected = (naive_nt_xent(u, v, 1 / scale) * torch.cat([LABELS, LABELS])).mean()
     same(labelled_in_batch(u, v, LABELS, scale=scale), expected, (u, v), 1e-8)
     parts = [(n, labelled_in_batch(u[at : at + n], v[at : at + n], LABELS[at : at + n], scale=scale, all_first=u,
                                    all_second=v, start=at)) for at, n in ((0, 3), (3, 4))]
     same(sum(n * value for n, value in parts) / N, expected, (u, v), 1e-8)
-
-
-class Features(nn.Module):
-    def forward(self, features):
-        return features
 
 
 @pytest.mark.parametrize(("kind", "similarity", "d", "scores", "scale"), [
@@ -144,7 +126,8 @@ def test_values_and_gradients_are_sentence_transformers(kind, similarity, d, sco
     # float32: a cosine's last digit times 20
     for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
         u, v = pairs(d, dtype)
-        theirs = kind(Features(), scale=scale)([{"sentence_embedding": u}, {"sentence_embedding": v}], scores.to(dtype))
+        library = kind(nn.Identity(), scale=scale)
+        theirs = library([{"sentence_embedding": u}, {"sentence_embedding": v}], scores.to(dtype))
         same(cosent(similarity(u, v), scores, scale=scale), theirs, (u, v), tolerance)
     assert (pair_angles(u, v) - util.pairwise_angle_sim(u, v)).abs().max() < 1e-12
 
@@ -167,3 +150,104 @@ def test_angle_adds_its_terms_up_by_their_weights_and_scales():
 
 def test_cosent_does_not_overflow():
     assert cosent(torch.tensor([1.0, 0.0]), torch.tensor([1.0, 3.0]), scale=500.0).item() == 500.0
+
+
+# ---- a student ranks the sentences of a batch as a teacher does
+
+ROWS = 5
+
+
+def scores(seed, rows=ROWS, columns=ROWS, scale=4.0):
+    drawn = torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return (scale * drawn).requires_grad_()
+
+
+def softmax(row):
+    return [each.exp() / sum(other.exp() for other in row) for each in row]
+
+
+def naive_listnet(student, teacher):
+    return functional.cross_entropy(student, teacher.softmax(1).detach())
+
+
+def naive_listmle(student, teacher, eps=0.0, mean=False):
+    total = 0.0
+    for s, t in zip(student, teacher, strict=True):
+        order = sorted(range(len(t)), key=lambda column: -t[column].item())
+        top = s.max() if eps else 0.0
+        parts = [(sum((s[m] - top).exp() for m in order[k:]) + eps).log() - (s[order[k]] - top) for k in range(len(order))]
+        total = total + sum(parts) / (len(parts) if mean else 1)
+    return total / len(student)
+
+
+def naive_js(first, second):
+    total = 0.0
+    for s, t in zip(first, second, strict=True):
+        p, q = softmax(s), softmax(t)
+        m = [(a + b) / 2 for a, b in zip(p, q, strict=True)]
+        total = total + sum(a * (a / c).log() + b * (b / c).log() for a, b, c in zip(p, q, m, strict=True)) / 2
+    return total / len(first)
+
+
+def community_divergence(first, second):
+    """What the community code computes of the two softmaxes, by torch's own KLDivLoss."""
+    divergence = nn.KLDivLoss(reduction="batchmean", log_target=True)
+    p, q = (rows.softmax(dim=-1).clamp(min=1e-7) for rows in (first, second))
+    middle = (0.5 * (p + q)).log().clamp(min=1e-7)
+    return 0.5 * (divergence(middle, p.log()) + divergence(middle, q.log()))
+
+
+@pytest.mark.parametrize(("value", "naive"), [
+    (listnet, naive_listnet),
+    (listmle, naive_listmle),
+    (lambda s, t: listmle(s, t, eps=1e-7), lambda s, t: naive_listmle(s, t, 1e-7)),
+    (lambda s, t: listmle(s, t, ranks="mean"), lambda s, t: naive_listmle(s, t, mean=True)),
+    (consistency, naive_js),
+    (lambda s, t: consistency(s, t, "entropy"), community_divergence),
+])
+def test_values_and_gradients_are_those_of_the_definition(value, naive):
+    s, t = scores(0), scores(1)
+    loss, expected = value(s, t), naive(s, t)
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-10)
+    of = (s, t) if naive in (naive_js, community_divergence) else (s,)
+    for ours, theirs in zip(torch.autograd.grad(loss, of), torch.autograd.grad(expected, of), strict=True):
+        assert torch.allclose(ours, theirs, rtol=0, atol=1e-10) and ours.abs().max() > 1e-3
+
+
+def test_cosines_and_lists_without_a_row_s_own():
+    a, b = scores(7, 3, 6).detach(), scores(8, ROWS, 6).detach()
+    naive = [[float(x @ y) / math.sqrt(float(x @ x) * float(y @ y)) for y in b] for x in a]
+    assert cosines(a, b).numpy() == pytest.approx(torch.tensor(naive, dtype=a.dtype).numpy(), abs=1e-12)
+    assert without_own(torch.arange(10.0).reshape(2, 5), 2).tolist() == [[0, 1, 3, 4], [5, 6, 7, 9]]
+
+
+def test_a_student_ranks_by_its_cosines_over_its_temperature():
+    first, second, teacher = scores(9, ROWS, 6), scores(10, ROWS, 6), scores(11, scale=0.5).detach()
+    student = cosines(first, second) / 0.3
+    for value, expected in (
+        (losses.rankcse(first, second, teacher, student_temperature=0.3), naive_listmle(student, teacher)),
+        (losses.rankcse(first, second, teacher, student_temperature=0.3, ranks="mean", eps=1e-7),
+         naive_listmle(student, teacher, 1e-7, mean=True)),
+        (losses.rankcse(first, second, teacher, loss="listnet", student_temperature=0.3, teacher_temperature=0.7),
+         naive_listnet(without_own(student, 0), without_own(teacher, 0) / 0.7)),
+    ):
+        assert value.item() == pytest.approx(expected.item(), abs=1e-10)
+
+
+def test_a_student_is_distilled_by_each_loss_of_each_objective():
+    student, vectors, teacher = scores(12, ROWS, 6), scores(13, ROWS, 6).detach(), scores(14, scale=0.5).detach()
+    rows, theirs = without_own(cosines(student, student), 0), without_own(teacher, 0)
+    t = {"student_temperature": 0.3, "teacher_temperature": 0.7}
+    entropy = sum((p * p.log()).sum() for p in (theirs / 0.7).softmax(1)) / ROWS
+    ranks, similarities = {"objective": "ranks", **t}, {"objective": "similarities", **t}
+    for value, expected in (
+        (losses.distil(student, vectors), ((student - vectors) ** 2).mean()),
+        (losses.distil(student, vectors, loss="cosine"), 1 - torch.cosine_similarity(student, vectors).mean()),
+        (losses.distil(student, vectors, loss="contrastive", **t), sum(
+            (row / 0.3).exp().sum().log() - row[i] / 0.3 for i, row in enumerate(cosines(student, vectors))) / ROWS),
+        (losses.distil(student, teacher, loss="mse", **similarities), ((rows - theirs) ** 2).mean()),
+        (losses.distil(student, teacher, loss="kl", **similarities), entropy + naive_listnet(rows / 0.3, theirs / 0.7)),
+        (losses.distil(student, teacher, loss="listmle", **ranks), naive_listmle(rows / 0.3, theirs)),
+        (losses.distil(student, teacher, loss="listnet", **ranks), naive_listnet(rows / 0.3, theirs / 0.7)),
+    ):
+        assert value.item() == pytest.approx(expected.item(), abs=1e-10)
