@@ -170,7 +170,7 @@ class RegressionProtocol(Protocol):
         """Return STS-B, SICK-R: pearson, spearman, mse (squared points, not x 100), dev spearman; SICK-E: accuracies."""
         return self._scored(observations, data_id, task, self.influences(observations) if self.settings["resamples"] else {})
 
-    def scored_before(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
+    def earlier_scores(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         """Return the scores with the intervals of independent pairs, as they were before pairs that share a sentence counted
         as dependent."""
         return self._scored(observations, data_id, task, {})

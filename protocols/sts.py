@@ -218,7 +218,7 @@ class StsProtocol(Protocol):
         groups = len(observations.names["subsets"])
         return [self._within(row, draws, influences, groups) for row in rows]
 
-    def scored_before(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
+    def earlier_scores(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         """Return the scores with the intervals of independent pairs, as they were before pairs that share a sentence counted
         as dependent."""
         resamples, seed = self.settings["resamples"], self.settings["seed"]

@@ -160,13 +160,13 @@ def published_page(published: AsPublished) -> str:
         f"intervals are far wider (of the first row {top.jointly[0]}–{top.jointly[1]}). A row whose scores go up and down "
         "between tasks has a wide interval, and may stand in an earlier tier than a row with a better mean.",
         "## Doubts", _doubts(published),
-        "## Trained on the test sets' kin?", _trained(published),
+        "## Trained on the test sets' kin?", _training_paragraph(published),
         GENERATED,
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _trained(published: AsPublished) -> str:
+def _training_paragraph(published: AsPublished) -> str:
     """Return how many say so, and how the first rows stand among those that do not."""
     words = {row.model: published.trained(row.model) for row in published.rows}
     counts = Counter(words.values())

@@ -91,7 +91,7 @@ class DiffAug(Method):
             weight.requires_grad_(wanted)
 
     def rates(self) -> dict[str, float]:
-        """options.clip_frozen: what is frozen has gradients, which the norm is taken over, and does not move."""
+        """Return rate 0 for what stage prefix freezes with options.clip_frozen: its gradients count in the norm alone."""
         frozen = self.stage == "prefix" and self.options.clip_frozen
         return {"backbone.": 0.0, "head.": 0.0} if frozen else {}
 

@@ -112,7 +112,7 @@ def check_module(path: Path, trusted: bool) -> None:
     _check_kernels(path, settings)
     for key in _ARGUMENTS:
         arguments = settings.get(key)
-        if isinstance(arguments, dict) and (chosen := sorted(arguments.keys() & _LOADING - _in_4_bits(arguments))):
+        if isinstance(arguments, dict) and (chosen := sorted(arguments.keys() & _LOADING - _quantisation_keys(arguments))):
             raise EncoderError(f"{path}: {key} sets {chosen[0]}, which is the user's to choose, not a folder's: take it out")
     modes = settings.get("pooling_mode")
     if isinstance(modes, list) and len(modes) > _MOST_MODES:
@@ -126,7 +126,7 @@ def check_module(path: Path, trusted: bool) -> None:
         raise EncoderError(f"{path}: {_text(sizes[0])} x {_text(sizes[1])} weights are more than its files hold")
 
 
-def _in_4_bits(arguments: dict[str, Any]) -> set[str]:
+def _quantisation_keys(arguments: dict[str, Any]) -> set[str]:
     """Return the key by which bitsandbytes holds a model's weights in 4 bits, which is a part of the model and runs no code
     of the folder's; none where it says something else."""
     settings = arguments.get("quantization_config")

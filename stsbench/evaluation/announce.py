@@ -133,10 +133,10 @@ class EncodingTime:
             self._cached = self._done
         if self._step is not None:
             every = len(self._share) - 1
-            shown = every if self._done == every else int(every * self._worked())
+            shown = every if self._done == every else int(every * self._share_done())
             self._step(shown - self._shown)
             self._shown = shown
-        now, worked = self._clock(), self._worked()
+        now, worked = self._clock(), self._share_done()
         if self._reports == 2:
             self._began, self._before, self._due = now, worked, now + WATCHED
         elif now >= self._due:
@@ -146,7 +146,7 @@ class EncodingTime:
                 self._log(f"encoding: {in_words(left)} left for {rest:,} texts, by the speed so far")
             self._began, self._before, self._due = now, worked, now + max(left, WATCHED)
 
-    def _worked(self) -> float:
+    def _share_done(self) -> float:
         """Return the share of the work that is done. Which texts were cached is not known: they count as a sample of all."""
         every = len(self._share) - 1
         computed = (self._done - self._cached) / max(1, every - self._cached)

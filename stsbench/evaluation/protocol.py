@@ -107,7 +107,7 @@ class Protocol(ABC):
     version: ClassVar[int]
     metrics: ClassVar[Mapping[str, Metric]]  # every metric that `score` gives; "recall" is that of recall@1, recall@10
     arrays: ClassVar[Mapping[str, Array]]  # every array that `observe` gives
-    names: ClassVar[Mapping[str, Names]] = {}  # every list of names beside them but `notes`, lines that a user must know
+    names: ClassVar[Mapping[str, Names]] = {}  # every list of names beside the arrays, but `notes` (lines for a user)
     resampling: ClassVar[str] = ""  # what a reader must know of the bootstrap over items, a clause for reports
     title: ClassVar[str] = ""  # as a heading; "": the name
     about: ClassVar[str] = ""  # a sentence on what is measured; "": the first line of the class's docstring
@@ -285,7 +285,7 @@ class Protocol(ABC):
         """Return the same of `average_draws`."""
         return {}
 
-    def scored_before(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow] | None:
+    def earlier_scores(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow] | None:
         """Return the scores with the intervals that an older release gave, where they were others: a record that holds these
         was not edited. None where they were not."""
         return None

@@ -113,7 +113,7 @@ def encoder_key(record: Record) -> str:
 
 def several_encoders(records: Sequence[Record]) -> bool:
     """Return whether the records are not all of one encoder."""
-    # One that was fitted once, on one of the sets it is then measured on, has two keys and one spec.
+    # Fitted once, on one of the tested sets, an encoder has another key there, which leaves fitted_on out, and one spec.
     keys = {encoder_key(record) for record in records}
     return len(keys) > 1 and len({json.dumps(_spec(record), sort_keys=True) for record in records}) > 1
 
@@ -222,7 +222,7 @@ def record_task(protocol: Protocol, record: Record) -> str:
 
 def _as_before(protocol: Protocol, observations: Observations, record: Record) -> bool:
     """Return whether a record's intervals are those of an older release."""
-    before = protocol.scored_before(observations, record.data.id, record_task(protocol, record))
+    before = protocol.earlier_scores(observations, record.data.id, record_task(protocol, record))
     return before is not None and _same(before, record.scores, ("value", "low", "high"))
 
 

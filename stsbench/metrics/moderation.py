@@ -124,7 +124,7 @@ def redrawn(
 
 
 def redrawn_prior(prior: VariancePrior, draws: int, rng: np.random.Generator) -> Floats:
-    """Return (draws,) of what the prior's variance may be."""
+    """Return (draws,) draws of the prior's variance, scaled inverse chi-square; equal where its certainty is infinite."""
     if isinf(prior.certainty):
         return np.full(draws, prior.variance)
     return np.asarray(prior.variance * prior.certainty / rng.chisquare(prior.certainty, draws))

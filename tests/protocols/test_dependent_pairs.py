@@ -59,14 +59,14 @@ def test_pairs_of_own_that_share_sentences_have_wider_intervals_without_their_te
     result = run("tfidf", "shared.csv")
     item = records(result.folder)["shared.csv"]
     assert item.observed().arrays.keys() >= set(SENTENCES[:2])
-    before = item.protocol.scored_before(item.observed(), item.set_id, item.task)
+    before = item.protocol.earlier_scores(item.observed(), item.set_id, item.task)
     assert width(item.record.scores) > 1.3 * width(before)
     assert [row.value for row in before] == [row.value for row in item.record.scores]
     assert score(result.folder).rows == result.rows
     write("plain.csv", 60, 1)  # and those that share nothing the intervals of before
     item = records(run("tfidf", "plain.csv").folder)["plain.csv"]
     assert not item.observed().arrays.keys() & set(SENTENCES)
-    assert item.protocol.scored_before(item.observed(), item.set_id, item.task) == item.record.scores
+    assert item.protocol.earlier_scores(item.observed(), item.set_id, item.task) == item.record.scores
     pytest.importorskip("stsbench.extensions.reports")
     assert "pairs that share a sentence count as dependent" in result.report()
 
@@ -100,7 +100,7 @@ def test_the_catalogs_sentences_are_known_to_records_of_before():
     """STS12: a 14th of the rows repeat a pair, and a quarter share a sentence."""
     item = records(next((BOARD / "minilm-mean").glob("*/run.parquet")).parent)["STS12"]
     given = item.observed(), item.set_id, item.task
-    now, before = item.protocol.score(*given), item.protocol.scored_before(*given)
+    now, before = item.protocol.score(*given), item.protocol.earlier_scores(*given)
     assert 1.6 < width(now) / width(before) < 2
     assert rescored(item.path, item.record.model_copy(update={"scores": before}))[1] == now
     edited = [row.model_copy(update={"high": row.high + 0.01}) for row in before]
@@ -202,7 +202,7 @@ def test_regression_records_of_before_are_read_and_have_the_intervals_of_today()
         observed = item.observed()
         influences = item.protocol.influences(observed)
         assert "pair" not in observed.arrays and all(one.stretch > 1 for one in influences.values())
-        before = {row.metric: row for row in item.protocol.scored_before(observed, item.set_id, item.task)}
+        before = {row.metric: row for row in item.protocol.earlier_scores(observed, item.set_id, item.task)}
         now = {row.metric: row for row in rescored(item.path, item.record)[1]}
         for row in item.record.scores:
             assert row.value == pytest.approx(now[row.metric].value, abs=1e-5)

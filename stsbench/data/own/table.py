@@ -149,7 +149,7 @@ def _file_rows(path: Path, form: Form, warnings: list[str], columns: Mapping[str
     names: dict[str, str] | None = None
     for location, fields in _rows(path, form, warnings, columns or {}):
         if names is None:
-            names = _chosen(form, columns, [*fields], location) if columns else form.names([*fields], location)
+            names = _column_names(form, columns, [*fields], location) if columns else form.names([*fields], location)
             if changed := [f"{column} is {name!r}" for column, name in names.items() if column != name and not columns]:
                 warnings.append(f"{path_name(path)}: {', '.join(changed)}")
         yield location, _row(form, names, fields, location)
@@ -250,7 +250,7 @@ def csv_rows(path: Path) -> Rows:
             yield f"{path}:{number}", dict(zip(header, record, strict=True))
 
 
-def _chosen(form: Form, columns: Mapping[str, str], header: Sequence[str], location: str) -> dict[str, str]:
+def _column_names(form: Form, columns: Mapping[str, str], header: Sequence[str], location: str) -> dict[str, str]:
     """Return the user's choice, and by `Form.names` what it leaves out."""
     if missing := [name for name in columns.values() if name not in header]:
         raise DataError(f"{location}: no column {missing[0]!r} (there are {', '.join(map(repr, header))})")
@@ -345,7 +345,7 @@ def _table(path: Path, usual: str, form: Form, warnings: list[str], columns: Map
                 raise DataError(f"{location}: the header names a column twice; of a file without a header name the "
                                 f"positions, as in {form.option} {positions if form.option != TEXT.option else 1}")
             if not bare:
-                _chosen(form, columns, header, location) if columns else form.names(header, location)
+                _column_names(form, columns, header, location) if columns else form.names(header, location)
                 continue
             header = list(form.columns)
             warnings.append(f"{path_name(path)}: it has no header; its columns are taken for {', '.join(header)}")

@@ -86,7 +86,7 @@ def is_complete(folder: Path) -> bool:
 
 
 def _build(target: Path, build: Callable[[Path], None]) -> None:
-    unfinished = target.with_name(f"{target.name}{_unfinished()}")
+    unfinished = target.with_name(f"{target.name}{_unfinished_suffix()}")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
     try:
@@ -102,14 +102,14 @@ def _build(target: Path, build: Callable[[Path], None]) -> None:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _unfinished() -> str:
+def _unfinished_suffix() -> str:
     """Return the end of an unfinished folder's name."""
     return f".{machine()}.unfinished"
 
 
 def _sweep(root: Path) -> None:
-    for folder in root.glob(f"*{_unfinished()}"):
-        lock = root / f"{folder.name.removesuffix(_unfinished())}.lock"
+    for folder in root.glob(f"*{_unfinished_suffix()}"):
+        lock = root / f"{folder.name.removesuffix(_unfinished_suffix())}.lock"
         try:
             with _locked(lock, wait=False):
                 shutil.rmtree(folder, ignore_errors=True)

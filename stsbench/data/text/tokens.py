@@ -190,7 +190,7 @@ def whole(tokenizer: Any) -> Iterator[Encode]:
 
 @contextmanager
 def keep_settings(tokenizer: Any) -> Iterator[None]:
-    """Afterwards a tokenizer's padding and truncation are what they were: each call of one switches them."""
+    """Restore a tokenizer's padding and truncation at the end of the block: each call of a fast one changes them."""
     if not getattr(tokenizer, "is_fast", False):
         yield
         return

@@ -71,7 +71,7 @@ class EncoderConfig:
     dtype: str = "float32"
     similarity: str | None = None
     routes: bool = False  # queries and documents take other ways through the modules
-    default_route: str | None = None  # the way of all other texts then
+    default_route: str | None = None  # where `routes` is set: the route of texts without a role
     adapters: tuple[str, ...] = ()  # names of the tasks that a module of the folder's own has an adapter for
     trust_remote_code: bool = False
     revision: str | None = None

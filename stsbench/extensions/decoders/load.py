@@ -28,7 +28,7 @@ from stsbench.registry import did_you_mean
 from stsbench.settings import described as described_settings
 
 if TYPE_CHECKING:
-    from stsbench.extensions.decoders.options import Asked
+    from stsbench.extensions.decoders.options import EncoderDecoderOptions
 
 
 PRESETS: dict[str, type[Preset]] = {
@@ -66,7 +66,7 @@ class Presets(ReadingOption):
     """The option --preset."""
 
     @staticmethod
-    def reading(options: Asked) -> PresetReading:  # type: ignore[override]
+    def reading(options: EncoderDecoderOptions) -> PresetReading:  # type: ignore[override]
         """Return what the preset of that name, form and settings does, in the layer that --layer names."""
         preset = options.preset or ""
         reading = load_preset(preset).reading()

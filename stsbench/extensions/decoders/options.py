@@ -25,7 +25,7 @@ class DecoderOptions(OptionGroup):
 
 if TYPE_CHECKING:
 
-    class Asked(EncoderOptions, DecoderOptions):
+    class EncoderDecoderOptions(EncoderOptions, DecoderOptions):
         """EncoderOptions as they are while this extension is installed."""
 
 

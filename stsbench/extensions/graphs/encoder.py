@@ -163,7 +163,7 @@ class Graph(torch.nn.Module):
                                "export it without them")
 
     def get_input_embeddings(self) -> Any:
-        """As far as it is read: how many tokens there are."""
+        """Return a stand-in that has `num_embeddings` alone, the vocabulary's size, None where config lacks it."""
         return SimpleNamespace(num_embeddings=getattr(self.config, "vocab_size", None))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:

@@ -72,7 +72,7 @@ class MultiVector(PairModel):
 Read = dict[str, tuple[Tokens, bool]]  # text -> its token vectors, and whether it was cut
 
 
-def _compared(
+def _compare_tokens(
     mean: bool, both_ways: bool, encoder: Encoder, first: Sequence[str], second: Sequence[str]
 ) -> Compared:
     """Return MaxSim of n pairs, its sum or its mean over the tokens of the first text, the query; or the mean of that and
@@ -111,6 +111,6 @@ def _sides(encoder: Encoder, first: Sequence[str], second: Sequence[str], both_w
     return read, read
 
 
-maxsim = partial(_compared, False, False)
-mean_maxsim = partial(_compared, True, False)
-symmetric_maxsim = partial(_compared, True, True)
+maxsim = partial(_compare_tokens, False, False)
+mean_maxsim = partial(_compare_tokens, True, False)
+symmetric_maxsim = partial(_compare_tokens, True, True)

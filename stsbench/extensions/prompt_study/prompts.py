@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _ROW = 0.42  # inches that a task takes
-NEUTRAL = "text: "  # says nothing of a task: what a prefix costs, whatever it says
+NEUTRAL = "text: "  # says nothing of the task: its score shows what any prompt costs
 DEFAULT, NONE, CONTROL, PROMPT = "default", "no prompt", "neutral prompt", "prompt"  # kinds of what is measured
 FOOT = (
     "default: as the model is used; neutral: behind {neutral!r}; sd over prompts (n - 1); error: of the mean, over prompts; "

@@ -91,7 +91,7 @@ def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
     rows = [f"| {card_text(key)} | {card_text(value)} |" for key, value in about if value not in (None, "")]
     changed = changes(recipe)
     source = f" as in {card_text(recipe.source.paper)}" if recipe.source and not changed else ""
-    described = changed and recipe.description.startswith(f"{changed[0]} with other ")  # the next line says it
+    described = changed and recipe.description.startswith(f"{changed[0]} with other ")  # the line "Changed from" says it
     chosen = "; the dev score above chose these weights and is no result" if summary.get("best") else ""
     return "\n".join([
         f"---\n{yaml.safe_dump(meta, sort_keys=False, allow_unicode=True)}---\n",

@@ -26,9 +26,9 @@ def read_ranking(path: Path) -> tuple[Ranking, str]:
     if path.suffix in (".gz", ".lz4"):
         raise DataError(f"{path} is packed: save it as TREC, JSON or Parquet")
     if path.suffix == ".json":
-        return _of_json(path), path.stem
+        return _read_json(path), path.stem
     if path.suffix == ".parquet":
-        return _of_table(path, _HEADERS[1]), path.stem
+        return _read_table(path, _HEADERS[1]), path.stem
     ranking: dict[str, dict[str, float]] = {}
     tag = path.stem
     for location, fields in _fields(path, 6, "QUERY Q0 DOCUMENT RANK SCORE TAG"):
@@ -40,10 +40,10 @@ def read_ranking(path: Path) -> tuple[Ranking, str]:
 def read_relevance(path: Path) -> Ranking:
     """Return query -> document -> relevance: of TREC's four columns, of JSON, or of a table with BEIR's header."""
     if path.suffix == ".json":
-        return _of_json(path)
+        return _read_json(path)
     first = [] if path.suffix == ".parquet" else next(iter(numbered_lines(path)), (0, ""))[1].split()
     if path.suffix in (".tsv", ".csv", ".parquet") and not (len(first) == 4 and first[3].lstrip("-").isdigit()):
-        return _of_table(path, _HEADERS[0])
+        return _read_table(path, _HEADERS[0])
     ranking: dict[str, dict[str, float]] = {}
     for location, (query, _, document, relevance) in _fields(path, 4, "QUERY 0 DOCUMENT RELEVANCE"):
         _add(ranking, query, document, parse_score(relevance, location), location)
@@ -85,14 +85,14 @@ def is_ranking(value: Any) -> bool:
     )
 
 
-def _of_json(path: Path) -> Ranking:
+def _read_json(path: Path) -> Ranking:
     value = read_json(path, DataError)
     if not is_ranking(value):
         raise DataError(f"{path}: no object of queries, each an object of documents with a number")
     return {query: {name: float(score) for name, score in its.items()} for query, its in value.items()}
 
 
-def _of_table(path: Path, header: tuple[str, ...]) -> Ranking:
+def _read_table(path: Path, header: tuple[str, ...]) -> Ranking:
     ranking: dict[str, dict[str, float]] = {}
     for location, row in named_columns(path, header):
         query, document, value = (row[name] for name in header)

@@ -102,7 +102,8 @@ def entity(text: str, rng: Rng) -> str | None:
 
 
 def name(text: str, rng: Rng) -> str | None:
-    """With a country, nationality, city, continent or first name replaced by another of its kind, everywhere in the text.
+    """Return the text with a country, nationality, city, continent or first name replaced by another of its kind everywhere,
+    None where there is none.
 
     >>> name("Floods in Italy", np.random.default_rng(0)) is not None, name("South China Sea", np.random.default_rng(0))
     (True, None)

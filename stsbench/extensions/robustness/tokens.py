@@ -135,7 +135,7 @@ def change_phrase(text: str, table: Phrases, rng: np.random.Generator) -> str | 
 
 
 def absent(others: Sequence[str], words: Sequence[Word]) -> list[str]:
-    """Return those that the text does not hold: a white cow that is black, too, becomes no white and white one."""
+    """Return those of `others` that are not among `words`: "black and white" must not become "white and white"."""
     present = {word.lower for word in words}
     return [other for other in others if other.lower() not in present]
 

@@ -28,7 +28,7 @@ from stsbench.extensions.server.options import WIDTH, by_role, fields_in_words, 
 from stsbench.wording import counted
 
 if TYPE_CHECKING:
-    from stsbench.extensions.server.options import Asked
+    from stsbench.extensions.server.options import EncoderServerOptions
 
 
 MOST = 31  # a request, and one of the probe: text-embeddings-inference takes 32
@@ -102,7 +102,7 @@ class ServerEncoder(Encoder):
     usage = "openai:NAME: a model behind a server (--base-url URL, extra server)"
     computes_in = "server"
 
-    def __init__(self, model: str, options: Asked) -> None:
+    def __init__(self, model: str, options: EncoderServerOptions) -> None:
         """model: as the server calls it. EncoderError: an option does not apply, or the server does not answer."""
         self.name = options.model or f"openai:{model}"
         _check(self.name, options)
@@ -130,7 +130,7 @@ class ServerEncoder(Encoder):
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:
         """Return `openai:NAME`, NAME as the server calls its model."""
-        return cls(argument, cast("Asked", options))
+        return cls(argument, cast("EncoderServerOptions", options))
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
         """Return the same model as it reads texts of a role: behind the role's prompt or `prompt`, with the role's
@@ -362,7 +362,7 @@ class ServerEncoder(Encoder):
                    f"a model nearer than {identity.tolerance:.1e} counts as this one, and is read from its cache")
 
 
-def _check(name: str, options: Asked) -> None:
+def _check(name: str, options: EncoderServerOptions) -> None:
     """Raise EncoderError for an option that a server does not honour."""
     for option in _REFUSED:
         if getattr(options, option) != getattr(EncoderOptions, option):

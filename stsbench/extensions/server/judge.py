@@ -25,7 +25,7 @@ from stsbench.extensions.server.options import read_fields, role_fields
 from stsbench.wording import counted
 
 if TYPE_CHECKING:
-    from stsbench.extensions.server.options import Asked
+    from stsbench.extensions.server.options import EncoderServerOptions
 
 _SLOT = re.compile(r"\{([ab])\}")
 _WORD = re.compile(r"[^\s:=*\"'()\[\]]*\d[^\s:=*\"'()\[\]]*")  # with a digit
@@ -88,7 +88,7 @@ class Judge(Encoder):
     computes_in = "server"
     cacheable = False
 
-    def __init__(self, model: str, options: Asked) -> None:
+    def __init__(self, model: str, options: EncoderServerOptions) -> None:
         """model: as the server calls it. EncoderError: no prompt, or an option that does not apply."""
         self.name = options.model or f"judge:{model}"
         for option in (*CHANGING, "device", "attention", "batch_tokens"):
@@ -109,7 +109,7 @@ class Judge(Encoder):
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:
         """Return `judge:NAME`, NAME as the server calls its model."""
-        return cls(argument, cast("Asked", options))
+        return cls(argument, cast("EncoderServerOptions", options))
 
     def use_cache(self, cache: Any) -> None:
         """Keep answers beside a run's vectors; nowhere without a cache."""

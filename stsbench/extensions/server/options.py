@@ -59,7 +59,7 @@ class ServerOptions(OptionGroup):
 
 if TYPE_CHECKING:
 
-    class Asked(EncoderOptions, ServerOptions):
+    class EncoderServerOptions(EncoderOptions, ServerOptions):
         """EncoderOptions as they are while this extension is installed."""
 
 

@@ -89,7 +89,7 @@ class Corpus:
 
     @property
     def fitted_on(self) -> str:
-        """Return what an encoder that is fitted on the corpus was fitted on."""
+        """Return NAME@SHA256 of the corpus's texts, `fitted_on` in the spec of an encoder that is fitted on them."""
         return f"{self.name}@{hashlib.sha256(chr(10).join(self.texts).encode()).hexdigest()}"
 
 

@@ -142,7 +142,8 @@ def dropped(stage: Stage) -> list[str]:
 
 
 def scheduled(stage: Stage, recipe: Recipe) -> list[str]:
-    """Return what to say of the steps that are averaged, and of a schedule that the run does not have as the recipe does."""
+    """Return lines for the log: a warm-up or milestones that the run has otherwise than its recipe, and which steps' weights
+    are averaged."""
     settings, steps, lines = stage.settings, stage.batches.steps, []
     asked, warmup = recipe.stage_training(stage.name).warmup, warmup_steps(stage.schedule or steps, settings)
     if settings.warmup != asked:

@@ -321,7 +321,7 @@ def train(
 
 
 @dataclass(frozen=True)
-class Asked:
+class TrainingRequest:
     """values: settings by dotted key, the method's options among them; files: what rows in memory became, by their name."""
 
     method: str
@@ -337,7 +337,7 @@ class Asked:
 def check_request(
     method: str | Options | Recipe, recipe: FilePath | Recipe | None, settings: Mapping[str, Any] | None, *,
     backbone: FilePath | None, data: Rows | None, labelled: Rows | None, dev: Rows | None,
-) -> Asked:
+) -> TrainingRequest:
     """Return the words for it. Raises StsbenchError, one line, for what is no method, and for rows that cannot be
     written."""
     if settings is not None and not isinstance(settings, Mapping):
@@ -350,7 +350,7 @@ def check_request(
     words = {key: None if rows is None else files.get(key) or fspath(rows) for key, rows in sections.items()}  # type: ignore[arg-type]  # no rows in memory are left
     if (pairs := words.pop("dev")) is not None and Path(pairs).expanduser().is_file():
         pairs = f"{OWN_PAIRS}{pairs}"
-    return Asked(
+    return TrainingRequest(
         name, recipe if isinstance(recipe, Recipe) or recipe is None else path_word(recipe, "recipe"),
         {**options, **(settings or {})}, None if backbone is None else path_word(backbone, "backbone"), **words, dev=pairs,
         files=files,

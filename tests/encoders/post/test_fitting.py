@@ -186,12 +186,12 @@ def test_what_stays_the_bases():
     assert encoder.equal_lengths and "padding" in encoder.notes[-1]
 
 
-def test_a_vector_that_is_not_finite_spoils_its_own_text_and_no_fit():
+def test_a_vector_that_is_not_finite_is_no_part_of_a_fit_and_later_spoils_its_own_text_alone():
     def broken(vectors):
         return np.where(vectors[:, :1] == 6, np.inf, vectors)
 
     encoder = PostProcessed(Toy(change=broken), Chain.parse("standardise"))
-    with pytest.raises(EncoderError):
+    with pytest.raises(EncoderError, match="NaN or infinity"):
         encoder.fit(["ok", "broken"], "made@1")
     embed = Embed(encoder.fit(["ok", "fine!"], "made@1"))
     assert embed.unusable(["ok"]) is None and "broken" in embed.unusable(["broken"])
