@@ -164,8 +164,11 @@ def _unscored(draws: Sequence[tuple[int, Values]]) -> list[int]:
 
 
 def _lead(members: Sequence[Placed], columns: Sequence[str]) -> str:
-    """Return the average, else the protocol's lead; of a language the set that most rows have."""
+    """Return the average, else the protocol's lead; of a language the set that most rows have; of a user's data what comes
+    first among their scores: nDCG where several texts are relevant."""
     first = members[0][1]
+    if first.protocol.metrics_across and first.protocol.user_path:
+        return columns[0]
     lead = next((name for name in (AVERAGE, first.protocol.lead) if name in columns), columns[0])
     if lead == AVERAGE or not first.language:
         return lead

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { choice, facts, usable, within, words } from "../src/choose/budget.js";
+import { choice, facts, megabytes, usable, within, words } from "../src/choose/budget.js";
 import { couldBeBest, differOverTasks } from "../src/choose/over_tasks.js";
 import { firsts, names } from "../src/rows.js";
 import { parse } from "../src/state.js";
@@ -38,13 +38,21 @@ test("a limit keeps what is known to meet it, and says how many it cannot judge"
 });
 
 test("trainings of a few steps are not encoders to choose, unless a board has nothing else", () => {
-  assert.deepEqual(ids(usable(known())), ["one", "two"]);
-  assert.deepEqual(ids(usable(rows())), ["one", "two", "three"]);
+  assert.deepEqual(ids(usable(known()).rows), ["one", "two"]);
+  assert.deepEqual(ids(usable(rows()).rows), ["one", "two", "three"]);
+  const [one, two] = known();
+  const fitted = usable([{ ...one, flags: ["transductive"] }, two]);
+  assert.deepEqual([ids(fitted.rows), fitted.fitted], [["two"], 1]);
+});
+
+test("words have no parameters, and a size", () => {
+  const words = { ...known()[0], parameters: 0 };
+  assert.deepEqual([facts(words).parameters, facts(words).mb, megabytes(0)], [0, 0, "0 MB"]);
 });
 
 test("the best, what cannot be told from it, and the cheapest of those", () => {
   const all = known();
-  const able = usable(all);
+  const able = usable(all).rows;
   const made = choice(able, firsts(able, all));
   assert.deepEqual([made.best.id, ids(made.ties), made.cheapest.id], ["one", ["one", "two"], "two"]);
   const said = words(TAB, made, names(all), 2);

@@ -10,11 +10,11 @@ const OPEN = /^(apache|mit|bsd|cc0|cc-by-[\d.]+$|isc|unlicense)/i;
 /** {seen, mb, parameters, width, longest, licence, released, languages, speed} of a row; null where nobody knows. seen: whether
  * it was trained on the tests of its lead column: yes, no or unknown. */
 export function facts(row) {
-  const known = (value) => (value === undefined || value === "" ? null : value);
+  const known = (value) => (value === undefined || value === "" ? null : value); // 0: words have no parameters
   return {
     seen: row.exposed ?? "unknown",
     parameters: known(row.parameters),
-    mb: row.weights_mb ?? (row.parameters ? (BYTES * row.parameters) / 1e6 : null),
+    mb: row.weights_mb ?? (known(row.parameters) === null ? null : (BYTES * row.parameters) / 1e6),
     width: known(row.width),
     longest: known(row.max_tokens),
     licence: known(row.licence),
@@ -78,11 +78,12 @@ export const sized = (rows, registry) =>
     return parameters ? { ...row, parameters, weights_mb } : row;
   });
 
-/** The measured rows that one may take for an encoder to use: ranked, neither fitted on the tests' texts nor a training of a
- * few steps. */
+/** {rows, fitted}: the measured rows that one may take for an encoder to use: ranked, neither fitted on the tests' texts nor a
+ * training of a few steps; and how many are left out as fitted. */
 export const usable = (rows) => {
-  const fair = rows.filter((row) => row.rank && row.comparable !== SHORT && !row.flags.includes("transductive"));
-  return fair.length ? fair : rows.filter((row) => row.rank);
+  const ranked = rows.filter((row) => row.rank && row.comparable !== SHORT);
+  const fair = ranked.filter((row) => !row.flags.includes("transductive"));
+  return fair.length ? { rows: fair, fitted: ranked.length - fair.length } : { rows: rows.filter((row) => row.rank), fitted: 0 };
 };
 
 /** {best, ties, cheapest} of rows, best first. ties: those that no other of them is significantly better than: none can be

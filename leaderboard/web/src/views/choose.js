@@ -118,9 +118,10 @@ export class Choose {
   /** What was measured here, by the ranks that hold for all rows at once. */
   measured(table) {
     const { tab, rows } = table;
-    const { able, unknown } = within(usable(rows), this.state);
+    const { rows: fair, fitted } = usable(rows);
+    const { able, unknown } = within(fair, this.state);
     const group = this.index.groups.find(({ id }) => id === tab.group).title;
-    return this.panel(table, `Measured here: ${group}, ${tab.title}`, able, unknown, choice(able, firsts(able, rows)));
+    return this.panel(table, `Measured here: ${group}, ${tab.title}`, able, unknown, choice(able, firsts(able, rows)), fitted);
   }
 
   /** What MTEB publishes: which models cannot be excluded as the best of those within the budget. */
@@ -139,7 +140,7 @@ export class Choose {
 
   /** A language that nothing was measured in: which encoders are made for it, without a score. */
   unmeasured(language, { rows, names }) {
-    const { able } = within(usable(rows), this.state);
+    const { able } = within(usable(rows).rows, this.state);
     const made = able.filter((row) => facts(row).languages?.some((code) => inWords.of(code) === language)).slice(0, MOST_NAMED);
     const open = (row) => h("button", { type: "button", class: "open", onclick: () => this.change({ open: row.id }) }, names.get(row.id));
     return {
@@ -153,7 +154,7 @@ export class Choose {
     };
   }
 
-  panel(table, title, able, unknown, made) {
+  panel(table, title, able, unknown, made, fitted = 0) {
     const { tab, names } = table;
     const { head: lead, ties, cheap } = words(tab, made, names, able.length);
     const [one, other = able[1]] = [made.best, made.ties[1]];
@@ -170,6 +171,7 @@ export class Choose {
         { class: "how" },
         other ? h("button", { type: "button", class: "open", onclick: () => this.change(compare) }, "May two be treated as equal?") : "",
         unknown ? ` ${unknown} more may meet this: it is not known.` : "",
+        fitted ? ` ${fitted} fitted on the tests’ own texts left out.` : "",
       ),
     );
     return { said, table: able.length ? this.table(table, title, able, made) : null };
