@@ -47,6 +47,7 @@ from stsbench.metrics.matching import (
     threshold_interval,
 )
 from stsbench.metrics.shared_sentences import Influence, stretched
+from stsbench.metrics.similarity import fall_as_scores_rise
 
 _THRESHOLD = Metric("neither", 1, 4, shows_interval=True)
 # A label is text, and --set reads 1 as a number.
@@ -119,7 +120,11 @@ class PairsProtocol(Protocol):
         order, subset = numbered(data.subsets)
         similarity = embed.similarity(data.first, data.second, self.settings["similarity"])
         arrays = {"similarity": similarity, "label": data.gold.astype(np.int64), "subset": subset}
-        return Observations(arrays | sentence_arrays(data.first, data.second), {"subsets": order})
+        names = {"subsets": order}
+        if fall_as_scores_rise(similarity, arrays["label"]):
+            names["notes"] = ["pairs that match are less similar than the others: does the other label mean a match? --set "
+                              "pairs.positive names it"]
+        return Observations(arrays | sentence_arrays(data.first, data.second), names)
 
     def contradiction(self, observations: Observations, record: Record) -> str:
         return other_subsets(observations, record)

@@ -67,7 +67,7 @@ from stsbench.metrics.shared_sentences import (
     joined,
     stretched,
 )
-from stsbench.metrics.similarity import METRICS, correlation
+from stsbench.metrics.similarity import METRICS, correlation, fall_as_scores_rise
 
 from .sts_pairs import (
     as_slice,
@@ -194,6 +194,8 @@ class StsProtocol(Protocol):
         more = f" and {len(few) - 5} subsets more" if len(few) > 5 else ""
         says = f"a correlation over fewer than {FEW} says next to nothing, look at its interval"
         notes = [f"{', '.join(few[:5])}{more}: {says}"] if few else []
+        if self.user_path and fall_as_scores_rise(similarity, data.gold):
+            notes.append("the higher the score of a pair, the less similar its vectors: are the scores distances?")
         observations = Observations(arrays, {"subsets": order})
         if SENTENCES[0] in arrays and pair_graph(observations, self._sentences(observations)).hopeless:
             notes.append(f"no interval: {TOO_FEW_SENTENCES}")

@@ -115,3 +115,11 @@ def correlation(predicted: NDArray[np.floating], gold: NDArray[np.floating], met
 
     function = stats.spearmanr if metric == "spearman" else stats.pearsonr
     return float(function(predicted, gold).statistic)
+
+
+def fall_as_scores_rise(similarity: NDArray[np.float64], scores: NDArray[Any]) -> bool:
+    """Return whether (n,) similarities fall as (n,) scores or labels rise: Spearman's correlation below 0, at 1 %."""
+    from scipy.stats import spearmanr
+
+    varied = min(len(np.unique(similarity)), len(np.unique(scores))) > 1
+    return varied and bool(spearmanr(similarity, scores, alternative="less").pvalue < 0.01)

@@ -108,6 +108,19 @@ def test_a_label_that_is_a_number_may_mean_a_match(tmp_path, monkeypatch):
     assert [row.value for row in result.rows if row.metric == "auc"] == [0]  # the pair of the label 2 is the nearer one
 
 
+@pytest.mark.parametrize(("what", "values", "said"), [
+    ("pairs", "01", "does the other label mean a match?"), ("sts", "13", "are the scores distances?"),
+])
+def test_labels_and_scores_the_other_way_round_are_noticed(tmp_path, monkeypatch, what, values, said):
+    monkeypatch.chdir(tmp_path)
+    for name, (like, unlike) in {"right": values[::-1], "reversed": values}.items():
+        rows = [f"a{i} b,a{i} b,{like}\na{i} b,c{i} {'d ' * (i % 3)}b,{unlike}\n" for i in range(12)]
+        Path(f"{name}.csv").write_text("".join(["text1,text2,label\n", *rows]))
+        result = evaluate("lexical:token-set", output=name, protocol=f"{what}:{name}.csv", resamples=0)
+        notes = read_observations(result.folder, result.records[0]).names.get("notes", [])
+        assert any(said in note for note in notes) == (name == "reversed"), (name, notes)
+
+
 def test_scored_pairs_have_the_scores_of_scipy(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path, SCORED)

@@ -36,7 +36,7 @@ from stsbench.training.runs import export
 from stsbench.training.runs.export import export_model, try_export, write_tokenizer
 
 TEXTS = [*sentences(30), "the cat " * 25]  # the last one is longer than the tokenizer's stored 8, and than 32
-CASES = [("bert", "weighted_mean"), ("roberta", "cls+dense"), ("distilbert", "first_last:layer1")]
+CASES = [("bert", "cls_avg"), ("bert", "weighted_mean"), ("roberta", "cls+dense"), ("distilbert", "first_last:layer1")]
 
 
 @pytest.mark.parametrize(("family", "pooler"), CASES)
