@@ -31,7 +31,7 @@ KINDS = {"transformers": "transformer", "sentence-transformers": "transformer"}
 @dataclass(frozen=True)
 class OwnBoard:
     """page: the file to open; choice: what `stsbench.choose` says of the models, None of a single one, or without that
-    extension; results: of each model, in the order they were given."""
+    extension; results: of each model, in the order they were given, then of those that the board had on these data."""
 
     page: Path
     choice: Any
@@ -44,7 +44,7 @@ class OwnBoard:
 
 
 def measure_models(
-    models: Sequence[str], data: str | Path, *, output: str | Path = "board", title: str | None = None,
+    models: str | Sequence[str], data: str | Path, *, output: str | Path = "board", title: str | None = None,
     columns: str | Mapping[str, str] | None = None, cost: bool = True, offline: bool = False,
     log: Callable[[str], None] | None = None,
 ) -> OwnBoard:
@@ -63,8 +63,12 @@ def measure_models(
     >>> made.page.as_posix(), [round(result["mine.csv"], 1) for result in made.results]
     ('board/site/index.html', [100.0, 100.0])
     """
+    models = [models] if isinstance(models, str) else models
     if not models:
         raise UsageError("name one model or more")
+    if not isinstance(data, str | Path):
+        raise StsbenchError(f"data must be a file or a folder, or either behind a protocol, not a {type(data).__name__}: "
+                            "write it to a file, whose runs a board can show again")
     if twice := sorted({model for model in models if list(models).count(model) > 1}):
         raise UsageError(f"{twice[0]} is named twice")
     protocol, folder, tell = named_data(str(data)), Path(output), log or (lambda line: None)
@@ -77,6 +81,8 @@ def measure_models(
     try:
         content = _content(path, columns)
         results = [_measured(model, protocol, content, folder, options, tell) for model in models]
+        results += [score(run) for run in sorted(folder.glob(f"runs/*-{content}"))
+                    if run.name not in {result.folder.name for result in results}]
     except Exception:
         if new and not any(folder.glob("runs/*")):  # a board of nothing
             shutil.rmtree(folder)
