@@ -73,6 +73,6 @@ export function verdict(tab, test, one, other, names) {
     how:
       test.low === null
         ? `${within}The two do not differ significantly, at 5 % over ${all}${test.over ? "" : " at once"}.`
-        : `${within}It holds 0: the two do not differ significantly, not even by themselves.`,
+        : `${within}It holds 0: the two do not differ significantly, not even by themselves. Treat them as equal where a difference of ${fixed(Math.max(-low, high), tab.digits)} does not matter to you.`,
   };
 }
