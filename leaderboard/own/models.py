@@ -104,7 +104,9 @@ def named_data(data: str) -> str:
     fitting = fitting_options(path)
     if len(fitting) != 1:
         options = "; ".join(option for _, option in fitting).replace("--protocol", "--data")
-        raise StsbenchError(f"--data {data}: {f'write one of {options}' if fitting else 'its columns are for no protocol'}")
+        which = f"write one of {options}" if fitting else (
+            f"its columns are for no protocol: name one, as in --data sts:{data}, to be told which columns it wants")
+        raise StsbenchError(f"--data {data}: {which}")
     return f"{fitting[0][0]}:{data}"
 
 
